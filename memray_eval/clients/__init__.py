@@ -1,0 +1,1 @@
+"""What speaks to the world outside: providers, embedding models, the embedded model. No Ray here."""

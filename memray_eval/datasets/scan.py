@@ -1,0 +1,112 @@
+"""One pass over a dataset before anything runs: every problem, how many samples, and the shards that tasks will read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from memray_eval.datasets.parsing import Fault, InvalidSample, Problem, parse_sample
+from memray_eval.datasets.sources import Entry, Shard, entries, whole
+from memray_eval.types import Sample
+
+SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
+
+
+@dataclass
+class Scan:
+    """What a pass found. `fingerprint` is a digest of the samples in order; memory grows with ids only (a hash each)."""
+
+    n_samples: int = 0
+    n_invalid: int = 0
+    shards: list[Shard] = field(default_factory=list)
+    fingerprint: str = ""
+
+
+def scan(
+    path: str, suite: str, *, limit: int | None = None, rows_per_shard: int = 64, on_problem: Callable[[Problem], None]
+) -> Scan:
+    """Reads the dataset as a stream, up to `limit` good samples; tells `on_problem` of every problem, in order.
+
+    Raises DataError when the path holds no dataset at all.
+    """
+    found, seen, digest = Scan(), {}, hashlib.blake2b(digest_size=16)
+    for source in whole(path):
+        cut = _Cut(source, rows_per_shard)
+        for entry in entries(source):
+            if found.n_samples == limit:
+                break
+            outcome = _check(entry, suite, seen)
+            if isinstance(outcome, Sample):
+                digest.update(outcome.model_dump_json().encode())
+                found.n_samples += 1
+            else:
+                found.n_invalid += 1
+                for problem in outcome:
+                    on_problem(problem)
+            cut.add(entry, is_good=isinstance(outcome, Sample))
+        found.shards.extend(cut.finish())
+    found.fingerprint = digest.hexdigest()
+    return found
+
+
+def read_shard(shard: Shard, suite: str) -> Iterator[Sample]:
+    """The samples of a shard that `scan` made: its invalid entries are already in `skip`."""
+    for entry in entries(shard):
+        if not isinstance(entry.raw, InvalidSample):
+            yield parse_sample(entry.raw, suite)
+
+
+def _check(entry: Entry, suite: str, seen: dict[bytes, str]) -> Sample | list[Problem]:
+    try:
+        if isinstance(entry.raw, InvalidSample):
+            raise entry.raw
+        sample = parse_sample(entry.raw, suite)
+        key = hashlib.blake2b(sample.id.encode(), digest_size=8).digest()
+        here = entry.place or entry.path
+        if (first := seen.setdefault(key, here)) is not here:
+            raise InvalidSample([Fault(field="id", message=f"a second sample with this id; the first is {first}")], sample.id)
+        return sample
+    except InvalidSample as error:
+        return [
+            Problem(
+                path=entry.path, place=entry.place, sample_id=error.sample_id, field=fault.field, message=fault.message
+            )
+            for fault in error.faults
+        ]
+
+
+class _Cut:
+    """Cuts a source into shards while it is scanned."""
+
+    def __init__(self, source: Shard, rows_per_shard: int) -> None:
+        self.source, self.rows_per_shard = source, rows_per_shard
+        self.done: list[Shard] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.start: int | None = None
+        self.rows = self.size = self.end = 0
+        self.skip: list[int] = []
+
+    def add(self, entry: Entry, is_good: bool) -> None:
+        self.start = entry.position if self.start is None else self.start
+        self.end = entry.end
+        self.size += entry.size
+        self.rows += is_good
+        if not is_good:
+            self.skip.append(entry.position)
+        # A combined JSON can only be read from its start: one shard, whose rows are spread after the reading.
+        if self.source.kind != "json" and (self.rows >= self.rows_per_shard or self.size >= SHARD_BYTES):
+            self._close()
+
+    def finish(self) -> list[Shard]:
+        self._close()
+        return self.done
+
+    def _close(self) -> None:
+        if self.start is not None and self.rows:
+            names = self.source.names[self.start : self.end]
+            shard = {"start": self.start, "stop": self.end, "names": names, "skip": tuple(self.skip)}
+            self.done.append(self.source.model_copy(update=shard))
+        self._begin()

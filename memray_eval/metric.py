@@ -1,0 +1,240 @@
+"""The kinds of metric, the outcome of one metric on one record, and the aggregation of outcomes over columns.
+
+A metric is one file in metrics/<family>/ that holds `METRIC = JudgedMetric(...)`, `EmbeddedMetric(...)` or
+`ComputedMetric(...)`. Its name is the file's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel
+
+from memray_eval.ports import FloatArray, Vectors
+from memray_eval.types import Block, Frozen, Line, Message, MetricSummary, Response, Sample, Score
+
+RULES = "rules"
+
+
+class Measure(Frozen):
+    """What a metric read off one response: its value, and the counts that aggregates sum."""
+
+    value: float
+    parts: dict[str, float] = {}
+
+
+class Aggregates(Frozen):
+    """Figures of a metric beyond its statistics. None where nothing could be divided."""
+
+    micro: dict[str, float | None] = {}
+    macro: dict[str, float | None] = {}
+    extras: dict[str, float | None] = {}
+
+
+Columns: TypeAlias = Mapping[str, FloatArray]  # "value" and each part -> one figure a scored unit
+Aggregate: TypeAlias = Callable[[Columns], Aggregates]
+
+
+def no_aggregates(columns: Columns) -> Aggregates:
+    return Aggregates()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What every kind has. `requires` names Sample fields without which the metric is not applicable; `parts` names the
+    counts that its Measure carries; `layout` is its section of the console report; a metric whose value is the mean of
+    small integers sets `integer_scale`.
+    """
+
+    title: str
+    noun: str
+    scale: tuple[float, float]
+    name: str = ""
+    family: str = ""
+    requires: tuple[str, ...] = ("query",)
+    parts: tuple[str, ...] = ()
+    aggregate: Aggregate = no_aggregates
+    layout: tuple[Block, ...] = ()
+    integer_scale: bool = False
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__.removesuffix("Metric").lower()
+
+    @property
+    def sections(self) -> tuple[Block, ...]:
+        return self.layout or (statistics_block(self.noun, self.integer_scale),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedMetric(Metric):
+    """A judge fills in `judgment`; `rules` is the estimate without one, documented by its formula.
+
+    `rules_texts` names the texts whose vectors the estimate wants (none: it gets an empty mapping). `measure` turns a
+    judgment into figures, so that no arithmetic is left to the judge. `on_empty` is the judgment of an empty response.
+    """
+
+    judgment: type[BaseModel]
+    prompt: Callable[[Sample, Response], tuple[Message, ...]]
+    rules: Callable[[Sample, Response, Vectors], BaseModel]
+    measure: Callable[[Any, Sample, Response], Measure]
+    on_empty: Callable[[Sample], BaseModel]
+    preferred_judge: str
+    rules_texts: Callable[[Sample, Response], Sequence[str]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedMetric(Metric):
+    """A function of the vectors of some texts of the sample and the response."""
+
+    texts: Callable[[Sample, Response], Sequence[str]]
+    measure: Callable[[Sample, Response, Vectors], Measure]
+    on_empty: Measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputedMetric(Metric):
+    """A pure function of sample and response."""
+
+    measure: Callable[[Sample, Response], Measure]
+
+
+def score_by_rules(metric: JudgedMetric, sample: Sample, response: Response, vectors: Vectors, judge: str) -> Score:
+    """The offline estimate of a judged metric, as a score of `judge`."""
+
+    def compute() -> tuple[Measure, BaseModel]:
+        judgment = metric.on_empty(sample) if response.is_empty else metric.rules(sample, response, vectors)
+        return metric.measure(judgment, sample, response), judgment
+
+    return _outcome(metric, sample, response, judge, compute)
+
+
+def score_by_vectors(
+    metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str
+) -> Score:
+    def compute() -> tuple[Measure, None]:
+        return metric.on_empty if response.is_empty else metric.measure(sample, response, vectors), None
+
+    return _outcome(metric, sample, response, embedder, compute)
+
+
+def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) -> Score:
+    return _outcome(metric, sample, response, "computed", lambda: (metric.measure(sample, response), None))
+
+
+def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:
+    """The score of a record that no judge need look at: its generation failed, or it lacks what the metric requires."""
+    if response is None or response.error is not None:
+        reason = "no response" if response is None else response.error
+        return Score(metric=metric.name, status="error", error=f"generation failed: {reason}")
+    if lacking := [name for name in metric.requires if not getattr(sample, name)]:
+        return Score(metric=metric.name, status="not_applicable", error=f"the sample has no {', '.join(lacking)}")
+    return None
+
+
+def _outcome(
+    metric: Metric,
+    sample: Sample,
+    response: Response,
+    judge: str,
+    compute: Callable[[], tuple[Measure, BaseModel | None]],
+) -> Score:
+    if (without := unscorable(metric, sample, response)) is not None:
+        return without
+    try:
+        measure, judgment = compute()
+    except Exception as error:  # a metric that breaks on one response is that response's outcome, not the run's
+        return Score(metric=metric.name, status="error", judge=judge, error=f"{type(error).__name__}: {error}")
+    return Score(
+        metric=metric.name,
+        status="scored",
+        value=measure.value,
+        parts=measure.parts,
+        judgment=None if judgment is None else judgment.model_dump_json(),
+        judge=judge,
+    )
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """All outcomes of one metric for one candidate, as columns: counts by status and judge, and figures of the scored."""
+
+    candidate: str
+    by_status: Mapping[str, int]
+    by_judge: Mapping[str, int]
+    columns: Columns = field(default_factory=dict)
+
+
+def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
+    """Statistics, distribution and the metric's own aggregates over its scored units. Nothing scored: figures are None."""
+    values = outcomes.columns.get("value", np.empty(0))
+    n = sum(outcomes.by_status.values())
+    n_not_applicable = outcomes.by_status.get("not_applicable", 0)
+    aggregates = metric.aggregate(outcomes.columns) if values.size else Aggregates()
+    return MetricSummary(
+        metric=metric.name,
+        candidate=outcomes.candidate,
+        title=metric.title,
+        scale=metric.scale,
+        judges=dict(outcomes.by_judge),
+        n=n,
+        n_scored=int(values.size),
+        n_abstained=outcomes.by_status.get("abstained", 0),
+        n_not_applicable=n_not_applicable,
+        n_failed=outcomes.by_status.get("error", 0),
+        coverage=values.size / (n - n_not_applicable) if n > n_not_applicable else None,
+        distribution=distribution(values, metric.scale, metric.integer_scale),
+        micro=aggregates.micro,
+        macro=aggregates.macro,
+        extras=aggregates.extras,
+        layout=metric.sections,
+        **statistics(values),
+    )
+
+
+def statistics(values: FloatArray) -> dict[str, float | None]:
+    """mean, median, min, max, population std, and standard error (sample std / sqrt n) of a column."""
+    if not values.size:
+        return {}
+    return {
+        "mean": float(values.mean()),
+        "median": float(np.median(values)),
+        "min": float(values.min()),
+        "max": float(values.max()),
+        "std": float(values.std()),
+        "stderr": float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else None,
+    }
+
+
+def distribution(values: FloatArray, scale: tuple[float, float], integer_scale: bool) -> dict[str, int]:
+    """Counts by score, best first: one bin a whole score on an integer scale, else ten even bins over the scale."""
+    low, high = scale
+    if integer_scale:
+        rounded = np.clip(np.rint(values), low, high)
+        return {str(score): int((rounded == score).sum()) for score in range(int(high), int(low) - 1, -1)}
+    counts, edges = np.histogram(np.clip(values, low, high), bins=10, range=scale)
+    bins = [f"{edges[i]:.1f}-{edges[i + 1]:.1f}" for i in range(10)]
+    return {name: int(count) for name, count in reversed(list(zip(bins, counts, strict=True)))}
+
+
+def ratio(part: float, whole: float, when_nothing: float | None = None) -> float | None:
+    """part / whole, or `when_nothing` where the whole is 0."""
+    return float(part / whole) if whole else when_nothing
+
+
+def statistics_block(noun: str, integer_scale: bool) -> Block:
+    """The section of a metric that is one figure a sample: average, median, min, max, deviation, how many."""
+    form = "of_scale" if integer_scale else "score"
+    return Block(
+        lines=(
+            Line(label=f"Average {noun}", field="mean", form=form, note="higher is better"),
+            Line(label=f"Median {noun}", field="median", form=form),
+            Line(label=f"Min {noun}", field="min", form=form),
+            Line(label=f"Max {noun}", field="max", form=form),
+            Line(label="Std Deviation", field="std"),
+            Line(label="Total Samples", field="n_scored", form="count"),
+        )
+    )

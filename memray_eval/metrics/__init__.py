@@ -1,0 +1,39 @@
+"""Every metric, found by its file: metrics/<family>/<name>.py holds `METRIC`. Modules beside the families are shared parts."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+
+from memray_eval.errors import ConfigError
+from memray_eval.metric import Metric
+
+
+@cache
+def all_metrics() -> dict[str, Metric]:
+    """All metrics by name, in the order of family and file name."""
+    return {metric.name: metric for metric in _found()}
+
+
+def pick(names: Iterable[str]) -> tuple[Metric, ...]:
+    """The named metrics, in the order given. Raises ConfigError that lists the known ones."""
+    known = all_metrics()
+    chosen: dict[str, Metric] = {}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"no metric {name!r}; there are: {', '.join(known)}")
+        chosen[name] = known[name]
+    return tuple(chosen.values())
+
+
+def _found() -> Iterator[Metric]:
+    for family in pkgutil.iter_modules(__path__):
+        if not family.ispkg:
+            continue
+        package = importlib.import_module(f"{__name__}.{family.name}")
+        for file in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{file.name}")
+            yield replace(module.METRIC, name=file.name, family=family.name)

@@ -1,0 +1,1 @@
+"""Metrics of an assistant that remembers its user (seed 000)."""

@@ -1,0 +1,122 @@
+"""Groundedness: what share of the response's claims rests on memory, query, history or general knowledge?
+
+Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims; hallucination rate = 1 - groundedness.
+A response without claims, an empty one too, scores 1.0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, ratio
+from memray_eval.metrics.claims import check_claims, claim_texts
+from memray_eval.metrics.judging import judge_messages, with_memory
+from memray_eval.ports import Vectors
+from memray_eval.types import Block, Line, Message, Response, Sample
+
+RUBRIC = """
+List every factual claim of the response, one entry each, in the response's own words. For each, name what it rests on:
+memory (a detail of this user that agrees with the memory), query (the user said it in the question), history (it was said in
+the earlier conversation), general (established knowledge, general medical advice), or none (an invented detail, or one that
+contradicts these sources). A detail of this user must agree exactly: a different number, name or condition rests on none.
+"""
+
+
+class FactualClaim(BaseModel):
+    """One claim of the response and what it rests on; `none` is a hallucination."""
+
+    claim: str = Field(description="The exact words of the response.")
+    source: Literal["memory", "query", "history", "general", "none"]
+
+    @property
+    def is_grounded(self) -> bool:
+        return self.source != "none"
+
+
+class GroundednessJudgment(BaseModel):
+    """Every claim with its source; the two figures follow from the claims."""
+
+    claims: list[FactualClaim]
+    groundedness_score: float = 1.0
+    hallucination_rate: float = 0.0
+
+
+def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
+    return judge_messages(RUBRIC, with_memory(sample, response))
+
+
+def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJudgment:
+    """Claims are the clauses that assert something of the user; each is looked up in memory, query and history: see
+    metrics/claims.py. General advice makes no claim about the user and is not counted."""
+    claims = [FactualClaim(claim=claim.text, source=claim.source) for claim in check_claims(sample, response, vectors)]
+    score = _score(sum(claim.is_grounded for claim in claims), len(claims))
+    return GroundednessJudgment(claims=claims, groundedness_score=score, hallucination_rate=1 - score)
+
+
+def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> Measure:
+    """grounded / all claims, counted here and not taken from the judge."""
+    grounded = sum(claim.is_grounded for claim in judgment.claims)
+    claims = len(judgment.claims)
+    return Measure(
+        value=_score(grounded, claims), parts={"claims": claims, "grounded": grounded, "hallucinated": claims - grounded}
+    )
+
+
+def _score(grounded: int, claims: int) -> float:
+    return ratio(grounded, claims, when_nothing=1.0) or 0.0
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    """Micro: over all claims together. Macro: the mean of the samples' scores."""
+    claims, grounded = float(columns["claims"].sum()), float(columns["grounded"].sum())
+    micro = ratio(grounded, claims, when_nothing=1.0) or 0.0
+    macro = float(np.mean(columns["value"]))
+    return Aggregates(
+        micro={
+            "groundedness_score": micro,
+            "hallucination_rate": 1 - micro,
+            "claims": claims,
+            "grounded": grounded,
+            "hallucinated": claims - grounded,
+        },
+        macro={"groundedness_score": macro, "hallucination_rate": 1 - macro},
+    )
+
+
+METRIC = JudgedMetric(
+    title="GROUNDEDNESS (HALLUCINATION RATE)",
+    noun="Groundedness",
+    scale=(0, 1),
+    requires=("query",),
+    judgment=GroundednessJudgment,
+    prompt=prompt,
+    rules=rules,
+    rules_texts=claim_texts,
+    measure=measure,
+    on_empty=lambda sample: GroundednessJudgment(claims=[]),
+    preferred_judge="anthropic/claude-opus-4-5",
+    parts=("claims", "grounded", "hallucinated"),
+    aggregate=aggregate,
+    layout=(
+        Block(
+            heading="Micro-averaged (recommended):",
+            lines=(
+                Line(label="Groundedness Score", field="micro.groundedness_score", note="higher is better"),
+                Line(label="Hallucination Rate", field="micro.hallucination_rate", note="lower is better"),
+                Line(label="Total Claims", field="micro.claims", form="count"),
+                Line(label="Grounded Claims", field="micro.grounded", form="count"),
+                Line(label="Hallucinated Claims", field="micro.hallucinated", form="count"),
+            ),
+        ),
+        Block(
+            heading="Macro-averaged (for reference):",
+            lines=(
+                Line(label="Groundedness Score", field="macro.groundedness_score"),
+                Line(label="Hallucination Rate", field="macro.hallucination_rate"),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,132 @@
+"""Memory utilization: are the memories that should be used used, and the others left alone? Precision, recall and F1.
+
+Source of the formulas: seed 000, metric 1. U = cited keys, R = required, F = forbidden; TP = |U & R|, FP = |U & F|,
+FN = |R| - TP. Neutral keys count nowhere. P = TP / (TP + FP), 1 when nothing is cited; recall = TP / |R|, 1 when nothing is
+required; F1 = 2PR / (P + R), 0 when both are 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure
+from memray_eval.metrics.judging import judge_messages, with_memory
+from memray_eval.metrics.memory import cited, matching_texts
+from memray_eval.ports import FloatArray, Vectors
+from memray_eval.types import Block, Line, Message, Response, Sample
+
+RUBRIC = """
+List every memory key that the response uses. A key is used when the response states, paraphrases or plainly relies on what
+the memory holds under it; general advice that would read the same without the memory uses nothing. List a key by its exact
+name as given, and for each one quote the words of the response that use it. A key that is not in the memory is listed only
+when the response claims to know it of this user.
+"""
+
+
+class KeyCitation(BaseModel):
+    """A memory key and the words of the response that use it."""
+
+    key: str
+    quote: str = Field(description="The exact words of the response.")
+
+
+class MemoryUtilizationJudgment(BaseModel):
+    """Which memory keys the response uses."""
+
+    cited_keys: list[str]
+    evidence: list[KeyCitation] = Field(default_factory=list)
+
+
+def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
+    return judge_messages(RUBRIC, with_memory(sample, response))
+
+
+def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:
+    """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase: see metrics/memory.py."""
+    found = cited(sample, response, vectors)
+    evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in found]
+    return MemoryUtilizationJudgment(cited_keys=[citation.key for citation in found], evidence=evidence)
+
+
+def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Measure:
+    """The sample's F1, with tp, fp and fn."""
+    used = set(judgment.cited_keys)
+    tp = len(used & set(sample.required_keys))
+    fp = len(used & set(sample.forbidden_keys))
+    fn = len(sample.required_keys) - tp
+    columns = {name: np.array([float(count)]) for name, count in (("tp", tp), ("fp", fp), ("fn", fn))}
+    return Measure(value=float(f1_scores(columns)[0]), parts={"tp": tp, "fp": fp, "fn": fn})
+
+
+def precisions(columns: Columns) -> FloatArray:
+    said = columns["tp"] + columns["fp"]
+    return np.divide(columns["tp"], said, out=np.ones_like(said), where=said > 0)
+
+
+def recalls(columns: Columns) -> FloatArray:
+    required = columns["tp"] + columns["fn"]
+    return np.divide(columns["tp"], required, out=np.ones_like(required), where=required > 0)
+
+
+def f1_scores(columns: Columns) -> FloatArray:
+    precision, recall = precisions(columns), recalls(columns)
+    total = precision + recall
+    return np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0)
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    """Micro: sums of tp, fp, fn, then P/R/F1. Macro: means of the samples' P/R/F1."""
+    sums = {name: np.array([columns[name].sum()]) for name in PARTS}
+    return Aggregates(
+        micro={
+            "precision": float(precisions(sums)[0]),
+            "recall": float(recalls(sums)[0]),
+            "f1": float(f1_scores(sums)[0]),
+            **{name: float(sums[name][0]) for name in PARTS},
+        },
+        macro={
+            "precision": float(precisions(columns).mean()),
+            "recall": float(recalls(columns).mean()),
+            "f1": float(f1_scores(columns).mean()),
+        },
+    )
+
+
+PARTS = ("tp", "fp", "fn")
+METRIC = JudgedMetric(
+    title="MEMORY UTILIZATION ACCURACY",
+    noun="F1",
+    scale=(0, 1),
+    requires=("memory",),
+    judgment=MemoryUtilizationJudgment,
+    prompt=prompt,
+    rules=rules,
+    rules_texts=matching_texts,
+    measure=measure,
+    on_empty=lambda sample: MemoryUtilizationJudgment(cited_keys=[]),
+    preferred_judge="anthropic/claude-opus-4-5",
+    parts=PARTS,
+    aggregate=aggregate,
+    layout=(
+        Block(
+            heading="Micro-averaged (recommended):",
+            lines=(
+                Line(label="Precision", field="micro.precision"),
+                Line(label="Recall", field="micro.recall"),
+                Line(label="F1 Score", field="micro.f1"),
+                Line(label="Total TP", field="micro.tp", form="count"),
+                Line(label="Total FP", field="micro.fp", form="count"),
+                Line(label="Total FN", field="micro.fn", form="count"),
+            ),
+        ),
+        Block(
+            heading="Macro-averaged (for reference):",
+            lines=(
+                Line(label="Precision", field="macro.precision"),
+                Line(label="Recall", field="macro.recall"),
+                Line(label="F1 Score", field="macro.f1"),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,110 @@
+"""Claims of a response about its user, and what they rest on: memory, query or history. No model, deterministic."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from memray_eval.metrics.matching import normalise, quantities, sentences, stems
+from memray_eval.metrics.memory import cosine, statement
+from memray_eval.ports import Vectors
+from memray_eval.types import Response, Sample
+
+Source = Literal["memory", "query", "history", "none"]
+
+SUPPORT_SHARE = 0.5  # of a claim's content words, found in one kind of source
+SUPPORT_COSINE = 0.55  # of a claim with one statement of a source
+
+_CONDITIONAL = re.compile(r"^\s*(?:if|when|whenever|unless|whether|in case|once|before|after)\b")
+_CLAUSE = re.compile(r"\s*(?:[,;:()]|\s-\s|\b(?:so|but|which means|therefore|and then)\b)\s*")
+# "you have", "you're", "you mentioned" - but not the advice of "you can", "you should", "you have to".
+_ASSERTS = re.compile(
+    r"\b(?:you(?:'re|'ve|re|ve)\b(?! (?:going to|able to|likely to|welcome|interested))"
+    r"|you (?:also |already |often |usually |currently |still |only |recently )?(?:are|have|had|were|was|mentioned|said|told|noted|"
+    r"reported|shared|described|take|took|work|live|suffer|feel|felt|get|sleep|drink|eat|smoke|weigh|use|used|tend|struggle|"
+    r"started|stopped|prefer|like|love|enjoy|avoid|wake|go|do not|don't|didn't|exercise|walk|run|play)\b"
+    r"(?! to (?:be sure|make|consult|talk|see|start|consider|ensure|check|keep|do|take|get)\b))"
+)
+_YOUR_IS = re.compile(
+    r"\byour (?:[\w'%/-]+ ){1,6}?(?:is|are|was|were|has|have|shows?|suggests?|indicates?|at|of|remains?)\b"
+    r"|\b(?:given|with|considering|because of|due to|based on|since|as for|despite) your\b"
+    r"|\bas (?:a|an) [\w -]{3,40}$"
+)
+_ADVICE = re.compile(
+    r"\byou (?:can|could|should|may|might|must|need|want|will|would|shall|ought)\b|\byou'(?:ll|d)\b"
+    r"|\b(?:make sure|be sure|ensure|try|aim|consider|remember|avoid|talk|ask|let) \b.*\byou"
+)
+_FILLER = frozenset(stems("mention said told note report share describe feel currently recently given considering based due"))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A clause that says something of the user, and the source that it rests on (`none`: hallucinated)."""
+
+    text: str
+    source: Source
+
+
+def claim_clauses(text: str) -> list[str]:
+    """The clauses of a response that assert something of the user: not questions, not conditions, not advice."""
+    found = []
+    for sentence in sentences(text):
+        if sentence.rstrip().endswith("?"):
+            continue
+        for clause in _CLAUSE.split(sentence):
+            lowered = normalise(clause)
+            if _CONDITIONAL.match(lowered) or _ADVICE.search(lowered):
+                continue
+            if (_ASSERTS.search(lowered) or _YOUR_IS.search(lowered)) and (stems(clause) - _FILLER or quantities(clause)):
+                found.append(clause.strip(" .!\"'"))
+    return found
+
+
+def source_statements(sample: Sample) -> dict[Source, list[str]]:
+    """What a claim about the user may rest on, in order of precedence."""
+    return {
+        "memory": [statement(key, value) for key, value in sample.memory.items()],
+        "query": sentences(sample.query),
+        "history": [line for turn in sample.history for line in sentences(turn.content)],
+    }
+
+
+def claim_texts(sample: Sample, response: Response) -> list[str]:
+    """The texts whose vectors `check_claims` compares."""
+    sources = source_statements(sample)
+    return [*claim_clauses(response.text), *(line for lines in sources.values() for line in lines)]
+
+
+def check_claims(sample: Sample, response: Response, vectors: Vectors) -> list[Claim]:
+    """Each claim with the first source that supports it.
+
+    A source supports a claim when every number of the claim stands in it (same unit), and either half of the claim's content
+    words do (SUPPORT_SHARE), or one of its statements is a paraphrase (SUPPORT_COSINE). Contradictions without numbers
+    ("you have no allergies") are beyond this estimate.
+    """
+    sources = source_statements(sample)
+    pooled = {source: (stems(" ".join(lines)), quantities(" . ".join(lines))) for source, lines in sources.items()}
+    everything = [quantity for _, heard in pooled.values() for quantity in heard]
+    claims = []
+    for clause in claim_clauses(response.text):
+        said, numbers = stems(clause) - _FILLER, quantities(clause)
+        source: Source = "none"
+        if all(any(number.matches(other) for other in everything) for number in numbers):
+            source = next(
+                (
+                    name
+                    for name, lines in sources.items()
+                    if _supports(said, pooled[name][0], bool(numbers))
+                    or any(cosine(vectors, clause, line) >= SUPPORT_COSINE for line in lines)
+                ),
+                "none",
+            )
+        claims.append(Claim(clause, source))
+    return claims
+
+
+def _supports(said: frozenset[str], known: frozenset[str], numbers_agree: bool) -> bool:
+    if not said:
+        return numbers_agree
+    return len(said & known) / len(said) >= SUPPORT_SHARE

@@ -1,0 +1,201 @@
+"""Words, numbers and sentences of a text, normalised so that what means the same compares equal. No model, deterministic.
+
+Used by the offline estimates and by the checks of a judge's evidence.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import snowballstemmer
+
+_STEMMER = snowballstemmer.stemmer("english")
+
+STOPWORDS = frozenset(
+    """a about above after again all also am an and any are as at be because been before being below between both but by
+    can could did do does doing down during each even every few for from further had has have having he her here hers him
+    his how i if in into is it its itself just like made make many may me might more most much must my myself near no nor
+    not now of off on once one only or other our out over own per please quite rather really same she should since so some
+    still such than that the their them then there these they this those though through to too under until up upon us use
+    very via was we were what when where which while who whom whose why will with within without would yet you your yours
+    yourself im ive id ill youre youve youll dont doesnt cant isnt arent s t re ve ll d m""".split()
+)
+
+_UNITS = {
+    "hour": "h hr hrs hour hours",
+    "minute": "min mins minute minutes",
+    "second": "sec secs second seconds",
+    "day": "day days",
+    "night": "night nights",
+    "week": "wk wks week weeks",
+    "month": "month months",
+    "year": "yr yrs year years",
+    "mg": "mg milligram milligrams",
+    "mcg": "mcg µg μg ug microgram micrograms",
+    "g": "g gram grams gramme grammes",
+    "kg": "kg kgs kilo kilos kilogram kilograms",
+    "lb": "lb lbs pound pounds",
+    "ml": "ml millilitre millilitres milliliter milliliters",
+    "l": "l litre litres liter liters",
+    "km": "km kms kilometre kilometres kilometer kilometers",
+    "mile": "mile miles",
+    "m": "m metre metres meter meters",
+    "cm": "cm centimetre centimetres centimeter centimeters",
+    "mmhg": "mmhg",
+    "mmol": "mmol mmol/l mmol/mol",
+    "mg/dl": "mg/dl",
+    "bpm": "bpm beats",
+    "kcal": "kcal kcals calorie calories",
+    "percent": "% percent pct",
+    "unit": "iu unit units",
+    "step": "step steps",
+    "cup": "cup cups",
+    "glass": "glass glasses",
+    "time": "time times",
+    "degree": "°c °f celsius fahrenheit degree degrees",
+}
+_UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words.split()}
+COMMON_UNITS = frozenset({"hour", "minute", "second", "day", "night", "week", "month", "year", "time", "step", "cup", "glass"})
+
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_NUMBER_OF = {word: value for value, word in enumerate(_SMALL)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
+_NUMBER_WORD = "|".join(sorted(_NUMBER_OF, key=len, reverse=True))
+_SPELLED = re.compile(
+    rf"\b(?P<first>{_NUMBER_WORD})(?:[- ](?P<second>{_NUMBER_WORD}))?(?:\s+(?P<scale>hundred|thousand))?"
+    rf"(?P<half>\s+and\s+a\s+half)?\b"
+)
+_DIGITS = re.compile(r"(?<![\w.])(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?P<ordinal>st|nd|rd|th)?")
+_PAIR = re.compile(r"(?<![\w/.])(\d{2,3})\s*(?:/|over)\s*(\d{2,3})(?![\w/])")
+_CLOCK = re.compile(r"(?<![\w:])(\d{1,2})[:.](\d{2})\s*(am|pm|a\.m\.|p\.m\.)?|(?<![\w:.])(\d{1,2})\s*(am|pm|a\.m\.|p\.m\.)")
+_AFTER_NUMBER = re.compile(r"\s*[- ]?\s*(mmol/l|mmol/mol|mg/dl|°c|°f|%|[a-zµμ]+)")
+
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=[\"'(\[*]*[^\s.])|\n+")
+_ABBREVIATION = re.compile(r"\b(?:dr|mr|mrs|ms|prof|st|vs|e\.g|i\.e|approx|no|etc|a\.m|p\.m)\.$", re.IGNORECASE)
+_BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+class Quantity(NamedTuple):
+    """A number of a text, with its canonical unit when one follows. A clock time has unit `clock` (minutes of the day); the
+    parts of a pair such as 142/90 have unit `pair`."""
+
+    value: float
+    unit: str | None
+
+    @property
+    def is_distinctive(self) -> bool:
+        """Whether the number alone says what it is about: a fraction, a clock time, a large or a measured one."""
+        if self.unit in ("pair", "clock"):
+            return True
+        measured = self.unit is not None and self.unit not in COMMON_UNITS
+        return self.value != int(self.value) or self.value >= 100 or measured
+
+    def matches(self, other: Quantity) -> bool:
+        """Same number, and the same unit unless one of the two has none."""
+        same_unit = self.unit is None or other.unit is None or self.unit == other.unit
+        return same_unit and abs(self.value - other.value) < 1e-9
+
+
+@lru_cache(maxsize=4096)
+def normalise(text: str) -> str:
+    """NFKC, lower case, straight quotes and dashes, single spaces."""
+    text = unicodedata.normalize("NFKC", text).casefold()
+    text = text.translate({0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"', 0x2013: "-", 0x2014: "-", 0x2212: "-"})
+    return " ".join(text.split())
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in order, normalised, without punctuation; possessive 's is dropped."""
+    return [word.removesuffix("'s").replace("'", "") for word in _WORD.findall(normalise(text))]
+
+
+@lru_cache(maxsize=16384)
+def stem(word: str) -> str:
+    return str(_STEMMER.stemWord(word))
+
+
+@lru_cache(maxsize=4096)
+def stems(text: str) -> frozenset[str]:
+    """Stems of a text's content words: no stopwords, no numbers, no units, no single letters."""
+    return frozenset(
+        stem(word)
+        for word in words(text.replace("_", " "))
+        if word not in STOPWORDS
+        and word not in _UNIT_OF
+        and word not in _NUMBER_OF
+        and (len(word) > 1 or not word.isascii())
+        and not word[0].isdigit()
+    )
+
+
+@lru_cache(maxsize=4096)
+def quantities(text: str) -> tuple[Quantity, ...]:
+    """Every number of a text, written in digits or words: "5.5 hours", "five and a half hours", "142/90", "9:30 pm"."""
+    return tuple(_quantities(normalise(text)))
+
+
+def _quantities(text: str) -> Iterator[Quantity]:
+    taken: list[tuple[int, int]] = []
+
+    def is_free(found: re.Match[str]) -> bool:
+        return not any(found.start() < end and start < found.end() for start, end in taken)
+
+    for found in _PAIR.finditer(text):
+        taken.append(found.span())
+        yield from (Quantity(float(number), "pair") for number in found.groups())
+    for found in _CLOCK.finditer(text):
+        hour, minute = int(found[1] or found[4]), int(found[2] or 0)
+        half = (found[3] or found[5] or "").replace(".", "")
+        if not is_free(found) or hour > 24 or minute > 59 or not (half or ":" in found[0]):
+            continue
+        taken.append(found.span())
+        yield Quantity(float((hour % 12 + 12 * (half == "pm") if half else hour) * 60 + minute), "clock")
+    for found in _DIGITS.finditer(text):
+        if is_free(found):
+            taken.append(found.span())
+            yield Quantity(float(found["number"].replace(",", "")), _unit_after(text, found.end()))
+    for found in _SPELLED.finditer(text):
+        unit = _unit_after(text, found.end())
+        if is_free(found) and (unit or found[0] != "one"):
+            yield Quantity(_spelled(found), unit)
+
+
+def _spelled(found: re.Match[str]) -> float:
+    value = float(_NUMBER_OF[found["first"]])
+    if found["second"]:
+        value += _NUMBER_OF[found["second"]]
+    value *= {"hundred": 100, "thousand": 1000}.get(found["scale"] or "", 1)
+    return value + (0.5 if found["half"] else 0.0)
+
+
+def _unit_after(text: str, end: int) -> str | None:
+    found = _AFTER_NUMBER.match(text, end)
+    return _UNIT_OF.get(found[1]) if found else None
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences and list items of a text, bullets and emphasis marks stripped, in order."""
+    out: list[str] = []
+    for piece in _SENTENCE_END.split(text):
+        cleaned = _BULLET.sub("", piece).replace("**", "").replace("__", "").strip()
+        if not cleaned:
+            continue
+        if out and _ABBREVIATION.search(out[-1]):
+            out[-1] = f"{out[-1]} {cleaned}"
+        else:
+            out.append(cleaned)
+    return out
+
+
+def contains_phrase(text: str, phrase: str) -> bool:
+    """Whether `phrase` stands in `text` word for word, whatever the case, punctuation, white space or Unicode form."""
+    wanted = " ".join(words(phrase))
+    return bool(wanted) and f" {wanted} " in f" {' '.join(words(text))} "

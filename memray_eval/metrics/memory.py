@@ -1,0 +1,154 @@
+"""Where a response uses what is remembered of the user: the deterministic matcher of memory keys and values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from memray_eval.metrics.matching import Quantity, normalise, quantities, sentences, stem, stems, words
+from memray_eval.ports import Vectors
+from memray_eval.types import MemoryValue, Response, Sample
+
+PARAPHRASE_COSINE = 0.62  # on all-MiniLM-L6-v2; see tests/unit/metrics/test_memory_matcher.py for the cases it was set on
+
+_PERSONAL = re.compile(r"\b(?:you|your|yours|you're|you've|youre)\b")
+_AGED = re.compile(r"\b\d{1,3}[- ]years?[- ]old\b|\bat your age\b")
+# Words of keys that say how a fact is kept, not what it is about.
+_KEY_FILLER = frozenset(
+    stem(word)
+    for word in """avg average mean usual typical current known daily weekly monthly recent last level status value type kind
+    history preferred preference favourite favorite main primary intake frequency amount count score reading note""".split()
+)
+# Words too common in health advice to say, alone, that a memory was used.
+_COMMON = frozenset(
+    stem(word)
+    for word in """high low medium moderate mild severe rare rarely often sometimes never always none yes good poor bad normal
+    regular irregular daily weekly monthly morning afternoon evening night day week month year today work working health
+    healthy exercise diet food meal drink water sleep walk walking medication medicine doctor pain stress anxiety energy
+    help support feel feeling time early late new old long short small large home family friend people person right left
+    take taking start started stop stopped light heavy level help symptom condition treatment plan goal habit activity
+    breakfast lunch dinner snack body weight blood pressure heart rate minute hour twice once male female single married
+    routine gentle slow fast stretch stretching outdoors indoors weekend weekday between breathing relaxation mental physical
+    general practical practice increase reduce avoid balance balanced protein vegetables fruit coffee tea alcohol""".split()
+)
+
+
+@dataclass(frozen=True)
+class Citation:
+    """A memory key that a sentence of the response uses."""
+
+    key: str
+    quote: str
+
+
+def statement(key: str, value: MemoryValue) -> str:
+    """A memory entry as a sentence: sleep_hours_avg, "5.5" -> "Your sleep hours avg: 5.5"."""
+    return f"Your {key.replace('_', ' ')}: {value_text(value)}"
+
+
+def value_text(value: MemoryValue) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value_text(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def candidate_keys(sample: Sample) -> tuple[str, ...]:
+    """The keys that a response may cite: all of memory, then the forbidden ones that are absent from it."""
+    return (*sample.memory, *(key for key in sample.forbidden_keys if key not in sample.memory))
+
+
+def matching_texts(sample: Sample, response: Response) -> list[str]:
+    """The texts whose vectors `cited` compares."""
+    return [*sentences(response.text), *(statement(key, value) for key, value in sample.memory.items())]
+
+
+def cited(sample: Sample, response: Response, vectors: Vectors) -> list[Citation]:
+    """The memory keys that the response uses, each with the first sentence that does.
+
+    A sentence uses a key when it holds (a) a telling number of the value, or a plain number beside a word of the key or
+    value; (b) most of the value's content words, or one rare one; (c) all words of a longer key, said to the user; or
+    (d) a paraphrase: its cosine with the statement "Your <key>: <value>" reaches PARAPHRASE_COSINE. A key that memory
+    lacks is used when the response speaks of "your <key>".
+    """
+    said = sentences(response.text)
+    found = []
+    for key in candidate_keys(sample):
+        if key in sample.memory:
+            fact = Fact.of(key, sample.memory[key])
+            quote = next((line for line in said if fact.is_used_in(line, vectors)), None)
+        else:
+            quote = next((line for line in said if _speaks_of_absent(key, line)), None)
+        if quote is not None:
+            found.append(Citation(key, quote))
+    return found
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A memory entry, prepared for matching."""
+
+    statement: str
+    key_stems: frozenset[str]
+    value_stems: frozenset[str]
+    quantities: tuple[Quantity, ...]
+
+    @classmethod
+    def of(cls, key: str, value: MemoryValue) -> Fact:
+        text = value_text(value)
+        key_stems = stems(key)
+        return cls(statement(key, value), (key_stems - _KEY_FILLER) or key_stems, stems(text), quantities(text))
+
+    def is_used_in(self, sentence: str, vectors: Vectors) -> bool:
+        said = stems(sentence)
+        key_hits, value_hits = self.key_stems & said, self.value_stems & said
+        return (
+            self._number_used(sentence, bool(key_hits), value_hits)
+            or self._words_used(key_hits, value_hits)
+            or (len(self.key_stems) >= 2 and key_hits == self.key_stems and is_personal(sentence))
+            or (is_personal(sentence) and cosine(vectors, sentence, self.statement) >= PARAPHRASE_COSINE)
+        )
+
+    def _number_used(self, sentence: str, key_hit: bool, value_hits: frozenset[str]) -> bool:
+        heard = quantities(sentence)
+        used = [mine for mine in self.quantities if any(mine.matches(other) for other in heard)]
+        if not used:
+            return False
+        telling = any(quantity.is_distinctive for quantity in used) and len(self.value_stems) <= 2
+        return telling or key_hit or bool(value_hits)
+
+    def _words_used(self, key_hits: frozenset[str], value_hits: frozenset[str]) -> bool:
+        if not value_hits:
+            return False
+        share = len(value_hits) / len(self.value_stems)
+        telling = {hit for hit in value_hits if hit not in _COMMON}
+        if key_hits and len(key_hits) * 2 >= len(self.key_stems):
+            return share >= 0.5
+        if len(self.value_stems) == 1:
+            return bool(telling)
+        rare = any(len(hit) >= 7 for hit in telling)
+        return bool(telling) and ((share >= 0.5 and len(value_hits) >= 2) or (rare and share >= 0.3))
+
+
+def is_personal(sentence: str) -> bool:
+    """Whether a sentence speaks to the user of the user."""
+    return _PERSONAL.search(normalise(sentence)) is not None
+
+
+def cosine(vectors: Vectors, left: str, right: str) -> float:
+    """The cosine of two texts' vectors, 0.0 where one has none."""
+    if left not in vectors or right not in vectors:
+        return 0.0
+    return float(vectors[left] @ vectors[right])
+
+
+def _speaks_of_absent(key: str, sentence: str) -> bool:
+    if key == "age" and _AGED.search(normalise(sentence)):
+        return True
+    wanted = [stem(word) for word in words(key.replace("_", " "))]
+    said = [stem(word) for word in words(sentence)]
+    for start, word in enumerate(said):
+        if word == "your" and set(wanted) <= set(said[start + 1 : start + 2 + len(wanted)]):
+            return True
+    return False

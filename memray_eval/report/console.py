@@ -1,0 +1,131 @@
+"""The console summary, in seed 000's form: sections, names, four decimals, bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memray_eval.types import Block, GenerationSummary, Line, MetricSummary, Summary
+
+WIDTH = 70
+BAR = "█"
+_BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
+NOTHING = "-"
+
+
+def render(summary: Summary) -> str:
+    """The whole summary as text, from a Summary alone."""
+    return "\n".join(_lines(summary)) + "\n"
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
+    yield from _header(summary)
+    yield _rule("=")
+    several = len(summary.candidates) > 1
+    for number, metric in enumerate(summary.metrics, start=1):
+        if number > 1:
+            yield _rule("-")
+        else:
+            yield ""
+        yield f"[{number}] {metric.title}" + (f" - {metric.candidate}" if several else "")
+        yield _rule("-")
+        yield from section(metric)
+        yield ""
+    yield _rule("=")
+    if summary.generation_s is not None:
+        yield f"Generation took {summary.generation_s:.2f}s"
+    yield f"Total pipeline time: {summary.total_s:.2f}s"
+    yield from (f"Note: {note}" for note in summary.notes)
+
+
+def _header(summary: Summary) -> Iterator[str]:
+    models = [f"{c.candidate} ({c.model})" if c.candidate != c.model else c.model for c in summary.candidates]
+    yield f"Run: {summary.run_id}"
+    yield f"Suite: {summary.suite}"
+    yield f"Generation Model: {', '.join(models)}"
+    yield f"Judge Model: {_judges(summary)}"
+    yield f"Total Samples: {summary.n_samples}" + (f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else "")
+    if summary.n_failed_units:
+        yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
+    if summary.evaluation_s is not None:
+        yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
+        yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
+    for candidate in summary.candidates:
+        yield _speed(candidate)
+
+
+def _judges(summary: Summary) -> str:
+    """Every judge that scored something, with its metrics."""
+    by_judge: dict[str, list[str]] = {}
+    for metric in summary.metrics:
+        for judge in metric.judges:
+            names = by_judge.setdefault(judge, [])
+            if metric.metric not in names:
+                names.append(metric.metric)
+    return "; ".join(f"{judge} ({', '.join(metrics)})" for judge, metrics in by_judge.items()) or "none"
+
+
+def _speed(candidate: GenerationSummary) -> str:
+    rate = f"{candidate.output_tokens_per_s:.1f} tokens/s" if candidate.output_tokens_per_s else "speed not measured"
+    ttft = f", first token {candidate.ttft_s_mean:.2f}s on average" if candidate.ttft_s_mean is not None else ""
+    ends = ", ".join(f"{count} {reason}" for reason, count in candidate.finish_reasons.items()) or "none"
+    return (
+        f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, {rate}{ttft}; "
+        f"ended by: {ends}" + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
+    )
+
+
+def section(metric: MetricSummary) -> Iterator[str]:
+    """One metric's section: its blocks of figures, its distribution on an integer scale, its coverage."""
+    for index, block in enumerate(metric.layout):
+        if index:
+            yield ""
+        yield from _block(block, metric)
+    if metric.distribution and not any("-" in score for score in metric.distribution):
+        yield ""
+        yield "  Score Distribution:"
+        yield from (f"    Score {line}" for line in _bars(metric.distribution, metric.n_scored))
+    yield ""
+    yield f"  Coverage: {_coverage(metric)}"
+
+
+def _block(block: Block, metric: MetricSummary) -> Iterator[str]:
+    if block.heading:
+        yield block.heading
+    width = max((len(line.label) for line in block.lines), default=0) + 1
+    for line in block.lines:
+        note = f"  ({line.note})" if line.note else ""
+        yield f"  {line.label + ':':<{width}} {figure(line, metric)}{note}"
+
+
+def figure(line: Line, metric: MetricSummary) -> str:
+    """A line's figure, printed in its form; `-` where there is none."""
+    value: float | None | dict[str, float | None] = None
+    group, _, name = line.field.rpartition(".")
+    value = getattr(metric, group)[name] if group and name in getattr(metric, group) else None
+    value = value if group else getattr(metric, line.field)
+    if not isinstance(value, int | float):
+        return NOTHING
+    if line.form == "of_scale":
+        return f"{value:.2f}/{metric.scale[1]:.2f}"
+    return {"count": f"{value:.0f}", "average": f"{value:.2f}", "percent": f"{value:.1%}"}.get(line.form, f"{value:.4f}")
+
+
+def _bars(distribution: dict[str, int], total: int) -> Iterator[str]:
+    for score, count in distribution.items():
+        share = count / total if total else 0.0
+        yield f"{score}: {count:3d} ({share:6.1%}) {BAR * int(share / _BAR_SHARE + 1e-9)}".rstrip()
+
+
+def _coverage(metric: MetricSummary) -> str:
+    applicable = metric.n - metric.n_not_applicable
+    parts = [f"{metric.n_scored} of {applicable} scored"]
+    for count, what in ((metric.n_failed, "failed"), (metric.n_abstained, "abstained"), (metric.n_not_applicable, "not applicable")):
+        if count:
+            parts.append(f"{count} {what}")
+    judges = ", ".join(f"{judge} {count}" if len(metric.judges) > 1 else judge for judge, count in metric.judges.items())
+    return "; ".join(parts) + (f"; judged by {judges}" if judges else "")
+
+
+def _rule(mark: str) -> str:
+    return mark * WIDTH

@@ -1,0 +1,117 @@
+"""Records as Arrow rows: the schema of every block between stages and of records/*.parquet.
+
+Free-form parts (memory, history, metadata, judgment, ...) travel as JSON strings, because Arrow would invent keys for the
+missing ones; everything that an aggregate or a filter reads is a typed column.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage, dumps
+
+SCORE_TYPE = pa.struct(
+    [
+        ("metric", pa.string()),
+        ("status", pa.string()),
+        ("value", pa.float64()),
+        ("parts", pa.map_(pa.string(), pa.float64())),
+        ("judgment", pa.string()),
+        ("judge", pa.string()),
+        ("input_tokens", pa.int64()),
+        ("output_tokens", pa.int64()),
+        ("cost_usd", pa.float64()),
+        ("latency_s", pa.float64()),
+        ("cached", pa.bool_()),
+        ("error", pa.string()),
+    ]
+)
+
+SAMPLE_TEXT = ("suite", "task", "query", "language", "scenario", "prompt_type")
+SAMPLE_JSON = ("memory", "history", "traits", "emotion", "metadata")
+SAMPLE_LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
+RESPONSE_COLUMNS = {
+    "text": ("response", pa.string()),
+    "error": ("error", pa.string()),
+    "finish_reason": ("finish_reason", pa.string()),
+    "prompt_tokens": ("prompt_tokens", pa.int64()),
+    "output_tokens": ("output_tokens", pa.int64()),
+    "ttft_s": ("ttft_s", pa.float64()),
+    "duration_s": ("duration_s", pa.float64()),
+}
+
+RECORD_SCHEMA = pa.schema(
+    [
+        ("unit_id", pa.string()),
+        ("sample_id", pa.string()),
+        ("candidate", pa.string()),
+        ("model", pa.string()),
+        ("candidate_config", pa.string()),
+        *((name, pa.string()) for name in SAMPLE_TEXT),
+        *((name, pa.string()) for name in SAMPLE_JSON),
+        *((name, pa.list_(pa.string())) for name in SAMPLE_LISTS),
+        *RESPONSE_COLUMNS.values(),
+        ("scores", pa.list_(SCORE_TYPE)),
+    ]
+)
+
+
+def to_table(records: Iterable[Record]) -> pa.Table:
+    """Records as a table with RECORD_SCHEMA. A sample's context is not among the columns."""
+    return pa.Table.from_pylist([to_row(record) for record in records], schema=RECORD_SCHEMA)
+
+
+def from_table(table: pa.Table) -> Iterator[Record]:
+    """The records of a table with RECORD_SCHEMA."""
+    return (from_row(row) for row in table.to_pylist(maps_as_pydicts="strict"))
+
+
+def to_row(record: Record) -> dict[str, Any]:
+    sample = record.sample.model_dump(mode="json")
+    row: dict[str, Any] = {
+        "unit_id": record.unit_id,
+        "sample_id": record.sample.id,
+        "candidate": record.candidate.name,
+        "model": record.candidate.model,
+        "candidate_config": record.candidate.model_dump_json(),
+        "scores": [_score_row(score) for score in record.scores],
+    }
+    row.update({name: sample[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)})
+    row.update({name: dumps(sample[name]) for name in SAMPLE_JSON})
+    if record.response is not None:
+        response = record.response.model_dump()
+        row.update({column: response[field] for field, (column, _) in RESPONSE_COLUMNS.items()})
+    return row
+
+
+def from_row(row: Mapping[str, Any]) -> Record:
+    sample = {"id": row["sample_id"], **{name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}}
+    sample.update({name: json.loads(row[name]) for name in SAMPLE_JSON})
+    response = None
+    if row["response"] is not None or row["error"] is not None:
+        fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
+        response = Response.model_validate({**fields, "text": fields["text"] or ""})
+    return Record(
+        unit_id=row["unit_id"],
+        sample=Sample.model_validate(sample),
+        candidate=Candidate.model_validate_json(row["candidate_config"]),
+        response=response,
+        scores=tuple(_score(score) for score in row["scores"] or ()),
+    )
+
+
+def _score_row(score: Score) -> dict[str, Any]:
+    row = score.model_dump(exclude={"usage", "parts"})
+    row.update(score.usage.model_dump())
+    row["parts"] = list(score.parts.items())
+    return row
+
+
+def _score(row: Mapping[str, Any]) -> Score:
+    usage = Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"])
+    fields = {name: row[name] for name in Score.model_fields if name in row and name != "parts"}
+    return Score.model_validate({**fields, "usage": usage, "parts": dict(row["parts"])})

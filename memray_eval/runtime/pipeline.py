@@ -1,0 +1,131 @@
+"""One streaming Ray Data job: read -> prompt -> generate -> judge -> embed -> write, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import ray
+from ray.data import ActorPoolStrategy, DataContext, Dataset
+
+from memray_eval.config import RunConfig
+from memray_eval.datasets.sources import Shard
+from memray_eval.errors import EmbeddingError, GenerationError
+from memray_eval.metric import Metric
+from memray_eval.runtime.actors import (
+    AskServers,
+    EmbedRecords,
+    JudgeRecords,
+    fold_answers,
+    read_prompts,
+    shard_rows,
+    write_records,
+)
+from memray_eval.runtime.engine import build_engine, stop_token_ids
+from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
+from memray_eval.stages.judge import scored_by_judge_stage
+from memray_eval.types import Candidate
+
+BLOCKS = {"batch_format": "pyarrow", "batch_size": None}  # a stage takes a block as it comes: nothing waits to fill a batch
+
+
+def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
+    """Candidates that share one pipeline: those of one vLLM model, and all those behind servers."""
+
+    def shared(candidate: Candidate) -> tuple[str, str]:
+        return candidate.backend, candidate.model if candidate.backend == "vllm" else ""
+
+    return [tuple(group) for _, group in groupby(sorted(candidates, key=shared), key=shared)]
+
+
+def run_pipeline(
+    config: RunConfig,
+    candidates: tuple[Candidate, ...],
+    metrics: Sequence[Metric],
+    shards: Sequence[Shard],
+    folder: str,
+    device: Device,
+    counter: Any,
+) -> int:
+    """Runs all samples through all stages for candidates that share an engine. Returns how many units were written.
+
+    Raises GenerationError or EmbeddingError when a stage could not be started at all; a row that fails is a row.
+    """
+    set_up_data_context(config)
+    dataset = _prompts(config, candidates, shards, counter)
+    dataset = _generated(dataset, config, candidates[0], device, counter)
+    dataset = _scored(dataset, config, metrics, counter)
+    written = dataset.map_batches(
+        write_records, fn_kwargs={"folder": folder, "counter": counter}, num_cpus=TASK_CPUS, **BLOCKS
+    )
+    try:
+        return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
+    except ray.exceptions.RayError as error:
+        raise _translated(error, candidates[0].model) from error
+
+
+def set_up_data_context(config: RunConfig) -> None:
+    """Quiet, and an error instead of a hang."""
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.issue_detectors_config.detectors = []  # they print tuning advice about Ray Data LLM's own stages
+    context.execution_no_progress_timeout_s = config.cluster.no_progress_timeout_s
+    context.max_errored_blocks = 0
+
+
+def _prompts(config: RunConfig, candidates: tuple[Candidate, ...], shards: Sequence[Shard], counter: Any) -> Dataset:
+    rows = shard_rows(shards)
+    dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        read_prompts,
+        fn_kwargs={"suite_name": config.suite, "candidates": candidates, "counter": counter},
+        num_cpus=TASK_CPUS,
+        **BLOCKS,
+    )
+    if any(shard.kind == "json" for shard in shards):  # read by one task, so spread afterwards
+        dataset = dataset.repartition(target_num_rows_per_block=config.engine.batch_size)
+    return dataset
+
+
+def _generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device: Device, counter: Any) -> Dataset:
+    if candidate.backend == "openai":
+        pool = ActorPoolStrategy(size=config.server.actors)
+        return dataset.map_batches(AskServers, fn_constructor_args=(config.server, counter), compute=pool, num_cpus=STAGE_CPUS, **BLOCKS)
+    fold = {
+        "stop_ids": stop_token_ids(candidate.model),
+        "max_model_len": config.engine.max_model_len,
+        "counter": counter,
+    }
+    answered = build_engine(config.engine, candidate.model, device)(dataset)
+    return answered.map_batches(fold_answers, fn_kwargs=fold, num_cpus=TASK_CPUS, **BLOCKS)
+
+
+def _scored(dataset: Dataset, config: RunConfig, metrics: Sequence[Metric], counter: Any) -> Dataset:
+    at_judge = [metric.name for metric in metrics if scored_by_judge_stage(metric, {})]
+    at_embed = [metric.name for metric in metrics if not scored_by_judge_stage(metric, {})]
+    judged = dataset.map_batches(
+        JudgeRecords,
+        fn_constructor_args=(at_judge, counter),
+        compute=ActorPoolStrategy(size=config.judging.actors),
+        num_cpus=config.judging.cpus,
+        **BLOCKS,
+    )
+    return judged.map_batches(
+        EmbedRecords,
+        fn_constructor_args=(at_embed, config.embedding, counter),
+        compute=ActorPoolStrategy(size=config.embedding.actors),
+        num_cpus=config.embedding.cpus,
+        **BLOCKS,
+    )
+
+
+def _translated(error: ray.exceptions.RayError, model: str) -> GenerationError | EmbeddingError:
+    """Ray's error as one of ours: the first line that says why, and where the rest is."""
+    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
+    if isinstance(cause, EmbeddingError):
+        return EmbeddingError(str(cause))
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else type(error).__name__)
+    logs = "/tmp/ray/session_latest/logs"
+    return GenerationError(f"the pipeline for {model} stopped: {reason}. The workers' logs are in {logs}.")

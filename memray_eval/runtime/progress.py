@@ -1,0 +1,126 @@
+"""How far a run is: counted by one small actor, shown on the terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from memray_eval.types import Frozen
+
+STAGES = ("read", "generate", "judge", "embed", "write")
+POLL_S = 0.5
+PLAIN_EVERY_S = 10.0
+
+
+class StageCount(Frozen):
+    """One stage so far: rows done, seconds its workers were busy (summed), and its first start and last end (epoch)."""
+
+    rows: int = 0
+    busy_s: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+
+    def plus(self, rows: int, started: float, ended: float) -> StageCount:
+        return StageCount(
+            rows=self.rows + rows,
+            busy_s=self.busy_s + ended - started,
+            started=started if self.started is None else min(self.started, started),
+            ended=ended if self.ended is None else max(self.ended, ended),
+        )
+
+    @property
+    def span_s(self) -> float | None:
+        """From its first start to its last end."""
+        return None if self.started is None or self.ended is None else self.ended - self.started
+
+
+@ray.remote(num_cpus=0, max_restarts=-1)
+class ProgressCounter:
+    """Counts rows by stage. Stages report without waiting; a lost report costs a number on the display, nothing else."""
+
+    def __init__(self) -> None:
+        self._stages = dict.fromkeys(STAGES, StageCount())
+
+    def add(self, stage: str, rows: int, started: float, ended: float) -> None:
+        self._stages[stage] = self._stages[stage].plus(rows, started, ended)
+
+    def stages(self) -> dict[str, StageCount]:
+        return self._stages
+
+
+@contextmanager
+def reported(counter: Any, stage: str, rows: int) -> Iterator[None]:
+    """Reports the block's work when it ends well."""
+    started = time.time()
+    yield
+    counter.add.remote(stage, rows, started, time.time())
+
+
+@contextmanager
+def displayed(counter: Any, total: int, quiet: bool) -> Iterator[None]:
+    """Shows the counter while the block runs: bars on a terminal, a plain line now and then elsewhere, nothing if quiet."""
+    if quiet:
+        yield
+        return
+    stop = threading.Event()
+    show = _show_bars if sys.stderr.isatty() else _show_lines
+    thread = threading.Thread(target=show, args=(counter, total, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=5)
+
+
+def _show_bars(counter: Any, total: int, stop: threading.Event) -> None:
+    columns = (
+        TextColumn("{task.description:>9}"),
+        BarColumn(bar_width=32),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:>9}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        tasks = {stage: progress.add_task(stage, total=total, rate="") for stage in STAGES}
+        is_last = False
+        while not is_last:
+            is_last = stop.wait(POLL_S)
+            for stage, count in _poll(counter).items():
+                progress.update(tasks[stage], completed=count.rows, rate=_rate(count))
+
+
+def _show_lines(counter: Any, total: int, stop: threading.Event) -> None:
+    began, shown, is_last = time.monotonic(), "", False
+    while not is_last:
+        is_last = stop.wait(PLAIN_EVERY_S if shown else 1.0)
+        counts = _poll(counter)
+        state = "  ".join(f"{stage} {count.rows}/{total}" for stage, count in counts.items())
+        done = counts["write"].rows if "write" in counts else 0
+        elapsed = time.monotonic() - began
+        left = f", about {elapsed / done * (total - done):.0f} s left" if 0 < done < total else ""
+        if state != shown:
+            print(f"[{elapsed:6.0f} s] {state}{left}", file=sys.stderr, flush=True)
+            shown = state
+
+
+def _rate(count: StageCount) -> str:
+    return f"{count.rows / count.span_s:.1f}/s" if count.rows and count.span_s else ""
+
+
+def _poll(counter: Any) -> dict[str, StageCount]:
+    """The counts, or none while the actor cannot answer: the display must never break a run."""
+    try:
+        return dict(ray.get(counter.stages.remote(), timeout=10))
+    except ray.exceptions.RayError:
+        return {}

