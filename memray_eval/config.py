@@ -15,6 +15,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Frozen
 
 EMBEDDED = "embedded"
+DEFAULT_OUT = "results"  # in the working directory, unless the job or the command line says otherwise
 API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 
 Positive = Annotated[float, Field(gt=0)]
@@ -60,7 +61,7 @@ class EmbeddingConfig(Frozen):
 
     model: str = "local"
     base_url: str | None = None
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: str | None = None
     actors: Count = 1
     cpus: Positive = 0.2
     batch_size: Count = 64
@@ -78,7 +79,7 @@ class JudgingConfig(Frozen):
 
 
 class ClusterConfig(Frozen):
-    """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: this machine's cores, at least 2)."""
+    """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: its cores, at least 2)."""
 
     address: str | None = None
     num_cpus: Positive | None = None
@@ -107,7 +108,7 @@ class RunConfig(Frozen):
     cluster: ClusterConfig = ClusterConfig()
     rows_per_block: Count | None = None
     tolerance: Annotated[float, Field(ge=0, le=1)] = 0.05
-    out: str = "results"
+    out: str = DEFAULT_OUT
 
     @model_validator(mode="after")
     def _distinct_candidates(self) -> RunConfig:
@@ -132,6 +133,7 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None, settings
     Raises ConfigError that names the file, the key and what to do.
     """
     data = _read_yaml(path)
+    data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
     for key in PATH_FIELDS:
         if isinstance(data.get(key), str):
             data[key] = _relative_to(data[key], path.parent)
@@ -139,7 +141,7 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None, settings
     laid_over.update(_parse_setting(setting) for setting in settings)
     for key, value in laid_over.items():
         if value is not None:
-            _put(data, key, value)
+            _put(data, key, _relative_to(value, Path.cwd()) if key in PATH_FIELDS and isinstance(value, str) else value)
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
@@ -223,9 +225,7 @@ def _index(node: list[Any], part: str, dotted: str) -> int:
 
 
 def _relative_to(path: str, folder: Path) -> str:
-    if "://" in path or Path(path).is_absolute():
-        return path
-    return os.path.normpath(folder / path)
+    return path if "://" in path else os.path.abspath(folder / path)
 
 
 def cache_dir() -> Path:
@@ -238,6 +238,17 @@ def cache_dir() -> Path:
 def api_key(variable: str) -> str | None:
     """The key in an environment variable, None when unset or empty. Never log or store what this returns."""
     return os.environ.get(variable) or None
+
+
+def server_key(base_url: str | None, api_key_env: str | None, whose: str) -> str:
+    """The key for a server: from `api_key_env` where that is named; OPENAI_API_KEY goes to OpenAI only, never to another
+    base_url by itself. Raises ConfigError, naming `whose` server it is, when a key is needed and not set."""
+    variable = api_key_env or ("OPENAI_API_KEY" if base_url is None else None)
+    if variable is None:
+        return "none"
+    if (key := api_key(variable)) is None:
+        raise ConfigError(f"{whose} needs a key in the environment variable {variable}, which is not set")
+    return key
 
 
 def keys_set() -> dict[str, bool]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from memray_eval.ports import FloatArray, Vectors
 from memray_eval.types import Block, Frozen, Line, Message, MetricSummary, Response, Sample, Score
@@ -23,15 +23,15 @@ class Measure(Frozen):
     """What a metric read off one response: its value, and the counts that aggregates sum."""
 
     value: float
-    parts: dict[str, float] = {}
+    parts: dict[str, float] = Field(default_factory=dict)
 
 
 class Aggregates(Frozen):
     """Figures of a metric beyond its statistics. None where nothing could be divided."""
 
-    micro: dict[str, float | None] = {}
-    macro: dict[str, float | None] = {}
-    extras: dict[str, float | None] = {}
+    micro: dict[str, float | None] = Field(default_factory=dict)
+    macro: dict[str, float | None] = Field(default_factory=dict)
+    extras: dict[str, float | None] = Field(default_factory=dict)
 
 
 Columns: TypeAlias = Mapping[str, FloatArray]  # "value" and each part -> one figure a scored unit
@@ -112,9 +112,7 @@ def score_by_rules(metric: JudgedMetric, sample: Sample, response: Response, vec
     return _outcome(metric, sample, response, judge, compute)
 
 
-def score_by_vectors(
-    metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str
-) -> Score:
+def score_by_vectors(metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str) -> Score:
     def compute() -> tuple[Measure, None]:
         return metric.on_empty if response.is_empty else metric.measure(sample, response, vectors), None
 

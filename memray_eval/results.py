@@ -1,10 +1,10 @@
 """The run folder: where a run's config, records and summaries are written, and read again.
 
-    results/<run_id>/run.yaml            the resolved config, no secrets
-                     manifest.json       versions, dataset fingerprint, judge per metric, timings, counts, status
-                     records/*.parquet   one row a unit
-                     problems.jsonl      the dataset's invalid entries, when a run skipped them
-                     summary.json, summary.txt
+results/<run_id>/run.yaml            the resolved config, no secrets
+                 manifest.json       versions, dataset fingerprint, judge per metric, timings, counts, status
+                 records/*.parquet   one row a unit
+                 problems.jsonl      the dataset's invalid entries, when a run skipped them
+                 summary.json, summary.txt
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import yaml
-from pydantic import ValidationError
 from pyarrow import fs
+from pydantic import ValidationError
 
 from memray_eval.config import RunConfig
 from memray_eval.errors import DataError
@@ -67,7 +67,9 @@ class RunFolder:
         try:
             return Summary.model_validate_json(self._read("summary.json"))
         except ValidationError as error:
-            raise DataError(f"{self.path}/summary.json is not a summary of this version: {error.error_count()} problems") from None
+            raise DataError(
+                f"{self.path}/summary.json is not a summary of this version: {error.error_count()} problems"
+            ) from None
 
     def write_records(self, table: pa.Table) -> str:
         """Writes a block of records as one file, named by its units, so that a retried task writes the same file again."""
@@ -94,9 +96,7 @@ class RunFolder:
             with self._filesystem.open_input_stream(f"{self._inner}/{name}") as stream:
                 return bytes(stream.read())
         except (FileNotFoundError, NotADirectoryError):
-            raise DataError(
-                f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)"
-            ) from None
+            raise DataError(f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)") from None
 
 
 def new_run_id(config: RunConfig) -> str:

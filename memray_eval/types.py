@@ -102,6 +102,7 @@ class Sampling(Frozen):
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     max_tokens: Annotated[int, Field(gt=0)] = 256
+    repetition_penalty: Annotated[float, Field(gt=0.0, le=2.0)] = 1.0
     seed: int | None = 0
     stop: tuple[str, ...] = ()
 
@@ -109,15 +110,15 @@ class Sampling(Frozen):
 class Candidate(Frozen):
     """The model under test, with its sampling parameters and the prompt variant it is given.
 
-    `backend` is `vllm` (an engine of this run) or `openai` (a server at `base_url` that speaks OpenAI's protocol; the key,
-    if it needs one, stands in the environment variable named `api_key_env`).
+    `backend` is `vllm` (an engine of this run) or `openai`: a server at `base_url` that speaks OpenAI's protocol, with its
+    key, if it wants one, in the environment variable `api_key_env`; without base_url OpenAI itself, with OPENAI_API_KEY.
     """
 
     name: Name
     model: Name
     backend: Literal["vllm", "openai"] = "vllm"
     base_url: str | None = None
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: str | None = None
     sampling: Sampling = Sampling()
     prompt: str = "default"
 

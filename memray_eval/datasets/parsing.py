@@ -108,7 +108,9 @@ def _faults(error: ValidationError) -> Iterator[Fault]:
             yield from (Fault(field=field, message=text) for field, text in problem["ctx"]["fields"].items())
             continue
         # A value that fits no member of a union is reported once a member; the first two parts name the field and the key.
-        field = ".".join(str(part) for part in problem["loc"][:2]) if problem["loc"][0] != "history" else _dotted(problem["loc"])
+        field = (
+            ".".join(str(part) for part in problem["loc"][:2]) if problem["loc"][0] != "history" else _dotted(problem["loc"])
+        )
         if field not in seen:
             seen.add(field)
             yield Fault(field=field, message=_message(problem))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem, parse_sample
 from memray_eval.datasets.sources import Entry, Shard, entries, whole
-from memray_eval.types import Sample
+from memray_eval.types import Sample, dumps
 
 SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
 
@@ -30,7 +30,8 @@ def scan(
 
     Raises DataError when the path holds no dataset at all.
     """
-    found, seen, digest = Scan(), {}, hashlib.blake2b(digest_size=16)
+    found, digest = Scan(), hashlib.blake2b(digest_size=16)
+    seen: dict[bytes, str] = {}
     for source in whole(path):
         cut = _Cut(source, rows_per_shard)
         for entry in entries(source):
@@ -38,7 +39,7 @@ def scan(
                 break
             outcome = _check(entry, suite, seen)
             if isinstance(outcome, Sample):
-                digest.update(outcome.model_dump_json().encode())
+                digest.update(dumps(outcome.model_dump(mode="json")).encode())
                 found.n_samples += 1
             else:
                 found.n_invalid += 1
@@ -69,9 +70,7 @@ def _check(entry: Entry, suite: str, seen: dict[bytes, str]) -> Sample | list[Pr
         return sample
     except InvalidSample as error:
         return [
-            Problem(
-                path=entry.path, place=entry.place, sample_id=error.sample_id, field=fault.field, message=fault.message
-            )
+            Problem(path=entry.path, place=entry.place, sample_id=error.sample_id, field=fault.field, message=fault.message)
             for fault in error.faults
         ]
 

@@ -17,7 +17,13 @@ from memray_eval.types import Frozen
 
 Kind = Literal["folder", "json", "jsonl", "parquet"]
 SAMPLE_FILE = "sample.json"
-_SUFFIXES: dict[str, Kind] = {".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
+_SUFFIXES: dict[str, Kind] = {
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
 _PARQUET_JSON = ("memory", "history", "traits", "emotion", "metadata")  # may be JSON text in a Parquet column
 
 
@@ -131,7 +137,9 @@ def _json(shard: Shard) -> Iterator[Entry]:
                     yield Entry(position, position + 1, shard.path, f"item {position + 1}", raw, 0)
                 position += 1
         except (ijson.JSONError, UnicodeDecodeError) as error:
-            text = "not UTF-8; save it as UTF-8" if _is_encoding(error) else f"broken JSON after item {position}: {_first(error)}"
+            text = (
+                "not UTF-8; save it as UTF-8" if _is_encoding(error) else f"broken JSON after item {position}: {_first(error)}"
+            )
             yield Entry(position, position + 1, shard.path, "", InvalidSample([Fault(message=text)]), 0)
             return
     if position == 0:
@@ -159,7 +167,8 @@ def _parquet(shard: Shard) -> Iterator[Entry]:
 
 def _parquet_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
     """Rows start to stop; only the row groups that hold them are read, in batches of 256 rows."""
-    position, groups = 0, []
+    groups: list[int] = []
+    first = position = 0
     for index in range(file.num_row_groups):
         rows = file.metadata.row_group(index).num_rows
         if position + rows > shard.start and (shard.stop is None or position < shard.stop):
@@ -188,7 +197,9 @@ def _plain(row: dict[str, Any]) -> dict[str, Any] | InvalidSample:
             try:
                 out[name] = parse_json(value.encode())
             except InvalidSample as error:
-                return InvalidSample([Fault(field=name, message=fault.message) for fault in error.faults], str(row.get("id") or ""))
+                return InvalidSample(
+                    [Fault(field=name, message=fault.message) for fault in error.faults], str(row.get("id") or "")
+                )
         elif isinstance(value, dict):
             out[name] = {key: inner for key, inner in value.items() if inner is not None}
         elif value is not None:

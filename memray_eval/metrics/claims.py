@@ -16,24 +16,36 @@ Source = Literal["memory", "query", "history", "none"]
 SUPPORT_SHARE = 0.5  # of a claim's content words, found in one kind of source
 SUPPORT_COSINE = 0.55  # of a claim with one statement of a source
 
-_CONDITIONAL = re.compile(r"^\s*(?:if|when|whenever|unless|whether|in case|once|before|after)\b")
+_CONDITIONAL = re.compile(
+    r"^\W*(?:and |or )?(?:if|when|whenever|unless|whether|in case|once|until|before|after|the moment|while|how|what|why)\b"
+    r"|\b(?:if|when|whenever|unless|whether|how|what|ways?) (?:to |much |often |long )*you\b"
+)
 _CLAUSE = re.compile(r"\s*(?:[,;:()]|\s-\s|\b(?:so|but|which means|therefore|and then)\b)\s*")
-# "you have", "you're", "you mentioned" - but not the advice of "you can", "you should", "you have to".
+_SUBJECT = (
+    r"(?:^|\b(?:and|that|since|because|as|given|although|though|while|know|see|remember|noticed?|understand|hear|like|now) )\W*"
+)
+# "you have", "you're", "you mentioned", but not the advice of "you can", "you should", "you have to".
 _ASSERTS = re.compile(
-    r"\b(?:you(?:'re|'ve|re|ve)\b(?! (?:going to|able to|likely to|welcome|interested))"
-    r"|you (?:also |already |often |usually |currently |still |only |recently )?(?:are|have|had|were|was|mentioned|said|told|noted|"
-    r"reported|shared|described|take|took|work|live|suffer|feel|felt|get|sleep|drink|eat|smoke|weigh|use|used|tend|struggle|"
-    r"started|stopped|prefer|like|love|enjoy|avoid|wake|go|do not|don't|didn't|exercise|walk|run|play)\b"
+    _SUBJECT
+    + r"(?:you(?:'re|'ve)\b|you (?:also |already |often |usually |currently |still |only |recently |both )?(?:are|have|had|were"
+    r"|was|mentioned|said|told|noted|reported|shared|described|take|took|work|live|suffer|felt|get|sleep|drink|eat|smoke|weigh|use"
+    r"|used|tend|struggle|started|stopped|prefer|like|love|enjoy|avoid|wake|woke|go|don't|didn't|exercise|walk|run|play|manage|lost"
+    r"|gained|finish|fell|slipped|keep|came|cook|share|speak|train|swim|teach|look after|care for|do not)\b"
     r"(?! to (?:be sure|make|consult|talk|see|start|consider|ensure|check|keep|do|take|get)\b))"
 )
 _YOUR_IS = re.compile(
-    r"\byour (?:[\w'%/-]+ ){1,6}?(?:is|are|was|were|has|have|shows?|suggests?|indicates?|at|of|remains?)\b"
-    r"|\b(?:given|with|considering|because of|due to|based on|since|as for|despite) your\b"
-    r"|\bas (?:a|an) [\w -]{3,40}$"
+    r"\byour (?:[\w'%/.-]+ ){1,6}?(?:is|are|was|were|has|have|had|shows?|suggests?|indicates?|at|of|remains?|means?|makes?)\b"
+    r"|\b(?:given|with|considering|because of|due to|based on|since|alongside|on top of) your\b"
+    r"|^as (?:a|an) (?!health|medical|ai\b|result|rule|general|first|start|reminder|caring)[\w -]{3,40}$"
+)
+_COURTESY = re.compile(
+    r"\byou(?:'re| are) (?:not alone|right|welcome|doing|here|asking|wise|very welcome|absolutely|probably|likely|so |worth)"
+    r"|\b(?:help|let|make|keep|get) you\b|\bi(?:'m| am)? (?:hope|wish|glad)\b|\byour (?:question|message|time|health is)\b"
 )
 _ADVICE = re.compile(
     r"\byou (?:can|could|should|may|might|must|need|want|will|would|shall|ought)\b|\byou'(?:ll|d)\b"
-    r"|\b(?:make sure|be sure|ensure|try|aim|consider|remember|avoid|talk|ask|let) \b.*\byou"
+    r"|\b(?:make sure|be sure|ensure|try|aim|consider|remember|avoid|talk|ask|let)\b.*\byou"
+    r"|\b(?:talk|speak|ask|check|listen|see|tell|discuss|show|work) (?:to |with |it with )?your\b"
 )
 _FILLER = frozenset(stems("mention said told note report share describe feel currently recently given considering based due"))
 
@@ -47,18 +59,18 @@ class Claim:
 
 
 def claim_clauses(text: str) -> list[str]:
-    """The clauses of a response that assert something of the user: not questions, not conditions, not advice."""
+    """The clauses of a response that assert something of the user, each once: not questions, conditions, advice or courtesy."""
     found = []
     for sentence in sentences(text):
         if sentence.rstrip().endswith("?"):
             continue
         for clause in _CLAUSE.split(sentence):
             lowered = normalise(clause)
-            if _CONDITIONAL.match(lowered) or _ADVICE.search(lowered):
+            if _CONDITIONAL.search(lowered) or _ADVICE.search(lowered) or _COURTESY.search(lowered):
                 continue
             if (_ASSERTS.search(lowered) or _YOUR_IS.search(lowered)) and (stems(clause) - _FILLER or quantities(clause)):
                 found.append(clause.strip(" .!\"'"))
-    return found
+    return list(dict.fromkeys(found))
 
 
 def source_statements(sample: Sample) -> dict[Source, list[str]]:

@@ -77,7 +77,7 @@ _PAIR = re.compile(r"(?<![\w/.])(\d{2,3})\s*(?:/|over)\s*(\d{2,3})(?![\w/])")
 _CLOCK = re.compile(r"(?<![\w:])(\d{1,2})[:.](\d{2})\s*(am|pm|a\.m\.|p\.m\.)?|(?<![\w:.])(\d{1,2})\s*(am|pm|a\.m\.|p\.m\.)")
 _AFTER_NUMBER = re.compile(r"\s*[- ]?\s*(mmol/l|mmol/mol|mg/dl|°c|°f|%|[a-zµμ]+)")
 
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=[\"'(\[*]*[^\s.])|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]*]*\s+(?=[\"'(\[*]*[^\s.])")
 _ABBREVIATION = re.compile(r"\b(?:dr|mr|mrs|ms|prof|st|vs|e\.g|i\.e|approx|no|etc|a\.m|p\.m)\.$", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -183,14 +183,16 @@ def _unit_after(text: str, end: int) -> str | None:
 
 def sentences(text: str) -> list[str]:
     """The sentences and list items of a text, bullets and emphasis marks stripped, in order."""
+    return [sentence for line in text.splitlines() for sentence in _line_sentences(line)]
+
+
+def _line_sentences(line: str) -> list[str]:
     out: list[str] = []
-    for piece in _SENTENCE_END.split(text):
-        cleaned = _BULLET.sub("", piece).replace("**", "").replace("__", "").strip()
-        if not cleaned:
-            continue
-        if out and _ABBREVIATION.search(out[-1]):
+    for piece in _SENTENCE_END.split(_BULLET.sub("", line)):
+        cleaned = piece.replace("**", "").replace("__", "").strip()
+        if cleaned and out and _ABBREVIATION.search(out[-1]):
             out[-1] = f"{out[-1]} {cleaned}"
-        else:
+        elif cleaned:
             out.append(cleaned)
     return out
 

@@ -100,7 +100,7 @@ def _block(block: Block, metric: MetricSummary) -> Iterator[str]:
 
 def figure(line: Line, metric: MetricSummary) -> str:
     """A line's figure, printed in its form; `-` where there is none."""
-    value: float | None | dict[str, float | None] = None
+    value: float | dict[str, float | None] | None = None
     group, _, name = line.field.rpartition(".")
     value = getattr(metric, group)[name] if group and name in getattr(metric, group) else None
     value = value if group else getattr(metric, line.field)
@@ -120,7 +120,11 @@ def _bars(distribution: dict[str, int], total: int) -> Iterator[str]:
 def _coverage(metric: MetricSummary) -> str:
     applicable = metric.n - metric.n_not_applicable
     parts = [f"{metric.n_scored} of {applicable} scored"]
-    for count, what in ((metric.n_failed, "failed"), (metric.n_abstained, "abstained"), (metric.n_not_applicable, "not applicable")):
+    for count, what in (
+        (metric.n_failed, "failed"),
+        (metric.n_abstained, "abstained"),
+        (metric.n_not_applicable, "not applicable"),
+    ):
         if count:
             parts.append(f"{count} {what}")
     judges = ", ".join(f"{judge} {count}" if len(metric.judges) > 1 else judge for judge, count in metric.judges.items())

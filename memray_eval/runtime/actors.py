@@ -40,6 +40,7 @@ PROMPT_SCHEMA = pa.schema(
                     ("temperature", pa.float64()),
                     ("top_p", pa.float64()),
                     ("max_tokens", pa.int64()),
+                    ("repetition_penalty", pa.float64()),
                     ("seed", pa.int64()),
                     ("stop", pa.list_(pa.string())),
                 ]
@@ -59,7 +60,11 @@ def read_prompts(table: pa.Table, suite_name: str, candidates: Sequence[Candidat
                 record = new_record(sample, candidate)
                 messages = [message.model_dump() for message in suite.prompt(sample, candidate)]
                 rows.append(
-                    {RECORD: record.model_dump_json(), MESSAGES: messages, SAMPLING: sampling_params(candidate.sampling)}
+                    {
+                        RECORD: record.model_dump_json(),
+                        MESSAGES: messages,
+                        SAMPLING: sampling_params(candidate.sampling),
+                    }
                 )
     counter.add.remote("read", len(rows), started, time.time())
     return pa.Table.from_pylist(rows, schema=PROMPT_SCHEMA)

@@ -31,7 +31,7 @@ def local_capacity(config: ClusterConfig) -> Capacity:
     cpus = config.num_cpus or max(MIN_LOCAL_CPUS, float(os.cpu_count() or 1))
     gpus = config.num_gpus if config.num_gpus is not None else float(_visible_gpus())
     memory = psutil.virtual_memory().available / _GIB
-    return Capacity(where="this machine", cpus=cpus, gpus=gpus, memory_gib=memory, node_cpus=cpus, node_gpus=gpus)
+    return Capacity(where="this machine", cpus=cpus, gpus=gpus, memory_gib=memory)
 
 
 @contextmanager
@@ -64,22 +64,21 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
             ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
             yield cluster_capacity(f"the cluster at {config.address}")
     except ConnectionError as error:
-        raise ResourceError(f"no Ray cluster answers at {config.address}: {error}. Start it, or leave cluster.address out.") from None
+        raise ResourceError(
+            f"no Ray cluster answers at {config.address}: {error}. Start it, or leave cluster.address out."
+        ) from None
     finally:
         ray.shutdown()
 
 
 def cluster_capacity(where: str) -> Capacity:
     """What the connected cluster has, over all its living nodes."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     total = ray.cluster_resources()
     return Capacity(
         where=where,
         cpus=total.get("CPU", 0.0),
         gpus=total.get("GPU", 0.0),
         memory_gib=total.get("memory", 0.0) / _GIB,
-        node_cpus=max((node.get("CPU", 0.0) for node in nodes), default=0.0),
-        node_gpus=max((node.get("GPU", 0.0) for node in nodes), default=0.0),
     )
 
 

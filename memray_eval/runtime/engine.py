@@ -40,7 +40,12 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         runtime_env={"env_vars": _environment(config, model, device)},
         should_continue_on_error=True,
         log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
-        chat_template_stage={"enabled": True, "num_cpus": STAGE_CPUS, "concurrency": 1, "batch_size": config.batch_size},
+        chat_template_stage={
+            "enabled": True,
+            "num_cpus": STAGE_CPUS,
+            "concurrency": 1,
+            "batch_size": config.batch_size,
+        },
         tokenize_stage={"enabled": False},
         detokenize_stage={"enabled": False},
         prepare_multimodal_stage={"enabled": False},
@@ -100,7 +105,7 @@ def _identity(row: dict[str, Any]) -> dict[str, Any]:
 
 def _no_vllm(error: ImportError) -> str:
     return (
-        f"backend vllm needs vLLM, which is not installed here ({error.name} is missing). On Linux x86_64 run `make setup` (CPU), on "
-        "a GPU node install cluster/locks/gpu.txt; elsewhere start any OpenAI-compatible server and set the candidate's "
-        "backend: openai and base_url."
+        f"backend vllm needs vLLM, which is not installed here ({error.name} is missing). On Linux x86_64 run `make setup` "
+        "(CPU), on a GPU node install cluster/locks/gpu.txt; elsewhere start any OpenAI-compatible server and set the "
+        "candidate's backend: openai and base_url."
     )

@@ -27,7 +27,10 @@ from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import Candidate
 
-BLOCKS = {"batch_format": "pyarrow", "batch_size": None}  # a stage takes a block as it comes: nothing waits to fill a batch
+BLOCKS = {
+    "batch_format": "pyarrow",
+    "batch_size": None,
+}  # a stage takes a block as it comes: nothing waits to fill a batch
 
 
 def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
@@ -56,9 +59,7 @@ def run_pipeline(
     dataset = _prompts(config, candidates, shards, counter)
     dataset = _generated(dataset, config, candidates[0], device, counter)
     dataset = _scored(dataset, config, metrics, counter)
-    written = dataset.map_batches(
-        write_records, fn_kwargs={"folder": folder, "counter": counter}, num_cpus=TASK_CPUS, **BLOCKS
-    )
+    written = dataset.map_batches(write_records, fn_kwargs={"folder": folder, "counter": counter}, num_cpus=TASK_CPUS, **BLOCKS)
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
     except ray.exceptions.RayError as error:
@@ -91,7 +92,9 @@ def _prompts(config: RunConfig, candidates: tuple[Candidate, ...], shards: Seque
 def _generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device: Device, counter: Any) -> Dataset:
     if candidate.backend == "openai":
         pool = ActorPoolStrategy(size=config.server.actors)
-        return dataset.map_batches(AskServers, fn_constructor_args=(config.server, counter), compute=pool, num_cpus=STAGE_CPUS, **BLOCKS)
+        return dataset.map_batches(
+            AskServers, fn_constructor_args=(config.server, counter), compute=pool, num_cpus=STAGE_CPUS, **BLOCKS
+        )
     fold = {
         "stop_ids": stop_token_ids(candidate.model),
         "max_model_len": config.engine.max_model_len,

@@ -37,14 +37,12 @@ class Pool(Frozen):
 
 
 class Capacity(Frozen):
-    """What a machine or cluster has, and the most that one of its nodes has."""
+    """What a machine or cluster has."""
 
     where: str
     cpus: float
     gpus: float
     memory_gib: float
-    node_cpus: float
-    node_gpus: float
 
 
 def device_of(config: RunConfig, gpus: float) -> Device:
@@ -75,10 +73,18 @@ def pools_of(config: RunConfig, candidates: tuple[Candidate, ...], device: Devic
         pools.append(Pool(name="chat template", actors=1, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB))
     else:
         server = config.server
-        pools.append(Pool(name="server clients", actors=server.actors, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB, knob="server.actors"))
+        pools.append(
+            Pool(name="server clients", actors=server.actors, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB, knob="server.actors")
+        )
     judging, embedding = config.judging, config.embedding
     pools.append(
-        Pool(name="judges", actors=judging.actors, cpus=judging.cpus, memory_gib=ACTOR_GIB, knob="judging.actors or judging.cpus")
+        Pool(
+            name="judges",
+            actors=judging.actors,
+            cpus=judging.cpus,
+            memory_gib=ACTOR_GIB,
+            knob="judging.actors or judging.cpus",
+        )
     )
     pools.append(
         Pool(
@@ -94,7 +100,7 @@ def pools_of(config: RunConfig, candidates: tuple[Candidate, ...], device: Devic
 
 
 def check(pools: list[Pool], capacity: Capacity) -> None:
-    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or one worker more than any node has."""
+    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is."""
     needs = {
         "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
         "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),

@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from memray_eval.config import RunConfig
+from memray_eval.config import EMBEDDED, RunConfig
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import Scan, scan
 from memray_eval.errors import DataError, EvalError
@@ -178,13 +178,19 @@ class _Job:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        estimated = [metric.name for metric in self.metrics if isinstance(metric, JudgedMetric)]
-        if not estimated:
-            return ()
-        return (f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.",)
+        notes = []
+        if estimated := [metric.name for metric in self.metrics if isinstance(metric, JudgedMetric)]:
+            notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
+        if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
+            notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")
+        return tuple(notes)
 
     def _write_manifest(
-        self, status: str, error: str | None = None, summary: Summary | None = None, stages: dict[str, StageCount] | None = None
+        self,
+        status: str,
+        error: str | None = None,
+        summary: Summary | None = None,
+        stages: dict[str, StageCount] | None = None,
     ) -> None:
         manifest: dict[str, Any] = {
             "run_id": self.folder.run_id,

@@ -25,7 +25,8 @@ def engine_response(
     """What Ray Data LLM's vLLM stage left in a row, as a Response.
 
     The stage keeps no finish reason: it is `length` when the model said all that max_tokens or its context window allows
-    and its last token is none of `stop_ids`, else `stop`. Time to first token counts from the request's arrival in the engine; duration adds the decoding after it.
+    and its last token is none of `stop_ids`, else `stop`. Time to first token counts from the request's arrival in the
+    engine; duration adds the decoding after it.
     """
     if failed := row.get("__inference_error__"):
         return Response(error=f"the engine refused the prompt: {failed}")

@@ -1,4 +1,4 @@
-"""Every suite, found by its file: suites/<name>.py holds `SUITE`. A suite says how a sample becomes a prompt, and what scores it."""
+"""Every suite, found by its file: suites/<name>.py holds `SUITE`: how a sample becomes a prompt, and what scores it."""
 
 from __future__ import annotations
 
@@ -45,4 +45,6 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
     for candidate in candidates:
         if candidate.prompt not in suite.prompts:
             known = ", ".join(suite.prompts)
-            raise ConfigError(f"candidate {candidate.name!r}: suite {suite.name!r} has no prompt {candidate.prompt!r}; it has: {known}")
+            raise ConfigError(
+                f"candidate {candidate.name!r}: suite {suite.name!r} has no prompt {candidate.prompt!r}; it has: {known}"
+            )

@@ -61,7 +61,8 @@ def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) 
     grounded = sum(claim.is_grounded for claim in judgment.claims)
     claims = len(judgment.claims)
     return Measure(
-        value=_score(grounded, claims), parts={"claims": claims, "grounded": grounded, "hallucinated": claims - grounded}
+        value=_score(grounded, claims),
+        parts={"claims": claims, "grounded": grounded, "hallucinated": claims - grounded},
     )
 
 

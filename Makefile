@@ -1,0 +1,65 @@
+# make run    set up what is missing, then run the quickstart job on the embedded model (no key, no GPU)
+# make test   set up what is missing, then run the tests
+# make check  ruff, mypy --strict, import-linter
+# make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
+# make lock   remake cluster/locks from pyproject.toml
+SHELL := /bin/bash
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The first CPython from 3.11 to 3.13 that runs here; name another with PYTHON=...
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do $$p -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' 2>/dev/null && echo $$p && break; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+JOB ?= jobs/quickstart.yaml
+
+.PHONY: run test check setup lock platform model clean
+
+run: setup
+	$(BIN)/memray-eval run $(JOB)
+
+test: setup $(VENV)/.dev
+	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/ray tests/e2e tests/gpu
+
+check: $(VENV)/.cpu $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: $(VENV)/.cpu
+	@$(BIN)/python -m memray_eval.clients.embedded_model
+
+platform:
+	@if [ "$$(uname -s) $$(uname -m)" != "Linux x86_64" ]; then \
+	  echo "error: the embedded vLLM runs on Linux x86_64; this is $$(uname -s) $$(uname -m)."; \
+	  echo "What works here: python3 -m venv .venv && .venv/bin/pip install . ; start any OpenAI-compatible server (Ollama, LM Studio,"; \
+	  echo "a vLLM server elsewhere); .venv/bin/memray-eval run jobs/server.yaml, with its base_url and model put in."; exit 2; fi
+	@if [ -z "$(PYTHON)" ]; then echo "error: no CPython 3.11, 3.12 or 3.13 found; install one, or name it: make run PYTHON=/path/to/python"; exit 2; fi
+
+$(BIN)/python: | platform
+	$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)"; exit 2; }
+
+$(VENV)/.cpu: cluster/locks/cpu.txt pyproject.toml | $(BIN)/python
+	@echo "Installing the pinned packages (about two minutes, 4 GB) ..."
+	@$(PIP) install -q -q --no-deps -r cluster/locks/cpu.txt || { \
+	  echo "error: the packages could not be installed. If pip did not find torch ...+cpu, tell it where CPU builds of PyTorch are:"; \
+	  echo "PIP_EXTRA_INDEX_URL=<PyTorch's CPU wheel index> or PIP_FIND_LINKS=<a folder with the wheel>, then make again."; exit 2; }
+	@$(PIP) install -q -q --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: cluster/locks/dev.txt $(VENV)/.cpu
+	@$(PIP) install -q -q --no-deps -r cluster/locks/dev.txt
+	@touch $@
+
+# uv resolves; pip installs. No lock holds an index address. GPU torch has other wheels, so each lock is resolved by itself.
+UV := $(BIN)/uv pip compile -q pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+CPU := --override cluster/locks/cpu-overrides.txt --find-links "$${PIP_FIND_LINKS:-.}"
+lock: | $(BIN)/python
+	@$(PIP) install -q -q uv
+	$(UV) $(CPU) --extra cpu -o cluster/locks/cpu.txt
+	$(UV) $(CPU) --extra cpu --extra dev -c cluster/locks/cpu.txt -o $(VENV)/dev-all.txt
+	@grep -vxFf cluster/locks/cpu.txt $(VENV)/dev-all.txt > cluster/locks/dev.txt
+	$(UV) --extra gpu --python-platform x86_64-manylinux_2_28 -o cluster/locks/gpu.txt
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,48 @@
+"""What tests of every kind share: where things are, and small real values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.types import Candidate, Record, Response, Sample, unit_id
+
+REPOSITORY = Path(__file__).parent.parent
+SAMPLES = REPOSITORY / "dataset" / "samples"
+
+
+@pytest.fixture
+def raw_sample() -> dict[str, Any]:
+    """A valid raw sample, fresh for each test to break."""
+    return {
+        "id": "T001",
+        "query": "I feel tired all day. What should I do this week?",
+        "memory": {"name": "Jason", "sleep_hours_avg": "5.5", "caffeine_intake": "high", "known_condition": "mild anemia"},
+        "required_keys": ["sleep_hours_avg", "known_condition"],
+        "forbidden_keys": ["age"],
+        "neutral_keys": ["name"],
+    }
+
+
+@pytest.fixture
+def sample(raw_sample: dict[str, Any]) -> Sample:
+    return Sample.model_validate(raw_sample | {"suite": "memory"})
+
+
+@pytest.fixture
+def candidate() -> Candidate:
+    return Candidate(name="small", model="small-model")
+
+
+@pytest.fixture
+def record(sample: Sample, candidate: Candidate) -> Record:
+    response = Response(text="With your mild anemia, ask for an iron test.", finish_reason="stop", output_tokens=10)
+    return Record(unit_id=unit_id(sample.id, candidate, sample.suite), sample=sample, candidate=candidate, response=response)
+
+
+def shipped_samples() -> list[Sample]:
+    files = sorted(SAMPLES.glob("*/sample.json"))
+    return [Sample.model_validate(json.loads(file.read_text("utf-8")) | {"suite": "memory"}) for file in files]

@@ -1,0 +1,22 @@
+"""Unit tests use no network and no Ray: both are made impossible here."""
+
+from __future__ import annotations
+
+import socket
+from typing import NoReturn
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> NoReturn:
+        raise AssertionError("a unit test opened a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,0 +1,206 @@
+"""Ten and more kinds of broken dataset, each with its message; the same samples from every format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.scan import Scan, read_shard, scan
+from memray_eval.errors import DataError
+from tests.conftest import SAMPLES
+
+Raw = dict[str, Any]
+
+
+def checked(path: Path, **options: Any) -> tuple[Scan, list[Problem]]:
+    problems: list[Problem] = []
+    return scan(str(path), "memory", on_problem=problems.append, **options), problems
+
+
+def ids(found: Scan) -> list[str]:
+    return [sample.id for shard in found.shards for sample in read_shard(shard, "memory")]
+
+
+def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
+    for index, raw in enumerate(samples):
+        place = tmp_path / "samples" / f"s{index}"
+        place.mkdir(parents=True)
+        (place / "sample.json").write_bytes(raw if isinstance(raw, bytes) else json.dumps(raw).encode())
+    return tmp_path / "samples"
+
+
+BREAKS: list[tuple[str, Callable[[Raw], object], str, str]] = [
+    ("a key both required and forbidden", lambda s: s["forbidden_keys"].append("known_condition"), "forbidden_keys", "both"),
+    ("a required key absent from memory", lambda s: s["required_keys"].append("weight"), "required_keys", "absent from memory"),
+    ("a neutral key that is required", lambda s: s["neutral_keys"].append("known_condition"), "neutral_keys", "also required"),
+    ("a key listed twice", lambda s: s["required_keys"].append("known_condition"), "required_keys", "twice"),
+    ("a query that is a number", lambda s: s.update(query=7), "query", "must be text, not the number 7"),
+    ("no query", lambda s: s.pop("query"), "query", "missing"),
+    ("an empty id", lambda s: s.update(id=""), "id", "at least 1 character"),
+    ("memory that is a list", lambda s: s.update(memory=["a"]), "memory", "must be an object, not a list"),
+    ("a memory value that is an object", lambda s: s["memory"].update(diet={"a": 1}), "memory.diet", "not an object"),
+    ("a memory value that is null", lambda s: s["memory"].update(diet=None), "memory.diet", "not null"),
+    ("keys that are one text", lambda s: s.update(required_keys="name"), "required_keys", "must be a list of text"),
+    ("a key that is a number", lambda s: s.update(neutral_keys=[3]), "neutral_keys.0", "must be text, not the number 3"),
+    ("a turn of an unknown role", lambda s: s.update(history=[{"role": "robot", "content": "x"}]), "history.0.role", "'user' or"),
+    ("a trait that is none", lambda s: s.update(traits={"charm": 0.5}), "traits", "not Big Five traits: ['charm']"),
+    ("a trait above 1", lambda s: s.update(traits={"openness": 3}), "traits.openness", "less than or equal to 1"),
+    ("an emotion that sums to 0.5", lambda s: s.update(emotion={"joy": 0.5}), "emotion", "sum to 0.5000, not 1"),
+    ("a misspelt field", lambda s: s.update(requierd_keys=[]), "requierd_keys", "did you mean 'required_keys'?"),
+]
+
+
+@pytest.mark.parametrize(("break_it", "field", "told"), [case[1:] for case in BREAKS], ids=[case[0] for case in BREAKS])
+def test_a_broken_sample_is_named_with_file_id_and_field(
+    tmp_path: Path, raw_sample: Raw, break_it: Callable[[Raw], object], field: str, told: str
+) -> None:
+    break_it(raw_sample)
+    found, problems = checked(folder(tmp_path, raw_sample))
+    assert (found.n_samples, found.n_invalid, found.shards) == (0, 1, [])
+    (problem,) = problems
+    assert (problem.field, problem.sample_id) == (field, raw_sample["id"])
+    assert told in problem.message
+    assert str(problem).startswith(f"{tmp_path / 'samples' / 's0' / 'sample.json'}: ")
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b'{"id": "x", ', "broken JSON at line 1, column"),
+        (b'{"id": "caf\xe9"}', "not UTF-8 (byte 11: 0xe9)"),
+        (b'{"id": "a", "id": "b"}', "stands twice"),
+        (b'{"id": "a", "query": NaN}', "NaN is not a JSON number"),
+        (b"[1, 2]", "must be a JSON object, not a list"),
+        (b"", "broken JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, raw_sample: Raw, data: bytes, told: str) -> None:
+    found, problems = checked(folder(tmp_path, raw_sample, data))
+    assert (found.n_samples, found.n_invalid) == (1, 1)
+    assert told in problems[0].message
+    assert problems[0].path.endswith("s1/sample.json")
+
+
+def test_every_problem_of_a_sample_is_told_at_once(tmp_path: Path, raw_sample: Raw) -> None:
+    raw_sample |= {"query": 1, "traits": {"openness": 2}, "classes": "a"}
+    _, problems = checked(folder(tmp_path, raw_sample))
+    assert {problem.field for problem in problems} == {"query", "traits.openness", "classes"}
+
+
+def test_a_second_sample_with_an_id_names_the_first(tmp_path: Path, raw_sample: Raw) -> None:
+    found, problems = checked(folder(tmp_path, raw_sample, raw_sample))
+    assert (found.n_samples, found.n_invalid) == (1, 1)
+    assert "the first is" in problems[0].message
+    assert problems[0].message.endswith("s0/sample.json")
+    assert problems[0].path.endswith("s1/sample.json")
+
+
+def test_a_folder_without_its_file_is_named(tmp_path: Path, raw_sample: Raw) -> None:
+    path = folder(tmp_path, raw_sample)
+    (path / "empty").mkdir()
+    _, problems = checked(path)
+    assert "no sample.json" in str(problems[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("d.jsonl", b'{"id": "a", "query": "q"}\n\nnot json\n{"id": "b\xff"}\n', ["line 3", "line 4"]),
+        ("d.json", b'[{"id": "a", "query": "q"}, {"id": ', ["broken JSON after item 1"]),
+        ("d.json", b'{"rows": []}', ["holds no samples"]),
+        ("d.json", b"[]", ["holds no samples"]),
+        ("d.json", b'[{"id": "a", "query": "caf\xe9"}]', ["not UTF-8"]),
+        ("d.parquet", b"PAR1 but no", ["not a readable Parquet file"]),
+    ],
+)
+def test_a_broken_combined_file_is_named_with_the_place(tmp_path: Path, name: str, data: bytes, told: list[str]) -> None:
+    (tmp_path / name).write_bytes(data)
+    _, problems = checked(tmp_path / name)
+    assert len(problems) == len(told)
+    for problem, text in zip(problems, told, strict=True):
+        assert text in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("absent", "no dataset at"), ("notes.txt", "cannot tell its format"), ("empty", "holds no samples; a dataset is")],
+)
+def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=told):
+        checked(tmp_path / name)
+
+
+@pytest.fixture(scope="module")
+def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The shipped dataset in every format."""
+    raws = [json.loads((file).read_text("utf-8")) for file in sorted(SAMPLES.glob("*/sample.json"))]
+    place = tmp_path_factory.mktemp("formats")
+    (place / "list.json").write_text(json.dumps(raws))
+    (place / "object.json").write_text(json.dumps({"samples": raws}))
+    (place / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(raws).encode())
+    (place / "d.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws))
+    as_text = [raw | {"memory": json.dumps(raw["memory"]), "emotion": json.dumps(raw.get("emotion", {}))} for raw in raws]
+    pq.write_table(pa.Table.from_pylist(as_text), place / "d.parquet", row_group_size=30)
+    (place / "many").mkdir()
+    for index in (0, 50):
+        (place / "many" / f"{index}.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws[index : index + 50]))
+    paths = {path.name: path for path in place.iterdir()}
+    return {"folder": SAMPLES, **paths}
+
+
+@pytest.mark.parametrize("name", ["list.json", "object.json", "bom.json", "d.jsonl", "d.parquet", "many"])
+@pytest.mark.parametrize("limit", [None, 37])
+def test_every_format_gives_the_same_samples(formats: dict[str, Path], name: str, limit: int | None) -> None:
+    reference, _ = checked(formats["folder"], rows_per_shard=16, limit=limit)
+    found, problems = checked(formats[name], rows_per_shard=16, limit=limit)
+    assert not problems
+    assert (found.n_samples, found.fingerprint) == (reference.n_samples, reference.fingerprint)
+    assert ids(found) == ids(reference)
+    assert len(ids(found)) == (limit or 100)
+
+
+def test_shards_hold_no_more_rows_than_asked(formats: dict[str, Path]) -> None:
+    found, _ = checked(formats["d.jsonl"], rows_per_shard=16)
+    assert [sum(1 for _ in read_shard(shard, "memory")) for shard in found.shards] == [16] * 6 + [4]
+
+
+def test_keys_that_arrow_filled_with_null_are_not_memories(tmp_path: Path) -> None:
+    rows = [{"id": "a", "query": "q", "memory": {"x": "1"}}, {"id": "b", "query": "q", "memory": {"y": "2"}}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
+    found, _ = checked(tmp_path / "d.parquet")
+    assert [sample.memory for sample in read_shard(found.shards[0], "memory")] == [{"x": "1"}, {"y": "2"}]
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.json", "folder"])
+def test_invalid_samples_are_left_out_of_what_runs(tmp_path: Path, raw_sample: Raw, name: str) -> None:
+    raws = [raw_sample | {"id": f"s{index}"} for index in range(40)]
+    for index in (0, 7, 8, 39):
+        raws[index] = raws[index] | {"query": 5}
+    raws[20] = raws[19]
+    if name == "folder":
+        path = folder(tmp_path, *raws)
+    else:
+        path = tmp_path / name
+        path.write_text(json.dumps(raws) if name == "d.json" else "\n".join(json.dumps(raw) for raw in raws))
+    found, problems = checked(path, rows_per_shard=8)
+    assert (found.n_samples, found.n_invalid, len(problems)) == (35, 5, 5)
+    kept = ids(found)
+    assert len(kept) == len(set(kept)) == 35
+    assert not {"s0", "s7", "s8", "s39", "s20"} & set(kept)
+
+
+def test_unknown_fields_are_kept_as_metadata(tmp_path: Path, raw_sample: Raw) -> None:
+    found, problems = checked(folder(tmp_path, raw_sample | {"annotator": "K.", "metadata": {"theme": "sleep"}}))
+    assert not problems
+    (sample,) = read_shard(found.shards[0], "memory")
+    assert sample.metadata == {"annotator": "K.", "theme": "sleep"}

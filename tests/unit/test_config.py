@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config import cache_dir, keys_set, load_config
+from memray_eval.errors import ConfigError
+from tests.conftest import REPOSITORY
+
+MINIMAL = "dataset: data\ncandidates: [{name: a, model: m}]\n"
+
+
+def job(tmp_path: Path, text: str = MINIMAL) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["quickstart", "memory", "server"])
+def test_the_jobs_that_are_shipped_load(name: str) -> None:
+    config = load_config(REPOSITORY / "jobs" / f"{name}.yaml")
+    assert config.dataset == str(REPOSITORY / "dataset" / "samples")
+
+
+def test_the_quickstart_never_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-set")
+    config = load_config(REPOSITORY / "jobs" / "quickstart.yaml")
+    assert (config.judge, config.embedding.model) == ("rules", "local")
+    assert {candidate.backend for candidate in config.candidates} == {"vllm"}
+
+
+def test_paths_in_the_file_are_relative_to_it_and_those_of_the_command_line_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    path = job(tmp_path)
+    assert load_config(path).dataset == str(tmp_path / "data")
+    assert load_config(path, {"dataset": "mine"}).dataset == str(tmp_path / "elsewhere" / "mine")
+    assert load_config(path, {"dataset": "s3://bucket/x"}).dataset == "s3://bucket/x"
+    assert load_config(path).out == str(tmp_path / "elsewhere" / "results")
+
+
+def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
+    settings = ["candidates.0.sampling.temperature=0.7", "engine.engine_kwargs.block_size=32", "metrics=[relevance]"]
+    config = load_config(job(tmp_path), {}, settings)
+    assert config.candidates[0].sampling.temperature == 0.7
+    assert config.engine.engine_kwargs == {"block_size": 32}
+    assert config.metrics == ("relevance",)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "told"),
+    [
+        (None, [], "no file"),
+        ("a: [", [], "not valid YAML"),
+        ("- a\n", [], "must hold a mapping"),
+        (MINIMAL + "enigne: {}\n", [], "enigne: no such key; did you mean 'engine'?"),
+        ("dataset: d\n", [], "candidates: missing"),
+        (MINIMAL, ["engine.replicas=0"], "engine.replicas: Input should be greater than or equal to 1"),
+        (MINIMAL, ["judge=gpt"], "judge: Input should be 'rules'"),
+        (MINIMAL, ["engine"], "write key.path=value"),
+        (MINIMAL, ["candidates.7.name=x"], "'7' is not an index of a list of 1"),
+        (MINIMAL, ["dataset.x=1"], "holds a plain value"),
+        (MINIMAL, ["embedding.model=word2vec"], "no embedding model 'word2vec'"),
+        ("dataset: d\ncandidates: [{name: a, model: m}, {name: a, model: n}]\n", [], "two have the name 'a'"),
+        ("dataset: d\ncandidates: [{name: a, model: embedded, backend: openai}]\n", [], "asks a server for the embedded model"),
+    ],
+)
+def test_a_wrong_config_is_named_with_the_way_out(tmp_path: Path, text: str | None, settings: list[str], told: str) -> None:
+    path = tmp_path / "absent.yaml" if text is None else job(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        load_config(path, {}, settings)
+    assert told in str(raised.value)
+    assert raised.value.exit_code == 2
+
+
+def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path))
+    assert cache_dir() == tmp_path
+    monkeypatch.delenv("MEMRAY_EVAL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / "memray_eval"
+
+
+def test_keys_are_reported_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    assert keys_set() == {"OPENAI_API_KEY": True, "ANTHROPIC_API_KEY": False, "GOOGLE_API_KEY": False}
