@@ -20,9 +20,7 @@ class OpenAIGenerator:
 
     def __init__(self, candidate: Candidate, config: ServerConfig) -> None:
         key = server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
-        self._client = openai.AsyncOpenAI(
-            api_key=key, base_url=candidate.base_url, timeout=config.timeout_s, max_retries=3
-        )
+        self._client = openai.AsyncOpenAI(api_key=key, base_url=candidate.base_url, timeout=config.timeout_s, max_retries=3)
         self._slots = asyncio.Semaphore(config.max_in_flight)
 
     async def generate(self, messages: Sequence[Message], candidate: Candidate) -> Response:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memray_eval.metrics.matching import normalise, quantities, sentences, stems
-from memray_eval.metrics.memory import cosine, statement
+from memray_eval.metrics.memory import Fact, cosine, statement
 from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample
 
 Source = Literal["memory", "query", "history", "none"]
 
+MIN_WORDS = 3  # a name by which the user is greeted is no claim
 SUPPORT_SHARE = 0.5  # of a claim's content words, found in one kind of source
 SUPPORT_COSINE = 0.55  # of a claim with one statement of a source
 
@@ -58,19 +59,22 @@ class Claim:
     source: Source
 
 
-def claim_clauses(text: str) -> list[str]:
-    """The clauses of a response that assert something of the user, each once: not questions, conditions, advice or courtesy."""
-    found = []
-    for sentence in sentences(text):
-        if sentence.rstrip().endswith("?"):
-            continue
-        for clause in _CLAUSE.split(sentence):
-            lowered = normalise(clause)
-            if _CONDITIONAL.search(lowered) or _ADVICE.search(lowered) or _COURTESY.search(lowered):
-                continue
-            if (_ASSERTS.search(lowered) or _YOUR_IS.search(lowered)) and (stems(clause) - _FILLER or quantities(clause)):
-                found.append(clause.strip(" .!\"'"))
-    return list(dict.fromkeys(found))
+def clauses(text: str) -> list[str]:
+    """The clauses of a text that are not part of a question, each once, in order."""
+    said = (sentence for sentence in sentences(text) if not sentence.rstrip().endswith("?"))
+    split = (clause.strip(" .!\"'") for sentence in said for clause in _CLAUSE.split(sentence))
+    return list(dict.fromkeys(clause for clause in split if clause))
+
+
+def is_assertion(clause: str) -> bool:
+    """Whether a clause says outright how it is with the user: no condition, no advice, no courtesy."""
+    lowered = normalise(clause)
+    if condition := _CONDITIONAL.search(lowered):
+        lowered = lowered[: condition.start()]  # "your knee hurts when you climb" still says that it hurts
+    if _ADVICE.search(lowered) or _COURTESY.search(lowered):
+        return False
+    says = _ASSERTS.search(lowered) or _YOUR_IS.search(lowered)
+    return bool(says) and bool(stems(clause) - _FILLER or quantities(clause))
 
 
 def source_statements(sample: Sample) -> dict[Source, list[str]]:
@@ -85,24 +89,33 @@ def source_statements(sample: Sample) -> dict[Source, list[str]]:
 def claim_texts(sample: Sample, response: Response) -> list[str]:
     """The texts whose vectors `check_claims` compares."""
     sources = source_statements(sample)
-    return [*claim_clauses(response.text), *(line for lines in sources.values() for line in lines)]
+    return [*clauses(response.text), *(line for lines in sources.values() for line in lines)]
 
 
 def check_claims(sample: Sample, response: Response, vectors: Vectors) -> list[Claim]:
-    """Each claim with the first source that supports it.
+    """The clauses with content specific to this user, each with the first source that supports it.
 
-    A source supports a claim when every number of the claim stands in it (same unit), and either half of the claim's content
-    words do (SUPPORT_SHARE), or one of its statements is a paraphrase (SUPPORT_COSINE). Contradictions without numbers
-    ("you have no allergies") are beyond this estimate.
+    A clause is a claim when it asserts something of the user ("you have ...", "your ... is ..."), or when it uses a memory
+    (see memory.py), be it in passing ("move the 6 am espresso"). A source supports a claim that uses a memory, one of whose
+    statements it paraphrases (SUPPORT_COSINE), or half of whose content words (SUPPORT_SHARE) it holds; and an assertion
+    with a number that stands in no source rests on none. Contradictions without numbers are beyond this estimate.
     """
     sources = source_statements(sample)
     pooled = {source: (stems(" ".join(lines)), quantities(" . ".join(lines))) for source, lines in sources.items()}
     everything = [quantity for _, heard in pooled.values() for quantity in heard]
+    facts = [Fact.of(key, value) for key, value in sample.memory.items()]
     claims = []
-    for clause in claim_clauses(response.text):
+    for clause in clauses(response.text):
+        asserts = is_assertion(clause)
+        uses = len(clause.split()) >= MIN_WORDS and any(fact.is_used_in(clause, vectors) for fact in facts)
+        if not asserts and not uses:
+            continue
         said, numbers = stems(clause) - _FILLER, quantities(clause)
+        invented = asserts and not all(any(number.matches(other) for other in everything) for number in numbers)
         source: Source = "none"
-        if all(any(number.matches(other) for other in everything) for number in numbers):
+        if uses and not invented:
+            source = "memory"
+        elif not invented:
             source = next(
                 (
                     name

@@ -67,15 +67,26 @@ _SMALL = (
 ).split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _NUMBER_OF = {word: value for value, word in enumerate(_SMALL)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
-_NUMBER_WORD = "|".join(sorted(_NUMBER_OF, key=len, reverse=True))
+NUMBER_WORD = "|".join(sorted(_NUMBER_OF, key=len, reverse=True))
 _SPELLED = re.compile(
-    rf"\b(?P<first>{_NUMBER_WORD})(?:[- ](?P<second>{_NUMBER_WORD}))?(?:\s+(?P<scale>hundred|thousand))?"
+    rf"\b(?P<first>{NUMBER_WORD})(?:[- ](?P<second>{NUMBER_WORD}))?(?:\s+(?P<scale>hundred|thousand))?"
     rf"(?P<half>\s+and\s+a\s+half)?\b"
 )
+_HALF = re.compile(r"\b(?:(?P<one>an?|one) (?P<whole>[a-z]+) and a half|(?<!and a )half(?:[- ]an?)?[- ](?P<part>[a-z]+))\b")
 _DIGITS = re.compile(r"(?<![\w.])(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?P<ordinal>st|nd|rd|th)?")
 _PAIR = re.compile(r"(?<![\w/.])(\d{2,3})\s*(?:/|over)\s*(\d{2,3})(?![\w/])")
-_CLOCK = re.compile(r"(?<![\w:])(\d{1,2})[:.](\d{2})\s*(am|pm|a\.m\.|p\.m\.)?|(?<![\w:.])(\d{1,2})\s*(am|pm|a\.m\.|p\.m\.)")
+_CLOCK = re.compile(
+    rf"(?<![\w:])(?P<hour>\d{{1,2}})[:.](?P<minute>\d{{2}})\s*(?P<half>am\b|pm\b|a\.m\.|p\.m\.)?"
+    rf"|(?<![\w:.])(?P<hour2>\d{{1,2}}|{NUMBER_WORD})\s*(?P<half2>am\b|pm\b|a\.m\.|p\.m\.|o'clock)"
+    rf"|\b(?P<past>half|quarter)[- ](?P<side>past|to)[- ](?P<hour3>\d{{1,2}}|{NUMBER_WORD})\b"
+)
 _AFTER_NUMBER = re.compile(r"\s*[- ]?\s*(mmol/l|mmol/mol|mg/dl|°c|°f|%|[a-zµμ]+)")
+_ABOUT = re.compile(
+    r"\b(?:about|around|roughly|approximately|nearly|almost|under|over|below|above|less than|more than|just|close to)"
+    r"(?: just| only)?\s*$"
+)
+ABOUT_SHARE = 0.15  # "under five hours" says 4.5 hours
+_IN_MINUTES = {"hour": 60.0, "minute": 1.0}
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]*]*\s+(?=[\"'(\[*]*[^\s.])")
 _ABBREVIATION = re.compile(r"\b(?:dr|mr|mrs|ms|prof|st|vs|e\.g|i\.e|approx|no|etc|a\.m|p\.m)\.$", re.IGNORECASE)
@@ -85,10 +96,11 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 class Quantity(NamedTuple):
     """A number of a text, with its canonical unit when one follows. A clock time has unit `clock` (minutes of the day); the
-    parts of a pair such as 142/90 have unit `pair`."""
+    parts of a pair such as 142/90 have unit `pair`. `is_about`: the text says about, under, nearly, ... before it."""
 
     value: float
     unit: str | None
+    is_about: bool = False
 
     @property
     def is_distinctive(self) -> bool:
@@ -99,9 +111,17 @@ class Quantity(NamedTuple):
         return self.value != int(self.value) or self.value >= 100 or measured
 
     def matches(self, other: Quantity) -> bool:
-        """Same number, and the same unit unless one of the two has none."""
-        same_unit = self.unit is None or other.unit is None or self.unit == other.unit
-        return same_unit and abs(self.value - other.value) < 1e-9
+        """Same number, and the same unit unless one of the two has none. Hours and minutes compare; clock times do on a
+        twelve-hour clock; a number that is only about so many may be off by ABOUT_SHARE."""
+        left, right = self.value, other.value
+        if self.unit == other.unit == "clock":
+            return left % 720 == right % 720
+        if self.unit in _IN_MINUTES and other.unit in _IN_MINUTES:
+            left, right = left * _IN_MINUTES[self.unit], right * _IN_MINUTES[other.unit]
+        elif self.unit is not None and other.unit is not None and self.unit != other.unit:
+            return False
+        is_about = (self.is_about or other.is_about) and self.unit is not None and other.unit is not None
+        return abs(left - right) <= (ABOUT_SHARE * max(left, right) if is_about else 1e-9)
 
 
 @lru_cache(maxsize=4096)
@@ -143,29 +163,59 @@ def quantities(text: str) -> tuple[Quantity, ...]:
 
 
 def _quantities(text: str) -> Iterator[Quantity]:
+    """By kind of spelling, the most telling first; what one kind has taken the next leaves alone."""
     taken: list[tuple[int, int]] = []
+    for pattern, read in _KINDS:
+        for found in pattern.finditer(text):
+            if any(found.start() < end and start < found.end() for start, end in taken):
+                continue
+            numbers = read(found, text)
+            if numbers:
+                taken.append(found.span())
+                is_about = _ABOUT.search(text, 0, found.start()) is not None
+                yield from (Quantity(value, unit, is_about) for value, unit in numbers)
 
-    def is_free(found: re.Match[str]) -> bool:
-        return not any(found.start() < end and start < found.end() for start, end in taken)
 
-    for found in _PAIR.finditer(text):
-        taken.append(found.span())
-        yield from (Quantity(float(number), "pair") for number in found.groups())
-    for found in _CLOCK.finditer(text):
-        hour, minute = int(found[1] or found[4]), int(found[2] or 0)
-        half = (found[3] or found[5] or "").replace(".", "")
-        if not is_free(found) or hour > 24 or minute > 59 or not (half or ":" in found[0]):
-            continue
-        taken.append(found.span())
-        yield Quantity(float((hour % 12 + 12 * (half == "pm") if half else hour) * 60 + minute), "clock")
-    for found in _DIGITS.finditer(text):
-        if is_free(found):
-            taken.append(found.span())
-            yield Quantity(float(found["number"].replace(",", "")), _unit_after(text, found.end()))
-    for found in _SPELLED.finditer(text):
-        unit = _unit_after(text, found.end())
-        if is_free(found) and (unit or found[0] != "one"):
-            yield Quantity(_spelled(found), unit)
+def _pair(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    return [(float(part), "pair") for part in found.groups()]
+
+
+def _clock_time(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    minutes = _clock(found)
+    return [] if minutes is None else [(minutes, "clock")]
+
+
+def _half(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    unit = _UNIT_OF.get(found["whole"] or found["part"])
+    return [(1.5 if found["one"] else 0.5, unit)] if unit else []
+
+
+def _digits(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    return [(float(found["number"].replace(",", "")), _unit_after(text, found.end()))]
+
+
+def _in_words(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    unit = _unit_after(text, found.end())
+    return [(_spelled(found), unit)] if unit or found[0] != "one" else []
+
+
+_KINDS = ((_PAIR, _pair), (_CLOCK, _clock_time), (_HALF, _half), (_DIGITS, _digits), (_SPELLED, _in_words))
+
+
+def _clock(found: re.Match[str]) -> float | None:
+    """A clock time in minutes of the day; None for what only looks like one ("5.30" without am or pm, "25:00")."""
+    if found["past"]:
+        minutes = {"half": 30, "quarter": 15}[found["past"]]
+        return float(60 * _whole(found["hour3"]) + (minutes if found["side"] == "past" else -minutes))
+    hour, minute = _whole(found["hour"] or found["hour2"]), int(found["minute"] or 0)
+    half = (found["half"] or found["half2"] or "").replace(".", "")
+    if hour > 24 or minute > 59 or not (half or ":" in found[0]):
+        return None
+    return float((hour % 12 + 12 * (half == "pm") if half in ("am", "pm") else hour) * 60 + minute)
+
+
+def _whole(word: str) -> int:
+    return int(word) if word.isdecimal() else _NUMBER_OF[word]
 
 
 def _spelled(found: re.Match[str]) -> float:

@@ -5,19 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memray_eval.metrics.matching import Quantity, normalise, quantities, sentences, stem, stems, words
+from memray_eval.metrics.matching import NUMBER_WORD, Quantity, normalise, quantities, sentences, stem, stems, words
 from memray_eval.ports import Vectors
 from memray_eval.types import MemoryValue, Response, Sample
 
 PARAPHRASE_COSINE = 0.62  # on all-MiniLM-L6-v2; see tests/unit/metrics/test_memory_matcher.py for the cases it was set on
 
 _PERSONAL = re.compile(r"\b(?:you|your|yours|you're|you've|youre)\b")
-_AGED = re.compile(r"\b\d{1,3}[- ]years?[- ]old\b|\bat your age\b")
+_NUMBER = rf"(?:\d{{1,3}}|(?:{NUMBER_WORD})(?:-(?:{NUMBER_WORD}))?)"
+_MASS = r"(?:kg|kilos?|lbs?|pounds)"
+# How a response speaks of facts that need not be named: "at 78", "you're only fourteen", "your 74 kilos".
+_UNNAMED = {
+    "age": re.compile(
+        rf"\b{_NUMBER}[- ]years?[- ]old\b|\bat your age\b|\bat (?:age |the age of )?{_NUMBER}(?=[,;]|\.(?!\d)| and\b| you| with\b|$)"
+        rf"|\byou(?:'re| are) (?:only |just |already |now )?{_NUMBER}(?=[,;]|\.(?!\d)| and\b| so\b|$)"
+    ),
+    "weight": re.compile(rf"\byou weigh\b|\byou(?:'re| are) (?:at |now )?{_NUMBER} ?{_MASS}\b|\byour {_NUMBER} ?{_MASS}\b"),
+}
 # Words of keys that say how a fact is kept, not what it is about.
 _KEY_FILLER = frozenset(
     stem(word)
     for word in """avg average mean usual typical current known daily weekly monthly recent last level status value type kind
-    history preferred preference favourite favorite main primary intake frequency amount count score reading note""".split()
+    history preferred preference favourite favorite main primary intake frequency amount count score reading note result
+    results test number provider latest date scan plan""".split()
 )
 # Words too common in health advice to say, alone, that a memory was used.
 _COMMON = frozenset(
@@ -90,7 +100,8 @@ class Fact:
     """A memory entry, prepared for matching."""
 
     statement: str
-    key_stems: frozenset[str]
+    key_stems: frozenset[str]  # without the filler, unless there is nothing else
+    whole_key: frozenset[str]
     value_stems: frozenset[str]
     quantities: tuple[Quantity, ...]
 
@@ -98,7 +109,8 @@ class Fact:
     def of(cls, key: str, value: MemoryValue) -> Fact:
         text = value_text(value)
         key_stems = stems(key)
-        return cls(statement(key, value), (key_stems - _KEY_FILLER) or key_stems, stems(text), quantities(text))
+        telling = (key_stems - _KEY_FILLER) or key_stems
+        return cls(statement(key, value), telling, key_stems, stems(text), quantities(text))
 
     def is_used_in(self, sentence: str, vectors: Vectors) -> bool:
         said = stems(sentence)
@@ -106,7 +118,7 @@ class Fact:
         return (
             self._number_used(sentence, bool(key_hits), value_hits)
             or self._words_used(key_hits, value_hits)
-            or (len(self.key_stems) >= 2 and key_hits == self.key_stems and is_personal(sentence))
+            or (len(self.whole_key) >= 2 and self.whole_key <= said and is_personal(sentence))
             or (is_personal(sentence) and cosine(vectors, sentence, self.statement) >= PARAPHRASE_COSINE)
         )
 
@@ -144,11 +156,15 @@ def cosine(vectors: Vectors, left: str, right: str) -> float:
 
 
 def _speaks_of_absent(key: str, sentence: str) -> bool:
-    if key == "age" and _AGED.search(normalise(sentence)):
+    """Whether a sentence claims to know a fact that memory lacks: "your" and most words of its key close behind."""
+    lowered = normalise(sentence)
+    if any(pattern.search(lowered) for fact, pattern in _UNNAMED.items() if fact in key.split("_")):
         return True
-    wanted = [stem(word) for word in words(key.replace("_", " "))]
+    wanted = {stem(word) for word in words(key.replace("_", " "))}
+    wanted = (wanted - _KEY_FILLER) or wanted
     said = [stem(word) for word in words(sentence)]
     for start, word in enumerate(said):
-        if word == "your" and set(wanted) <= set(said[start + 1 : start + 2 + len(wanted)]):
+        near = set(said[start + 1 : start + 3 + len(wanted)])
+        if word == "your" and 2 * len(wanted & near) > len(wanted):
             return True
     return False

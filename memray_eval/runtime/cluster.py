@@ -47,7 +47,7 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     for logger in ("ray", "ray.data", "ray.llm"):
-        logging.getLogger(logger).setLevel(logging.ERROR)
+        logging.getLogger(logger).setLevel(logging.CRITICAL)  # what went wrong reaches the user as an error of ours
     try:
         if config.address is None:
             local = local_capacity(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
 
+from memray_eval import errors
 from memray_eval.config import RunConfig
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import EmbeddingError, GenerationError
+from memray_eval.errors import EvalError, GenerationError
 from memray_eval.metric import Metric
 from memray_eval.runtime.actors import (
     AskServers,
@@ -27,6 +29,8 @@ from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import Candidate
 
+_OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
+_LOGS = "/tmp/ray/session_latest/logs"
 BLOCKS = {
     "batch_format": "pyarrow",
     "batch_size": None,
@@ -53,12 +57,12 @@ def run_pipeline(
 ) -> int:
     """Runs all samples through all stages for candidates that share an engine. Returns how many units were written.
 
-    Raises GenerationError or EmbeddingError when a stage could not be started at all; a row that fails is a row.
+    Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
     set_up_data_context(config)
-    dataset = _prompts(config, candidates, shards, counter)
-    dataset = _generated(dataset, config, candidates[0], device, counter)
-    dataset = _scored(dataset, config, metrics, counter)
+    dataset = prompted(config, candidates, shards, counter)
+    dataset = generated(dataset, config, candidates[0], device, counter)
+    dataset = scored(dataset, config, metrics, counter)
     written = dataset.map_batches(write_records, fn_kwargs={"folder": folder, "counter": counter}, num_cpus=TASK_CPUS, **BLOCKS)
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
@@ -76,7 +80,7 @@ def set_up_data_context(config: RunConfig) -> None:
     context.max_errored_blocks = 0
 
 
-def _prompts(config: RunConfig, candidates: tuple[Candidate, ...], shards: Sequence[Shard], counter: Any) -> Dataset:
+def prompted(config: RunConfig, candidates: tuple[Candidate, ...], shards: Sequence[Shard], counter: Any) -> Dataset:
     rows = shard_rows(shards)
     dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
         read_prompts,
@@ -89,7 +93,7 @@ def _prompts(config: RunConfig, candidates: tuple[Candidate, ...], shards: Seque
     return dataset
 
 
-def _generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device: Device, counter: Any) -> Dataset:
+def generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device: Device, counter: Any) -> Dataset:
     if candidate.backend == "openai":
         pool = ActorPoolStrategy(size=config.server.actors)
         return dataset.map_batches(
@@ -104,7 +108,7 @@ def _generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device
     return answered.map_batches(fold_answers, fn_kwargs=fold, num_cpus=TASK_CPUS, **BLOCKS)
 
 
-def _scored(dataset: Dataset, config: RunConfig, metrics: Sequence[Metric], counter: Any) -> Dataset:
+def scored(dataset: Dataset, config: RunConfig, metrics: Sequence[Metric], counter: Any) -> Dataset:
     at_judge = [metric.name for metric in metrics if scored_by_judge_stage(metric, {})]
     at_embed = [metric.name for metric in metrics if not scored_by_judge_stage(metric, {})]
     judged = dataset.map_batches(
@@ -123,12 +127,13 @@ def _scored(dataset: Dataset, config: RunConfig, metrics: Sequence[Metric], coun
     )
 
 
-def _translated(error: ray.exceptions.RayError, model: str) -> GenerationError | EmbeddingError:
-    """Ray's error as one of ours: the first line that says why, and where the rest is."""
-    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
-    if isinstance(cause, EmbeddingError):
-        return EmbeddingError(str(cause))
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def _translated(error: ray.exceptions.RayError, model: str) -> EvalError:
+    """Ray's error as one of ours. The death of an actor carries its cause as text alone, so ours is found by its name there;
+    for any other, the last line that says why, and where the rest is."""
+    text = str(error)
+    if found := _OURS.search(text):
+        kind = getattr(errors, found["kind"], GenerationError)
+        return kind(found["told"]) if issubclass(kind, EvalError) else GenerationError(found["told"])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else type(error).__name__)
-    logs = "/tmp/ray/session_latest/logs"
-    return GenerationError(f"the pipeline for {model} stopped: {reason}. The workers' logs are in {logs}.")
+    return GenerationError(f"the pipeline for {model} stopped: {reason.rstrip('.')}. The workers' logs: {_LOGS}")

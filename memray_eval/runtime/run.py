@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from memray_eval.config import EMBEDDED, RunConfig
+from memray_eval.config import EMBEDDED, RunConfig, server_key
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import Scan, scan
 from memray_eval.errors import DataError, EvalError
@@ -50,6 +50,7 @@ def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False) -> F
     suite = get_suite(config.suite)
     check_prompts(suite, config.candidates)
     metrics = pick(config.metrics or suite.metrics)
+    _check_keys(config)
     with ExitStack() as stack:
         capacity = _local_plan(config) if config.cluster.address is None and not ray.is_initialized() else None
         if capacity is None:
@@ -89,6 +90,17 @@ def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
     if not found.n_samples:
         raise DataError(f"{config.dataset} holds no valid sample")
     return found
+
+
+def _check_keys(config: RunConfig) -> None:
+    """Raises ConfigError for a key that is not set. On a named cluster the keys are the nodes' business, not this process's."""
+    if config.cluster.address is not None:
+        return
+    for candidate in config.candidates:
+        if candidate.backend == "openai":
+            server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
+    if config.embedding.model.startswith("openai/"):
+        server_key(config.embedding.base_url, config.embedding.api_key_env, f"embedding.model {config.embedding.model!r}")
 
 
 def _local_plan(config: RunConfig) -> Capacity:

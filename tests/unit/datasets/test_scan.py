@@ -38,7 +38,7 @@ def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
 
 BREAKS: list[tuple[str, Callable[[Raw], object], str, str]] = [
     ("a key both required and forbidden", lambda s: s["forbidden_keys"].append("known_condition"), "forbidden_keys", "both"),
-    ("a required key absent from memory", lambda s: s["required_keys"].append("weight"), "required_keys", "absent from memory"),
+    ("a required key absent from memory", lambda s: s["required_keys"].append("weight"), "required_keys", "absent"),
     ("a neutral key that is required", lambda s: s["neutral_keys"].append("known_condition"), "neutral_keys", "also required"),
     ("a key listed twice", lambda s: s["required_keys"].append("known_condition"), "required_keys", "twice"),
     ("a query that is a number", lambda s: s.update(query=7), "query", "must be text, not the number 7"),
@@ -49,7 +49,12 @@ BREAKS: list[tuple[str, Callable[[Raw], object], str, str]] = [
     ("a memory value that is null", lambda s: s["memory"].update(diet=None), "memory.diet", "not null"),
     ("keys that are one text", lambda s: s.update(required_keys="name"), "required_keys", "must be a list of text"),
     ("a key that is a number", lambda s: s.update(neutral_keys=[3]), "neutral_keys.0", "must be text, not the number 3"),
-    ("a turn of an unknown role", lambda s: s.update(history=[{"role": "robot", "content": "x"}]), "history.0.role", "'user' or"),
+    (
+        "a turn of an unknown role",
+        lambda s: s.update(history=[{"role": "robot", "content": "x"}]),
+        "history.0.role",
+        "'user' or",
+    ),
     ("a trait that is none", lambda s: s.update(traits={"charm": 0.5}), "traits", "not Big Five traits: ['charm']"),
     ("a trait above 1", lambda s: s.update(traits={"openness": 3}), "traits.openness", "less than or equal to 1"),
     ("an emotion that sums to 0.5", lambda s: s.update(emotion={"joy": 0.5}), "emotion", "sum to 0.5000, not 1"),
@@ -150,7 +155,9 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (place / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(raws).encode())
     (place / "d.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws))
     as_text = [raw | {"memory": json.dumps(raw["memory"]), "emotion": json.dumps(raw.get("emotion", {}))} for raw in raws]
-    pq.write_table(pa.Table.from_pylist(as_text), place / "d.parquet", row_group_size=30)
+    names = {name for raw in as_text for name in raw}  # Arrow takes the columns from the first row alone
+    columns = {name: [raw.get(name) for raw in as_text] for name in names}
+    pq.write_table(pa.table(columns), place / "d.parquet", row_group_size=30)
     (place / "many").mkdir()
     for index in (0, 50):
         (place / "many" / f"{index}.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws[index : index + 50]))

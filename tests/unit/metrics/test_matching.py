@@ -18,7 +18,13 @@ from memray_eval.metrics.matching import Quantity, contains_phrase, normalise, q
         ("142/90 mmHg", [Quantity(142, "pair"), Quantity(90, "pair")]),
         ("142 over 90", [Quantity(142, "pair"), Quantity(90, "pair")]),
         ("9:30 pm", [Quantity(21 * 60 + 30, "clock")]),
-        ("around 6 a.m.", [Quantity(360, "clock")]),
+        ("around 6 a.m.", [Quantity(360, "clock", True)]),
+        ("six o'clock", [Quantity(360, "clock")]),
+        ("half past nine", [Quantity(570, "clock")]),
+        ("quarter to ten", [Quantity(585, "clock")]),
+        ("under five hours", [Quantity(5, "hour", True)]),
+        ("an hour and a half", [Quantity(1.5, "hour")]),
+        ("half a milligram", [Quantity(0.5, "mg")]),
         ("18:30", [Quantity(18 * 60 + 30, "clock")]),
         ("1,200 kcal", [Quantity(1200, "kcal")]),
         ("7200", [Quantity(7200, None)]),
@@ -39,6 +45,11 @@ def test_numbers_match_across_spellings_but_not_across_units() -> None:
     assert half.matches(Quantity(5.5, None))
     assert not half.matches(Quantity(5.5, "mg"))
     assert not half.matches(Quantity(5.4, "hour"))
+    assert half.matches(Quantity(330, "minute"))
+    assert Quantity(5, "hour", is_about=True).matches(Quantity(4.5, "hour"))
+    assert not Quantity(5, "hour", is_about=True).matches(Quantity(4, "hour"))
+    assert not Quantity(5, None, is_about=True).matches(Quantity(4.5, "hour"))
+    assert Quantity(18 * 60, "clock").matches(Quantity(6 * 60, "clock"))
 
 
 def test_sentences_keep_abbreviations_and_drop_bullets() -> None:
@@ -53,7 +64,7 @@ def test_sentences_keep_abbreviations_and_drop_bullets() -> None:
 
 
 def test_normalisation_folds_width_case_quotes_and_dashes() -> None:
-    assert normalise("  ＡＢＣ “it’s” – x\n") == "abc \"it's\" - x"
+    assert normalise("  ＡＢＣ “it’s” – x\n") == 'abc "it\'s" - x'
 
 
 def test_stems_drop_what_says_nothing() -> None:

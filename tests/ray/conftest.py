@@ -1,0 +1,41 @@
+"""One local Ray for the whole session; runs join it and leave it up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from memray_eval.config import ClusterConfig, RunConfig
+from memray_eval.runtime import cluster
+from tests.conftest import SAMPLES
+from tests.servers.provider import Provider
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cluster() -> Iterator[None]:
+    os.environ["MY_TEST_KEY"] = "test-key"  # before Ray starts: its workers inherit this environment
+    with cluster.connected(ClusterConfig(num_cpus=2)):
+        assert ray.is_initialized()
+        yield
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., RunConfig]:
+    """A config that asks a local server for answers and for embeddings; keyword arguments override."""
+
+    def make(server: Provider, **overrides: Any) -> RunConfig:
+        candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
+        config: dict[str, Any] = {
+            "dataset": str(SAMPLES),
+            "candidates": [candidate],
+            "embedding": {"model": "openai/hashed", "base_url": server.base_url},
+            "out": str(tmp_path / "results"),
+        }
+        return RunConfig.model_validate(config | overrides)
+
+    return make
