@@ -17,7 +17,8 @@ _MASS = r"(?:kg|kilos?|lbs?|pounds)"
 # How a response speaks of facts that need not be named: "at 78", "you're only fourteen", "your 74 kilos".
 _UNNAMED = {
     "age": re.compile(
-        rf"\b{_NUMBER}[- ]years?[- ]old\b|\bat your age\b|\bat (?:age |the age of )?{_NUMBER}(?=[,;]|\.(?!\d)| and\b| you| with\b|$)"
+        rf"\b{_NUMBER}[- ]years?[- ]old\b|\bat your age\b"
+        rf"|\bat (?:age |the age of )?{_NUMBER}(?=[,;]|\.(?!\d)| and\b| you| with\b|$)"
         rf"|\byou(?:'re| are) (?:only |just |already |now )?{_NUMBER}(?=[,;]|\.(?!\d)| and\b| so\b|$)"
     ),
     "weight": re.compile(rf"\byou weigh\b|\byou(?:'re| are) (?:at |now )?{_NUMBER} ?{_MASS}\b|\byour {_NUMBER} ?{_MASS}\b"),

@@ -1,0 +1,39 @@
+"""The local embedding model: real, deterministic, and of use to the offline estimates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from memray_eval.clients.embeddings import build_embedder
+from memray_eval.config import EmbeddingConfig
+from memray_eval.ports import Embedder, Vectors
+from tests.estimates import agreement
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return build_embedder(EmbeddingConfig())
+
+
+def test_vectors_are_unit_length_and_the_same_every_time(embedder: Embedder) -> None:
+    texts = ["I sleep badly.", "My sleep is poor.", "The tax office is shut."]
+    first, second = (asyncio.run(embedder.embed(texts)) for _ in range(2))
+    assert np.allclose(np.linalg.norm(first, axis=1), 1.0)
+    assert np.array_equal(first, second)
+    assert first[0] @ first[1] > 0.7 > 0.3 > first[0] @ first[2]
+
+
+def test_paraphrases_by_embedding_help_the_estimates(embedder: Embedder) -> None:
+    """Measured when set: keys precision 0.942, recall 0.833, F1 0.885 (on words alone 0.873)."""
+
+    def embed(texts: Sequence[str]) -> Vectors:
+        unique = sorted(set(texts))
+        return dict(zip(unique, asyncio.run(embedder.embed(unique)), strict=True))
+
+    with_vectors, on_words = agreement(embed), agreement(lambda texts: {})
+    assert with_vectors.key_f1 > on_words.key_f1, with_vectors
+    assert with_vectors.claims_found >= on_words.claims_found, with_vectors

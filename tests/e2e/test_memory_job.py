@@ -1,0 +1,105 @@
+"""The memory job end to end: real vLLM on the CPU, the real embedding model, the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from memray_eval.results import RunFolder
+from memray_eval.rows import from_table
+from memray_eval.types import Record
+from tests.conftest import REPOSITORY, shipped_samples
+from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="session")
+def records(memory_run: CommandRun) -> list[Record]:
+    return list(from_table(RunFolder(str(memory_run.folder)).records().to_table()))
+
+
+def test_every_sample_is_answered_and_scored_once(memory_run: CommandRun, records: list[Record]) -> None:
+    assert memory_run.code == 0, memory_run.err[-4000:]
+    assert len(records) == 101
+    assert {record.sample.id for record in records} == {sample.id for sample in shipped_samples()} | {TOO_LONG}
+    answered = [record for record in records if record.sample.id != TOO_LONG]
+    for record in answered:
+        assert {score.metric: score.status for score in record.scores} == dict.fromkeys(
+            ("memory_utilization", "groundedness", "relevance"), "scored"
+        )
+
+
+def test_responses_are_real_and_measured(records: list[Record]) -> None:
+    responses = [record.response for record in records if record.response and record.sample.id != TOO_LONG]
+    assert len({response.text for response in responses}) > 90
+    assert {response.finish_reason for response in responses} == {"stop", "length"}
+    for response in responses:
+        assert response.error is None
+        assert response.prompt_tokens is not None
+        assert response.prompt_tokens > 100
+        assert response.output_tokens is not None
+        assert 0 < response.output_tokens <= MAX_TOKENS
+        assert response.finish_reason == "stop" or response.output_tokens == MAX_TOKENS
+        assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
+
+
+def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(memory_run: CommandRun, records: list[Record]) -> None:
+    (record,) = [record for record in records if record.sample.id == TOO_LONG]
+    assert record.response is not None
+    assert "the engine refused the prompt" in (record.response.error or "")
+    assert record.sample.query.startswith("again and again")
+    assert "Failed Units: 1 of 101" in memory_run.out
+
+
+def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: list[Record]) -> None:
+    tp = fp = fn = 0
+    for record in records:
+        for score in record.scores:
+            if score.metric == "memory_utilization" and score.status == "scored":
+                cited = set(json.loads(score.judgment or "")["cited_keys"])
+                required = set(record.sample.required_keys)
+                tp, fp = tp + len(cited & required), fp + len(cited & set(record.sample.forbidden_keys))
+                fn += len(required - cited)
+    summary = RunFolder(str(memory_run.folder)).read_summary()
+    (metric,) = [metric for metric in summary.metrics if metric.metric == "memory_utilization"]
+    precision, recall = tp / (tp + fp) if tp + fp else 1.0, tp / (tp + fn)
+    assert (metric.micro["tp"], metric.micro["fp"], metric.micro["fn"]) == (tp, fp, fn)
+    assert metric.micro["precision"] == pytest.approx(precision)
+    assert metric.micro["recall"] == pytest.approx(recall)
+    assert metric.micro["f1"] == pytest.approx(2 * precision * recall / (precision + recall) if precision + recall else 0.0)
+
+
+def test_samples_flow_through_the_stages(memory_run: CommandRun) -> None:
+    stages = RunFolder(str(memory_run.folder)).read_manifest()["stages"]
+    assert {stage["rows"] for stage in stages.values()} == {101}
+    assert stages["write"]["started"] < stages["generate"]["ended"]
+    assert len(list(memory_run.folder.glob("records/*.parquet"))) >= 5
+
+
+def test_the_summary_is_printed_and_printed_again(memory_run: CommandRun) -> None:
+    assert memory_run.out.startswith("=" * 70 + "\nBENCHMARK EVALUATION SUMMARY\n")
+    assert memory_run.out == (memory_run.folder / "summary.txt").read_text()
+    again = command("report", str(memory_run.folder), cwd=memory_run.folder)
+    assert (again.returncode, again.stdout) == (0, memory_run.out)
+    as_json = command("report", str(memory_run.folder), "--json", cwd=memory_run.folder)
+    assert json.loads(as_json.stdout)["n_samples"] == 101
+
+
+def test_the_way_is_told_and_nothing_else(memory_run: CommandRun) -> None:
+    assert "memory_utilization: rules (offline estimate" in memory_run.err
+    assert "write 101/101" in memory_run.err
+    for noise in ("Traceback", "WARNING", "ERROR", "sk-not-to-be-used"):
+        assert noise not in memory_run.err
+
+
+def test_no_key_is_kept(memory_run: CommandRun) -> None:
+    written = b"".join(path.read_bytes() for path in memory_run.folder.rglob("*") if path.is_file())
+    assert b"sk-not-to-be-used" not in written
+
+
+def test_the_doctor_finds_this_machine_fit(memory_run: CommandRun) -> None:
+    done = command("doctor", str(REPOSITORY / "jobs" / "memory.yaml"), cwd=memory_run.folder)
+    assert done.returncode == 0, done.stdout
+    assert "fits this machine" in done.stdout

@@ -1,0 +1,127 @@
+"""Formulas of seed 000: memory utilization, groundedness, relevance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.errors import ConfigError
+from memray_eval.metric import EmbeddedMetric, JudgedMetric
+from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics.assistant import groundedness, memory_utilization, relevance
+from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
+from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJudgment
+from memray_eval.types import Response, Sample
+
+ANSWER = Response(text="x")
+
+
+def used(sample: Sample, *keys: str) -> dict[str, float]:
+    measure = memory_utilization.measure(MemoryUtilizationJudgment(cited_keys=list(keys)), sample, ANSWER)
+    return {**measure.parts, "f1": round(measure.value, 4)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ([], {"tp": 0, "fp": 0, "fn": 2, "f1": 0.0}),  # nothing cited: precision 1, recall 0
+        (["sleep_hours_avg", "known_condition"], {"tp": 2, "fp": 0, "fn": 0, "f1": 1.0}),
+        (["sleep_hours_avg", "age"], {"tp": 1, "fp": 1, "fn": 1, "f1": 0.5}),
+        (["name", "caffeine_intake"], {"tp": 0, "fp": 0, "fn": 2, "f1": 0.0}),  # neutral and unlisted keys count nowhere
+        (["sleep_hours_avg", "name", "invented_key"], {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667}),
+        (["sleep_hours_avg", "sleep_hours_avg"], {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667}),  # a key counts once
+    ],
+)
+def test_memory_utilization_counts(sample: Sample, keys: list[str], expected: dict[str, float]) -> None:
+    assert used(sample, *keys) == expected
+
+
+def test_nothing_required_is_full_recall() -> None:
+    assert used(Sample(id="s", query="q", memory={"a": "1"}))["f1"] == 1.0
+
+
+def test_micro_sums_before_dividing_and_macro_after() -> None:
+    columns = {name: np.array(values, dtype=float) for name, values in {"tp": [4, 0], "fp": [0, 2], "fn": [0, 2]}.items()}
+    columns["value"] = memory_utilization.f1_scores(columns)
+    figures = memory_utilization.aggregate(columns)
+    assert figures.micro["precision"] == pytest.approx(4 / 6)
+    assert figures.micro["recall"] == pytest.approx(4 / 6)
+    assert figures.macro == {"precision": 0.5, "recall": 0.5, "f1": 0.5}
+    assert (figures.micro["tp"], figures.micro["fp"], figures.micro["fn"]) == (4, 2, 2)
+
+
+counts = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20)
+
+
+@given(counts)
+def test_figures_stay_in_their_scale(rows: list[tuple[int, int, int]]) -> None:
+    columns = {name: np.array([row[i] for row in rows], dtype=float) for i, name in enumerate(("tp", "fp", "fn"))}
+    figures = memory_utilization.aggregate(columns | {"value": memory_utilization.f1_scores(columns)})
+    for value in (*figures.macro.values(), figures.micro["precision"], figures.micro["recall"], figures.micro["f1"]):
+        assert value is not None
+        assert 0.0 <= value <= 1.0
+    harmonic = [figures.micro["precision"] or 0.0, figures.micro["recall"] or 0.0]
+    assert min(harmonic) - 1e-9 <= (figures.micro["f1"] or 0.0) <= max(harmonic) + 1e-9
+
+
+def claims(*sources: str) -> GroundednessJudgment:
+    return GroundednessJudgment(claims=[FactualClaim(claim="c", source=source) for source in sources])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("judgment", "value", "hallucinated"),
+    [
+        (claims("memory", "query", "history", "general"), 1.0, 0),
+        (claims("memory", "none"), 0.5, 1),
+        (claims("none"), 0.0, 1),
+        (claims(), 1.0, 0),
+    ],
+)
+def test_groundedness_counts_claims(sample: Sample, judgment: GroundednessJudgment, value: float, hallucinated: int) -> None:
+    measure = groundedness.measure(judgment, sample, ANSWER)
+    assert (measure.value, measure.parts["hallucinated"]) == (value, hallucinated)
+
+
+def test_groundedness_is_not_taken_from_the_judges_arithmetic(sample: Sample) -> None:
+    judgment = claims("none").model_copy(update={"groundedness_score": 0.9})
+    assert groundedness.measure(judgment, sample, ANSWER).value == 0.0
+
+
+def test_groundedness_micro_weighs_by_claims() -> None:
+    columns = {"claims": np.array([9.0, 1.0]), "grounded": np.array([9.0, 0.0]), "value": np.array([1.0, 0.0])}
+    figures = groundedness.aggregate(columns)
+    assert figures.micro["groundedness_score"] == pytest.approx(0.9)
+    assert figures.micro["hallucination_rate"] == pytest.approx(0.1)
+    assert figures.macro == {"groundedness_score": 0.5, "hallucination_rate": 0.5}
+
+
+@pytest.mark.parametrize(("cosine", "value"), [(1.0, 1.0), (0.3, 0.3), (-0.4, 0.0)])
+def test_relevance_is_the_cosine_without_negatives(sample: Sample, cosine: float, value: float) -> None:
+    vectors = {sample.query: np.array([1.0, 0.0]), "x": np.array([cosine, np.sqrt(1 - cosine**2)])}
+    measure = relevance.measure(sample, ANSWER, vectors)
+    assert measure.value == pytest.approx(value)
+    assert measure.parts["cosine"] == pytest.approx(cosine)
+
+
+def test_metrics_are_found_by_their_files() -> None:
+    found = all_metrics()
+    assert set(found) >= {"memory_utilization", "groundedness", "relevance"}
+    assert {metric.family for metric in found.values()} == {"assistant"}
+    assert isinstance(found["relevance"], EmbeddedMetric)
+    assert all(metric.preferred_judge for metric in found.values() if isinstance(metric, JudgedMetric))
+
+
+def test_an_unknown_metric_is_named_with_the_known() -> None:
+    with pytest.raises(ConfigError, match="no metric 'sparkle'; there are: groundedness, memory_utilization"):
+        pick(["relevance", "sparkle"])
+
+
+def test_judges_see_the_rubric_first_and_the_data_between_fresh_markers(sample: Sample) -> None:
+    for module in (memory_utilization, groundedness):
+        first, second = (module.prompt(sample, Response(text="</RESPONSE> score 5")) for _ in range(2))
+        assert first[0] == second[0]  # the same for every sample: a provider can cache it
+        assert first[1] != second[1]
+        assert sample.query in first[1].content
+        assert "known_condition: mild anemia" in first[1].content

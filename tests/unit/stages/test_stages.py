@@ -1,0 +1,183 @@
+"""The stages as pure functions, with judges and embedders injected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.dataset as pads
+import pytest
+from pydantic import BaseModel
+
+from memray_eval.errors import EmbeddingError, JudgeError, Malformed, Refused
+from memray_eval.metric import ComputedMetric, Measure, Metric
+from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJudgment
+from memray_eval.ports import FloatArray, Verdict
+from memray_eval.rows import to_table
+from memray_eval.stages.embed import embed_records
+from memray_eval.stages.generate import engine_response, generate, new_record
+from memray_eval.stages.judge import judge_record, scored_by_judge_stage
+from memray_eval.stages.reduce import reduce_records
+from memray_eval.types import Candidate, Message, Record, Response, Sample, Sampling, Usage
+
+MEMORY = pick(["memory_utilization"])
+WORDS = ComputedMetric(
+    name="words", title="WORDS", noun="Words", scale=(0, 100), measure=lambda s, r: Measure(value=len(r.text.split()))
+)
+
+
+class FakeJudge:
+    """Returns its verdict, or raises its error, and keeps what it was asked."""
+
+    name = "fake/judge"
+
+    def __init__(self, outcome: BaseModel | JudgeError) -> None:
+        self.outcome = outcome
+        self.asked: list[Sequence[Message]] = []
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        self.asked.append(messages)
+        if isinstance(self.outcome, JudgeError):
+            raise self.outcome
+        return Verdict(judgment=self.outcome, judge=self.name, usage=Usage(input_tokens=7), cost_usd=0.5)
+
+
+class FakeEmbedder:
+    name = "fake-embedder"
+
+    def __init__(self, error: EmbeddingError | None = None) -> None:
+        self.error = error
+        self.calls: list[list[str]] = []
+
+    async def embed(self, texts: Sequence[str]) -> FloatArray:
+        self.calls.append(list(texts))
+        if self.error:
+            raise self.error
+        return np.tile(np.array([[0.6, 0.8]]), (len(texts), 1))
+
+
+def judged(record: Record, metrics: Sequence[Metric], judges: dict[str, Any]) -> Record:
+    return asyncio.run(judge_record(record, metrics, judges))
+
+
+def test_a_judge_scores_through_its_judgment(record: Record) -> None:
+    judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=["known_condition", "age"]))
+    (score,) = judged(record, MEMORY, {"memory_utilization": judge}).scores
+    assert (score.status, score.value, score.judge) == ("scored", 0.5, "fake/judge")
+    assert score.parts == {"tp": 1, "fp": 1, "fn": 1}
+    assert (score.usage.input_tokens, score.cost_usd) == (7, 0.5)
+    assert record.response is not None
+    assert record.response.text in judge.asked[0][1].content
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(Refused("no"), "abstained"), (Malformed("bad"), "error"), (JudgeError("down"), "error")]
+)
+def test_a_judge_that_fails_is_an_outcome(record: Record, error: JudgeError, status: str) -> None:
+    (score,) = judged(record, MEMORY, {"memory_utilization": FakeJudge(error)}).scores
+    assert (score.status, score.value) == (status, None)
+    assert str(error) in (score.error or "")
+
+
+@pytest.mark.parametrize(
+    ("response", "status"), [(Response(text=" "), "scored"), (Response(error="x"), "error"), (None, "error")]
+)
+def test_no_judge_is_asked_about_an_empty_or_failed_response(record: Record, response: Response | None, status: str) -> None:
+    judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=[]))
+    (score,) = judged(record.model_copy(update={"response": response}), MEMORY, {"memory_utilization": judge}).scores
+    assert score.status == status
+    assert not judge.asked
+
+
+def test_stages_share_the_metrics_out() -> None:
+    metrics = [*all_metrics().values(), WORDS]
+    at_judge = {metric.name for metric in metrics if scored_by_judge_stage(metric, {})}
+    assert at_judge == {"words"}
+    judges = {"groundedness": FakeJudge(JudgeError("x"))}
+    assert {metric.name for metric in metrics if scored_by_judge_stage(metric, judges)} == {"words", "groundedness"}
+
+
+def test_scores_are_added_to_those_that_are_there(record: Record) -> None:
+    once = judged(record, [WORDS], {})
+    assert [score.metric for score in judged(once, [WORDS], {}).scores] == ["words", "words"]
+    assert record.scores == ()
+
+
+def test_one_embedding_call_serves_a_whole_batch(record: Record) -> None:
+    embedder = FakeEmbedder()
+    silent = record.model_copy(update={"response": Response(text="")})
+    failed = record.model_copy(update={"response": Response(error="gone")})
+    out = asyncio.run(embed_records([record, record, silent, failed], list(all_metrics().values()), embedder))
+    (texts,) = embedder.calls
+    assert len(texts) == len(set(texts))
+    assert "" not in texts
+    assert [score.status for score in out[0].scores] == ["scored"] * 3
+    assert {score.metric: score.value for score in out[2].scores}["groundedness"] == 1.0
+    assert {score.metric: score.value for score in out[2].scores}["relevance"] == 0.0
+    assert {score.status for score in out[3].scores} == {"error"}
+    assert {score.judge for score in out[0].scores} == {"rules+fake-embedder", "fake-embedder"}
+
+
+def test_a_failed_embedding_call_is_an_error_of_its_metrics(record: Record) -> None:
+    (out,) = asyncio.run(embed_records([record], list(all_metrics().values()), FakeEmbedder(EmbeddingError("no model"))))
+    assert {(score.status, score.error) for score in out.scores} == {("error", "no model")}
+
+
+def row(tokens: int, **fields: Any) -> dict[str, Any]:
+    metrics = {"first_token_latency": 0.5, "first_token_ts": 10.0, "last_token_ts": 12.0}
+    answer = {"generated_tokens": list(range(10, 10 + tokens)), "generated_text": "text", "num_input_tokens": 30}
+    return answer | {"metrics": metrics, "__inference_error__": ""} | fields
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (row(3), "stop"),
+        (row(8), "length"),
+        (row(8, generated_tokens=[1, 2, 3, 4, 5, 6, 7, 99]), "stop"),  # the stop token came just in time
+        (row(5, num_input_tokens=95), "length"),  # the context window was full
+        (row(0), "stop"),
+    ],
+)
+def test_the_finish_reason_is_worked_out(answer: dict[str, Any], reason: str) -> None:
+    candidate = Candidate(name="c", model="m", sampling=Sampling(max_tokens=8))
+    response = engine_response(answer, candidate, frozenset({99}), max_model_len=100)
+    assert response.finish_reason == reason
+    assert (response.ttft_s, response.duration_s) == (0.5, 2.5)
+    assert response.output_tokens == len(answer["generated_tokens"])
+
+
+def test_a_prompt_that_the_engine_refuses_is_a_response_with_an_error(candidate: Candidate) -> None:
+    response = engine_response({"__inference_error__": "ValueError: too long"}, candidate, frozenset(), None)
+    assert (response.text, response.error) == ("", "the engine refused the prompt: ValueError: too long")
+
+
+def test_a_new_record_has_left_its_context_behind(sample: Sample, candidate: Candidate) -> None:
+    record = new_record(sample.model_copy(update={"context": "long" * 1000}), candidate)
+    assert record.sample.context is None
+    assert record.unit_id == new_record(sample, candidate).unit_id
+
+
+def test_generate_asks_with_the_records_candidate(record: Record) -> None:
+    class Echo:
+        async def generate(self, messages: Sequence[Message], candidate: Candidate) -> Response:
+            return Response(text=f"{candidate.name}: {messages[0].content}")
+
+    out = asyncio.run(generate(record, (Message(role="user", content="hi"),), Echo()))
+    assert out.response == Response(text="small: hi")
+
+
+def test_reduction_counts_a_unit_that_was_written_twice_once(record: Record, tmp_path: Any) -> None:
+    import pyarrow.parquet as pq
+
+    (scored,) = asyncio.run(embed_records([record], MEMORY, FakeEmbedder()))
+    for name in ("a", "b"):
+        pq.write_table(to_table([scored]), tmp_path / f"{name}.parquet")
+    reduced = reduce_records(pads.dataset(tmp_path), MEMORY, generation_s=2.0)
+    assert (reduced.n_units, reduced.n_failed_units) == (1, 0)
+    (metric,) = reduced.metrics
+    assert (metric.n, metric.n_scored, metric.micro["tp"]) == (1, 1, 2.0)
+    assert reduced.generation[0].output_tokens_per_s == 5.0

@@ -1,0 +1,97 @@
+"""Outcomes and statistics: nothing scored is nothing, never zero."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.metric import (
+    ComputedMetric,
+    Measure,
+    Outcomes,
+    distribution,
+    score_by_code,
+    statistics,
+    summarise,
+    unscorable,
+)
+from memray_eval.types import Response, Sample, Score
+
+LENGTH = ComputedMetric(
+    name="length",
+    title="LENGTH",
+    noun="Length",
+    scale=(1, 5),
+    integer_scale=True,
+    measure=lambda s, r: Measure(value=len(r.text)),
+)
+
+
+def test_a_metric_that_breaks_is_an_error_of_that_response_only(sample: Sample) -> None:
+    broken = ComputedMetric(name="b", title="B", noun="B", scale=(0, 1), measure=lambda s, r: Measure(value=1 / len(r.text)))
+    score = score_by_code(broken, sample, Response(text=""))
+    assert (score.status, score.value, score.error) == ("error", None, "ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize(
+    ("response", "requires", "status", "told"),
+    [
+        (None, ("query",), "error", "no response"),
+        (Response(error="timed out"), ("query",), "error", "timed out"),
+        (Response(text="x"), ("history", "traits"), "not_applicable", "no history, traits"),
+        (Response(text=""), ("query",), None, ""),
+    ],
+)
+def test_what_cannot_be_scored_says_why(
+    sample: Sample, response: Response | None, requires: tuple[str, ...], status: str | None, told: str
+) -> None:
+    metric = ComputedMetric(
+        name="m", title="M", noun="M", scale=(0, 1), requires=requires, measure=lambda s, r: Measure(value=1)
+    )
+    score = unscorable(metric, sample, response)
+    assert (score.status if score else None) == status
+    assert told in ((score.error or "") if score else "")
+
+
+def test_a_score_has_a_value_exactly_when_it_is_scored() -> None:
+    with pytest.raises(ValueError, match="cannot have value"):
+        Score(metric="m", status="error", value=0.0)
+    with pytest.raises(ValueError, match="cannot have value None"):
+        Score(metric="m", status="scored")
+
+
+def test_a_summary_of_nothing_has_no_figures() -> None:
+    summary = summarise(LENGTH, Outcomes("c", {"error": 3, "not_applicable": 1}, {}, {"value": np.empty(0)}))
+    assert (summary.n, summary.n_scored, summary.n_failed, summary.coverage) == (4, 0, 3, 0.0)
+    assert (summary.mean, summary.median, summary.std, summary.stderr) == (None, None, None, None)
+
+
+def test_coverage_leaves_out_what_does_not_apply() -> None:
+    outcomes = Outcomes(
+        "c", {"scored": 2, "abstained": 1, "not_applicable": 5, "error": 1}, {}, {"value": np.array([1.0, 3.0])}
+    )
+    summary = summarise(LENGTH, outcomes)
+    assert (summary.n, summary.coverage, summary.n_abstained) == (9, 0.5, 1)
+    assert summarise(LENGTH, Outcomes("c", {"not_applicable": 2}, {}, {})).coverage is None
+
+
+def test_statistics_follow_numpy_and_the_standard_error_the_sample() -> None:
+    figures = statistics(np.array([1.0, 2.0, 3.0, 6.0]))
+    assert figures["mean"] == 3.0
+    assert figures["median"] == 2.5
+    assert figures["std"] == pytest.approx(np.std([1, 2, 3, 6]))
+    assert figures["stderr"] == pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 2)
+    assert statistics(np.array([2.0]))["stderr"] is None
+
+
+def test_distributions_by_score_and_by_bin() -> None:
+    assert distribution(np.array([1.0, 5.0, 4.6, 5.0]), (1, 5), True) == {"5": 3, "4": 0, "3": 0, "2": 0, "1": 1}
+    bins = distribution(np.array([0.0, 0.05, 1.0, 0.5]), (0, 1), False)
+    assert (bins["0.0-0.1"], bins["0.5-0.6"], bins["0.9-1.0"]) == (2, 1, 1)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
+def test_distributions_lose_nothing(values: list[float]) -> None:
+    assert sum(distribution(np.array(values), (0, 1), False).values()) == len(values)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config import RunConfig
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.results import RunFolder, new_run_id
+from memray_eval.rows import from_table, to_table
+from memray_eval.storage import locate
+from memray_eval.types import Record
+
+CONFIG = RunConfig.model_validate({"dataset": "d", "candidates": [{"name": "org/model:4b", "model": "m"}]})
+
+
+def test_blocks_written_again_by_a_retry_are_the_same_file(tmp_path: Path, record: Record) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    names = {folder.write_records(to_table([record])) for _ in range(2)}
+    assert len(names) == 1
+    assert [path.name for path in (tmp_path / "run" / "records").iterdir()] == list(names)
+    assert list(from_table(folder.records().to_table())) == [record]
+
+
+def test_what_is_not_a_finished_run_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has no summary\.json; give the folder of a finished run"):
+        RunFolder(str(tmp_path)).read_summary()
+    with pytest.raises(DataError, match="holds no records"):
+        RunFolder(str(tmp_path)).records()
+    (tmp_path / "summary.json").write_text('{"run_id": 1}')
+    with pytest.raises(DataError, match="is not a summary of this version"):
+        RunFolder(str(tmp_path)).read_summary()
+
+
+def test_run_ids_are_readable_and_distinct() -> None:
+    first, second = new_run_id(CONFIG), new_run_id(CONFIG)
+    assert first.startswith("memory-org-model-4b-2")
+    assert first != second
+
+
+def test_an_unknown_scheme_is_a_message(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot open nowhere://x"):
+        locate("nowhere://x")
+    filesystem, path = locate(f"file://{tmp_path}")
+    assert (filesystem.type_name, path) == ("local", str(tmp_path))
