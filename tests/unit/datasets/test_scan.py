@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.scan import Scan, read_shard, scan
+from memray_eval.datasets.scan import Scan, coalesce, read_shard, scan
 from memray_eval.errors import DataError
 from tests.conftest import SAMPLES
 
@@ -181,6 +181,15 @@ def test_shards_hold_no_more_rows_than_asked(formats: dict[str, Path]) -> None:
     assert [sum(1 for _ in read_shard(shard, "memory")) for shard in found.shards] == [16] * 6 + [4]
 
 
+@pytest.mark.parametrize("name", ["folder", "d.jsonl", "d.parquet", "many"])
+def test_joined_shards_hold_the_same_samples(formats: dict[str, Path], name: str) -> None:
+    found, _ = checked(formats[name], rows_per_shard=8)
+    joined = coalesce(found.shards, 40)
+    assert len(joined) < len(found.shards)
+    assert all(shard.rows <= 40 for shard in joined)
+    assert [sample.id for shard in joined for sample in read_shard(shard, "memory")] == ids(found)
+
+
 def test_keys_that_arrow_filled_with_null_are_not_memories(tmp_path: Path) -> None:
     rows = [{"id": "a", "query": "q", "memory": {"x": "1"}}, {"id": "b", "query": "q", "memory": {"y": "2"}}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
@@ -200,6 +209,7 @@ def test_invalid_samples_are_left_out_of_what_runs(tmp_path: Path, raw_sample: R
         path = tmp_path / name
         path.write_text(json.dumps(raws) if name == "d.json" else "\n".join(json.dumps(raw) for raw in raws))
     found, problems = checked(path, rows_per_shard=8)
+    found.shards = coalesce(found.shards, 16)
     assert (found.n_samples, found.n_invalid, len(problems)) == (35, 5, 5)
     kept = ids(found)
     assert len(kept) == len(set(kept)) == 35
