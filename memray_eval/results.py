@@ -25,7 +25,7 @@ from pyarrow import fs
 from pydantic import ValidationError
 
 from memray_eval.config import RunConfig
-from memray_eval.errors import DataError
+from memray_eval.errors import ConfigError, DataError
 from memray_eval.rows import RECORD_SCHEMA
 from memray_eval.storage import locate, write_whole
 from memray_eval.types import Frozen, Summary
@@ -43,7 +43,11 @@ class RunFolder:
         return self.path.rpartition("/")[2]
 
     def create(self) -> None:
-        self._filesystem.create_dir(f"{self._inner}/records", recursive=True)
+        """Makes the folder. Raises ConfigError where it cannot be written."""
+        try:
+            self._filesystem.create_dir(f"{self._inner}/records", recursive=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the run folder {self.path}: {error}; name another place with --out") from None
 
     def write_config(self, config: RunConfig) -> None:
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -36,7 +36,12 @@ def ensure() -> Path:
     final = model_dir()
     if (final / "model.safetensors").exists():
         return final
-    final.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GenerationError(
+            f"cannot write the cache folder {final.parent}: {error}; set MEMRAY_EVAL_CACHE to another"
+        ) from None
     with tempfile.TemporaryDirectory(dir=final.parent, prefix=".pending-") as work:
         folder = Path(work)
         _convert(_fetch(folder), folder / NAME)
@@ -67,7 +72,7 @@ def _fetch(folder: Path) -> Path:
 
 
 def _convert(gguf: Path, target: Path) -> None:
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
     try:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig

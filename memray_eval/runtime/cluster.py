@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,7 @@ from memray_eval.runtime.plan import Capacity
 
 MIN_LOCAL_CPUS = 2.0
 _GIB = 1 << 30
+_LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker")
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -46,19 +48,21 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
         return
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    for logger in ("ray", "ray.data", "ray.llm"):
+    logging.getLogger("ray.llm").addHandler(logging.NullHandler())  # else it gives each of its loggers one to the console
+    for logger in _LOGGERS:
         logging.getLogger(logger).setLevel(logging.CRITICAL)  # what went wrong reaches the user as an error of ours
     try:
         if config.address is None:
             local = local_capacity(config)
-            ray.init(
-                address="local",
-                num_cpus=int(local.cpus),
-                num_gpus=int(local.gpus),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+            with _quiet_stderr():
+                ray.init(
+                    address="local",
+                    num_cpus=int(local.cpus),
+                    num_gpus=int(local.gpus),
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
             yield local
         else:
             ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
@@ -80,6 +84,20 @@ def cluster_capacity(where: str) -> Capacity:
         gpus=total.get("GPU", 0.0),
         memory_gib=total.get("memory", 0.0) / _GIB,
     )
+
+
+@contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Drops what this process and its libraries write to stderr: Ray's C++ side greets there, past any logger."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _visible_gpus() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -16,6 +15,7 @@ from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
 from memray_eval.metrics import all_metrics
 from memray_eval.runtime import cluster
+from memray_eval.runtime.packages import MEND, is_installed
 from memray_eval.runtime.pipeline import engine_groups
 from memray_eval.runtime.plan import check, device_of, pools_of
 from memray_eval.types import Frozen
@@ -57,16 +57,11 @@ def _platform() -> Check:
 def _packages(config: RunConfig | None) -> Iterator[Check]:
     wants_vllm = config is None or any(candidate.backend == "vllm" for candidate in config.candidates)
     wants_local = config is None or not config.embedding.model.startswith("openai/")
-    for package, wanted, mend in (
-        ("ray", True, "pip install memray-eval brings it"),
-        ("vllm", wants_vllm, "`make setup` on Linux x86_64, cluster/locks/gpu.txt on a GPU node, or backend: openai"),
-        ("sentence_transformers", wants_local, "install the cpu or gpu extra, or set embedding.model: openai/MODEL"),
-        (LOCAL_PACKAGE, wants_local, "install the cpu or gpu extra, or set embedding.model: openai/MODEL"),
-    ):
-        if importlib.util.find_spec(package) is not None:
+    for package, wanted in (("vllm", wants_vllm), ("sentence_transformers", wants_local), (LOCAL_PACKAGE, wants_local)):
+        if is_installed(package):
             yield Check(state="ok", what=f"package {package}")
         else:
-            yield Check(state="fail" if wanted else "warn", what=f"package {package} is not installed", mend=mend)
+            yield Check(state="fail" if wanted else "warn", what=f"package {package} is not installed", mend=MEND[package])
 
 
 def _embedded_model() -> Check:

@@ -8,7 +8,6 @@ from typing import Any
 
 from memray_eval.clients.embedded_model import resolve_model
 from memray_eval.config import EngineConfig
-from memray_eval.errors import ConfigError
 from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
 from memray_eval.types import Sampling
 
@@ -23,12 +22,10 @@ def sampling_params(sampling: Sampling) -> dict[str, Any]:
 def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
     """A ray.data.llm processor: {record, messages, sampling_params} -> the same with generated_text, tokens and metrics.
 
-    A prompt that the engine refuses is a row with `__inference_error__`. Raises ConfigError where vLLM is not installed.
+    A prompt that the engine refuses is a row with `__inference_error__`.
     """
-    try:
-        from ray.data.llm import build_processor, vLLMEngineProcessorConfig
-    except ImportError as error:
-        raise ConfigError(_no_vllm(error)) from None
+    from ray.data.llm import build_processor, vLLMEngineProcessorConfig  # seconds to import: only where an engine is built
+
     processor = vLLMEngineProcessorConfig(
         model_source=resolve_model(model),
         engine_kwargs=engine_kwargs(config, device),
@@ -101,11 +98,3 @@ def _environment(config: EngineConfig, model: str, device: Device) -> dict[str, 
 
 def _identity(row: dict[str, Any]) -> dict[str, Any]:
     return row
-
-
-def _no_vllm(error: ImportError) -> str:
-    return (
-        f"backend vllm needs vLLM, which is not installed here ({error.name} is missing). On Linux x86_64 run `make setup` "
-        "(CPU), on a GPU node install cluster/locks/gpu.txt; elsewhere start any OpenAI-compatible server and set the "
-        "candidate's backend: openai and base_url."
-    )

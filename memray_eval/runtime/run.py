@@ -21,6 +21,7 @@ from memray_eval.metrics import pick
 from memray_eval.report.console import render
 from memray_eval.results import RunFolder, new_run_id
 from memray_eval.runtime import cluster
+from memray_eval.runtime.packages import require_package
 from memray_eval.runtime.pipeline import engine_groups, run_pipeline
 from memray_eval.runtime.plan import Capacity, check, device_of, pools_of
 from memray_eval.runtime.progress import ProgressCounter, StageCount, displayed
@@ -51,7 +52,7 @@ def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False) -> F
     suite = get_suite(config.suite)
     check_prompts(suite, config.candidates)
     metrics = pick(config.metrics or suite.metrics)
-    _check_keys(config)
+    _check_this_machine(config)
     with ExitStack() as stack:
         capacity = _local_plan(config) if config.cluster.address is None and not ray.is_initialized() else None
         if capacity is None:
@@ -100,10 +101,14 @@ def rows_per_block(config: RunConfig, n_samples: int) -> int:
     return config.rows_per_block or max(config.engine.batch_size, min(MAX_ROWS_PER_BLOCK, n_samples // MANY_BLOCKS))
 
 
-def _check_keys(config: RunConfig) -> None:
-    """Raises ConfigError for a key that is not set. On a named cluster the keys are the nodes' business, not this process's."""
+def _check_this_machine(config: RunConfig) -> None:
+    """Raises ConfigError for a key or a package that a local run lacks. On a named cluster both are the nodes' business."""
     if config.cluster.address is not None:
         return
+    if any(candidate.backend == "vllm" for candidate in config.candidates):
+        require_package("vllm")
+    if not config.embedding.model.startswith("openai/"):
+        require_package("sentence_transformers")
     for candidate in config.candidates:
         if candidate.backend == "openai":
             server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")

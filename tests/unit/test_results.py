@@ -33,6 +33,12 @@ def test_what_is_not_a_finished_run_is_said(tmp_path: Path) -> None:
         RunFolder(str(tmp_path)).read_summary()
 
 
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="cannot make the run folder .*; name another place with --out"):
+        RunFolder(str(tmp_path / "file" / "run")).create()
+
+
 def test_run_ids_are_readable_and_distinct() -> None:
     first, second = new_run_id(CONFIG), new_run_id(CONFIG)
     assert first.startswith("memory-org-model-4b-2")
