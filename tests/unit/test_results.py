@@ -35,7 +35,7 @@ def test_what_is_not_a_finished_run_is_said(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConfigError, match="cannot make the run folder .*; name another place with --out"):
+    with pytest.raises(ConfigError, match=r"cannot make the run folder .*; name another place with --out"):
         RunFolder(str(tmp_path / "file" / "run")).create()
 
 
