@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.ports import FloatArray, Vectors
+from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import Block, Frozen, Line, Message, MetricSummary, Response, Sample, Score
 
 RULES = "rules"
+EVIDENCE_DROPPED = "evidence_dropped"
 
 
 class Measure(Frozen):
@@ -65,8 +66,27 @@ class Metric:
         return type(self).__name__.removesuffix("Metric").lower()
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The parts that a score of this metric carries."""
+        return self.parts
+
+    @property
     def sections(self) -> tuple[Block, ...]:
         return self.layout or (statistics_block(self.noun, self.integer_scale),)
+
+
+class Verified(NamedTuple):
+    """A judgment whose evidence stands in the response, and how many pieces did not and were dropped."""
+
+    judgment: Any
+    dropped: int = 0
+
+
+Verify: TypeAlias = Callable[[Any, Sample, Response], Verified]
+
+
+def keep_all(judgment: Any, sample: Sample, response: Response) -> Verified:
+    return Verified(judgment)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +94,8 @@ class JudgedMetric(Metric):
     """A judge fills in `judgment`; `rules` is the estimate without one, documented by its formula.
 
     `rules_texts` names the texts whose vectors the estimate wants (none: it gets an empty mapping). `measure` turns a
-    judgment into figures, so that no arithmetic is left to the judge. `on_empty` is the judgment of an empty response.
+    judgment into figures, so that no arithmetic is left to the judge. `verify` drops what a judge quotes and the response
+    does not say; the part EVIDENCE_DROPPED counts it. `on_empty` is the judgment of an empty response.
     """
 
     judgment: type[BaseModel]
@@ -83,7 +104,12 @@ class JudgedMetric(Metric):
     measure: Callable[[Any, Sample, Response], Measure]
     on_empty: Callable[[Sample], BaseModel]
     preferred_judge: str
+    verify: Verify = keep_all
     rules_texts: Callable[[Sample, Response], Sequence[str]] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.parts, EVIDENCE_DROPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +136,19 @@ def score_by_rules(metric: JudgedMetric, sample: Sample, response: Response, vec
         return metric.measure(judgment, sample, response), judgment
 
     return _outcome(metric, sample, response, judge, compute)
+
+
+def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict) -> Score:
+    """A judge's verdict as a score: its evidence verified, its figures measured here."""
+
+    def compute() -> tuple[Measure, BaseModel]:
+        judgment, dropped = metric.verify(verdict.judgment, sample, response)
+        measure = metric.measure(judgment, sample, response)
+        return Measure(value=measure.value, parts={**measure.parts, EVIDENCE_DROPPED: dropped}), judgment
+
+    score = _outcome(metric, sample, response, verdict.judge, compute)
+    cost = {name: getattr(verdict, name) for name in ("usage", "cost_usd", "latency_s", "cached")}
+    return score.model_copy(update=cost)
 
 
 def score_by_vectors(metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str) -> Score:
@@ -187,10 +226,16 @@ def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
         distribution=distribution(values, metric.scale, metric.integer_scale),
         micro=aggregates.micro,
         macro=aggregates.macro,
-        extras=aggregates.extras,
+        extras=aggregates.extras | _dropped(outcomes.columns),
         layout=metric.sections,
         **statistics(values),
     )
+
+
+def _dropped(columns: Columns) -> dict[str, float | None]:
+    """How much evidence judges made up, where there was any."""
+    dropped = float(columns[EVIDENCE_DROPPED].sum()) if EVIDENCE_DROPPED in columns else 0.0
+    return {EVIDENCE_DROPPED: dropped} if dropped else {}
 
 
 def statistics(values: FloatArray) -> dict[str, float | None]:

@@ -91,6 +91,7 @@ _IN_MINUTES = {"hour": 60.0, "minute": 1.0}
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]*]*\s+(?=[\"'(\[*]*[^\s.])")
 _ABBREVIATION = re.compile(r"\b(?:dr|mr|mrs|ms|prof|st|vs|e\.g|i\.e|approx|no|etc|a\.m|p\.m)\.$", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
@@ -249,5 +250,7 @@ def _line_sentences(line: str) -> list[str]:
 
 def contains_phrase(text: str, phrase: str) -> bool:
     """Whether `phrase` stands in `text` word for word, whatever the case, punctuation, white space or Unicode form."""
-    wanted = " ".join(words(phrase))
-    return bool(wanted) and f" {wanted} " in f" {' '.join(words(text))} "
+    wanted, there = words(phrase), words(text)
+    if _UNSPACED.search(phrase):  # scripts without spaces between words
+        return "".join(wanted) in "".join(there)
+    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(there)} "

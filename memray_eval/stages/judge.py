@@ -6,7 +6,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from memray_eval.errors import JudgeError, Refused
-from memray_eval.metric import RULES, ComputedMetric, JudgedMetric, Metric, score_by_code, score_by_rules, unscorable
+from memray_eval.metric import (
+    RULES,
+    ComputedMetric,
+    JudgedMetric,
+    Metric,
+    score_by_code,
+    score_by_rules,
+    score_by_verdict,
+    unscorable,
+)
 from memray_eval.ports import Judge
 from memray_eval.types import Record, Response, Score
 
@@ -45,16 +54,4 @@ async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: 
         return Score(metric=metric.name, status="abstained", judge=judge.name, error=f"refused: {error}")
     except JudgeError as error:
         return Score(metric=metric.name, status="error", judge=judge.name, error=f"{type(error).__name__}: {error}")
-    measure = metric.measure(verdict.judgment, record.sample, response)
-    return Score(
-        metric=metric.name,
-        status="scored",
-        value=measure.value,
-        parts=measure.parts,
-        judgment=verdict.judgment.model_dump_json(),
-        judge=verdict.judge,
-        usage=verdict.usage,
-        cost_usd=verdict.cost_usd,
-        latency_s=verdict.latency_s,
-        cached=verdict.cached,
-    )
+    return score_by_verdict(metric, record.sample, response, verdict)

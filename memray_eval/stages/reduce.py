@@ -81,7 +81,7 @@ def _generation(database: Any, generation_s: float | None) -> Iterator[Generatio
 def _outcomes(database: Any, metric: Metric, candidate: str) -> Outcomes:
     where = [metric.name, candidate]
     counted = "SELECT {0}, count(*) FROM outcomes WHERE metric = ? AND candidate = ? {1} GROUP BY 1 ORDER BY 1"
-    parts = "".join(f", coalesce(parts['{part}'], 0.0) AS \"{part}\"" for part in metric.parts)
+    parts = "".join(f", coalesce(parts['{part}'], 0.0) AS \"{part}\"" for part in metric.columns)
     figures = database.execute(
         f"SELECT value{parts} FROM outcomes WHERE metric = ? AND candidate = ? AND status = 'scored'", where
     ).fetchnumpy()
@@ -89,7 +89,7 @@ def _outcomes(database: Any, metric: Metric, candidate: str) -> Outcomes:
         candidate=candidate,
         by_status=dict(database.execute(counted.format("status", ""), where).fetchall()),
         by_judge=dict(database.execute(counted.format("judge", "AND status = 'scored'"), where).fetchall()),
-        columns={name: np.asarray(figures[name], dtype=np.float64) for name in ("value", *metric.parts)},
+        columns={name: np.asarray(figures[name], dtype=np.float64) for name in ("value", *metric.columns)},
     )
 
 

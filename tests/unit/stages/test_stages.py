@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from memray_eval.errors import EmbeddingError, JudgeError, Malformed, Refused
 from memray_eval.metric import ComputedMetric, Measure, Metric
-from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics import pick
 from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJudgment
 from memray_eval.ports import FloatArray, Verdict
 from memray_eval.rows import to_table
@@ -24,6 +24,7 @@ from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import Candidate, Message, Record, Response, Sample, Sampling, Usage
 
 MEMORY = pick(["memory_utilization"])
+BY_VECTORS = pick(["memory_utilization", "groundedness", "relevance"])
 WORDS = ComputedMetric(
     name="words", title="WORDS", noun="Words", scale=(0, 100), measure=lambda s, r: Measure(value=len(r.text.split()))
 )
@@ -67,7 +68,7 @@ def test_a_judge_scores_through_its_judgment(record: Record) -> None:
     judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=["known_condition", "age"]))
     (score,) = judged(record, MEMORY, {"memory_utilization": judge}).scores
     assert (score.status, score.value, score.judge) == ("scored", 0.5, "fake/judge")
-    assert score.parts == {"tp": 1, "fp": 1, "fn": 1}
+    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "evidence_dropped": 0}
     assert (score.usage.input_tokens, score.cost_usd) == (7, 0.5)
     assert record.response is not None
     assert record.response.text in judge.asked[0][1].content
@@ -93,11 +94,15 @@ def test_no_judge_is_asked_about_an_empty_or_failed_response(record: Record, res
 
 
 def test_stages_share_the_metrics_out() -> None:
-    metrics = [*all_metrics().values(), WORDS]
+    metrics = [*BY_VECTORS, *pick(["coherence"]), WORDS]
     at_judge = {metric.name for metric in metrics if scored_by_judge_stage(metric, {})}
-    assert at_judge == {"words"}
+    assert at_judge == {"words", "coherence"}
     judges = {"groundedness": FakeJudge(JudgeError("x"))}
-    assert {metric.name for metric in metrics if scored_by_judge_stage(metric, judges)} == {"words", "groundedness"}
+    assert {metric.name for metric in metrics if scored_by_judge_stage(metric, judges)} == {
+        "words",
+        "coherence",
+        "groundedness",
+    }
 
 
 def test_scores_are_added_to_those_that_are_there(record: Record) -> None:
@@ -110,7 +115,7 @@ def test_one_embedding_call_serves_a_whole_batch(record: Record) -> None:
     embedder = FakeEmbedder()
     silent = record.model_copy(update={"response": Response(text="")})
     failed = record.model_copy(update={"response": Response(error="gone")})
-    out = asyncio.run(embed_records([record, record, silent, failed], list(all_metrics().values()), embedder))
+    out = asyncio.run(embed_records([record, record, silent, failed], BY_VECTORS, embedder))
     (texts,) = embedder.calls
     assert len(texts) == len(set(texts))
     assert "" not in texts
@@ -122,7 +127,7 @@ def test_one_embedding_call_serves_a_whole_batch(record: Record) -> None:
 
 
 def test_a_failed_embedding_call_is_an_error_of_its_metrics(record: Record) -> None:
-    (out,) = asyncio.run(embed_records([record], list(all_metrics().values()), FakeEmbedder(EmbeddingError("no model"))))
+    (out,) = asyncio.run(embed_records([record], BY_VECTORS, FakeEmbedder(EmbeddingError("no model"))))
     assert {(score.status, score.error) for score in out.scores} == {("error", "no model")}
 
 
