@@ -18,7 +18,7 @@ run: setup
 
 test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest tests/unit
-	$(BIN)/python -m pytest tests/ray tests/e2e tests/gpu
+	$(BIN)/python -m pytest tests/wire tests/ray tests/e2e tests/gpu
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .

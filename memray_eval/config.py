@@ -244,8 +244,11 @@ def server_key(base_url: str | None, api_key_env: str | None, whose: str) -> str
     """The key for a server: from `api_key_env` where that is named; OPENAI_API_KEY goes to OpenAI only, never to another
     base_url by itself. Raises ConfigError, naming `whose` server it is, when a key is needed and not set."""
     variable = api_key_env or ("OPENAI_API_KEY" if base_url is None else None)
-    if variable is None:
-        return "none"
+    return "none" if variable is None else required_key(variable, whose)
+
+
+def required_key(variable: str, whose: str) -> str:
+    """The key in an environment variable. Raises ConfigError, naming `whose` it is, when it is not set."""
     if (key := api_key(variable)) is None:
         raise ConfigError(f"{whose} needs a key in the environment variable {variable}, which is not set")
     return key

@@ -5,11 +5,14 @@ EvalError
 ├── DataError          a dataset that cannot be read as it stands        exit code 2
 ├── ResourceError      the plan needs what the machine or cluster lacks  exit code 3
 ├── GenerationError    the model under test could not be started or asked
-├── JudgeError         a judge could not be asked
-│   ├── Throttled      429: wait and try again
-│   ├── Refused        the judge or its content filter declined
-│   ├── Truncated      the verdict was cut off
-│   └── Malformed      the verdict did not fit its schema
+├── JudgeError         a judge gave no verdict
+│   ├── Throttled      429: wait (`retry_after_s`) and try again; not counted as a try
+│   ├── Unavailable    5xx, time-out, lost connection: try again
+│   ├── Unauthorised   401, 403: the key is wrong or may not use the model
+│   ├── UnknownModel   404: the provider has no such model
+│   ├── Refused        the judge or its content filter declined: the outcome is `abstained`
+│   ├── Truncated      the verdict was cut off at the output limit
+│   └── Malformed      the verdict did not fit its schema, also when asked again
 └── EmbeddingError     the embedding model could not be loaded or asked
 
 A failure of one row never raises past its stage: it becomes data (`Response.error`, `Score.error`).
@@ -41,10 +44,28 @@ class GenerationError(EvalError):
 
 
 class JudgeError(EvalError):
-    pass
+    """No verdict. `input_tokens` and `output_tokens` are what the attempts cost all the same."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.input_tokens = 0
+        self.output_tokens = 0
 
 
 class Throttled(JudgeError):
+    pass
+
+
+class Unavailable(JudgeError):
+    pass
+
+
+class Unauthorised(JudgeError):
+    pass
+
+
+class UnknownModel(JudgeError):
     pass
 
 

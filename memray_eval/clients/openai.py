@@ -1,17 +1,23 @@
-"""Any OpenAI-compatible chat server: OpenAI, a vLLM server, Ollama."""
+"""OpenAI and any server that speaks its protocol (a vLLM server, Ollama): candidates under test, and judges."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import httpx
+import instructor
 import openai
+from openai.lib._pydantic import to_strict_json_schema
+from pydantic import BaseModel
 
+from memray_eval.clients.instructed import InstructedJudge, JudgeSpec, Reply, by_status
+from memray_eval.clients.policy import RetryPolicy
 from memray_eval.config import ServerConfig, server_key
-from memray_eval.types import Candidate, Message, Response
+from memray_eval.errors import JudgeError, Unavailable
+from memray_eval.types import Candidate, Message, Response, Usage
 
 
 class OpenAIGenerator:
@@ -66,3 +72,42 @@ class OpenAIGenerator:
             ttft_s=ttft_s,
             duration_s=time.perf_counter() - started,
         )
+
+
+class OpenAIWire:
+    """Judging by chat completions: a strict JSON schema where OpenAI itself is asked, guided decoding at other servers."""
+
+    assistant_role = "assistant"
+
+    def __init__(self, model: str, is_openai: bool, parameters: Mapping[str, Any]) -> None:
+        self._model, self._is_openai, self._parameters = model, is_openai, dict(parameters)
+
+    def arguments(self, judgment: type[BaseModel]) -> dict[str, Any]:
+        arguments = {"model": self._model, **self._parameters}
+        if self._is_openai:
+            schema = {"name": judgment.__name__, "strict": True, "schema": to_strict_json_schema(judgment)}
+            arguments["extra_body"] = {"response_format": {"type": "json_schema", "json_schema": schema}}
+        return arguments
+
+    def read(self, completion: Any) -> Reply:
+        choice, usage = completion.choices[0], completion.usage
+        spent = Usage(input_tokens=usage.prompt_tokens if usage else 0, output_tokens=usage.completion_tokens if usage else 0)
+        if choice.message.refusal or choice.finish_reason == "content_filter":
+            return Reply("", spent, "refused")
+        return Reply(choice.message.content or "", spent, "truncated" if choice.finish_reason == "length" else "done")
+
+    def translate(self, error: BaseException) -> JudgeError | None:
+        if isinstance(error, openai.APIStatusError):
+            return by_status(error.status_code, error.response.headers.get("retry-after"))
+        if isinstance(error, openai.APITimeoutError):
+            return Unavailable("no answer in time")
+        return Unavailable("the connection was lost") if isinstance(error, openai.APIConnectionError) else None
+
+
+def openai_judge(spec: JudgeSpec, policy: RetryPolicy) -> InstructedJudge:
+    key = server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
+    client = openai.AsyncOpenAI(api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0)
+    limit = "max_completion_tokens" if spec.base_url is None else "max_tokens"
+    wire = OpenAIWire(spec.model, spec.base_url is None, {limit: spec.max_output_tokens, **spec.parameters})
+    instructed = instructor.from_openai(client, mode=instructor.Mode.JSON_SCHEMA)
+    return InstructedJudge(spec, instructed, wire, policy, client.close)

@@ -1,0 +1,62 @@
+"""Judges behind Google's generateContent API. instructor switches Gemini's safety thresholds off for its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import instructor
+from google import genai
+from google.genai import errors, types
+from pydantic import BaseModel
+
+from memray_eval.clients.instructed import InstructedJudge, JudgeSpec, Reply, by_status
+from memray_eval.clients.policy import RetryPolicy
+from memray_eval.config import required_key
+from memray_eval.errors import JudgeError
+from memray_eval.types import Usage
+
+_REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
+
+
+class GoogleWire:
+    assistant_role = "model"
+
+    def __init__(self, model: str, parameters: Mapping[str, Any]) -> None:
+        self._model, self._parameters = model, dict(parameters)
+
+    def arguments(self, judgment: type[BaseModel]) -> dict[str, Any]:
+        return {"model": self._model, "generation_config": dict(self._parameters)}
+
+    def read(self, completion: Any) -> Reply:
+        spent = completion.usage_metadata
+        usage = Usage(
+            input_tokens=(spent.prompt_token_count or 0) if spent else 0,
+            output_tokens=((spent.candidates_token_count or 0) + (spent.thoughts_token_count or 0)) if spent else 0,
+        )
+        candidate = completion.candidates[0] if completion.candidates else None
+        if candidate is None:  # the prompt itself was blocked
+            return Reply("", usage, "refused")
+        parts = candidate.content.parts if candidate.content and candidate.content.parts else []
+        text = "".join(part.text or "" for part in parts)
+        reason = candidate.finish_reason.name if candidate.finish_reason else ""
+        if reason in _REFUSALS:
+            return Reply(text, usage, "refused")
+        return Reply(text, usage, "truncated" if reason == "MAX_TOKENS" else "done")
+
+    def translate(self, error: BaseException) -> JudgeError | None:
+        if isinstance(error, errors.APIError):
+            headers = getattr(error.response, "headers", None) or {}
+            return by_status(error.code, headers.get("retry-after"))
+        return None
+
+
+def google_judge(spec: JudgeSpec, policy: RetryPolicy) -> InstructedJudge:
+    key = required_key(spec.api_key_env or "GOOGLE_API_KEY", f"judge {spec.name}")
+    http = httpx.AsyncClient(timeout=spec.timeout_s)  # over aiohttp the SDK sends a lost call a second time by itself
+    options = types.HttpOptions(base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http)
+    client = genai.Client(api_key=key, http_options=options)
+    instructed = instructor.from_genai(client, mode=instructor.Mode.JSON, use_async=True)
+    wire = GoogleWire(spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters})
+    return InstructedJudge(spec, instructed, wire, policy, http.aclose)

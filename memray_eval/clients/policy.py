@@ -1,0 +1,70 @@
+"""When a judge call is tried again: one policy for all providers. The SDKs' own retries are off."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from memray_eval.errors import Throttled, Unavailable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """A throttled call waits as long as the provider says (else as a failure would) and is no try; a failed one waits a
+    random share of a doubling delay, up to `tries` tries. No call waits past `ceiling_s` of wall clock in all."""
+
+    tries: int = 5
+    first_delay_s: float = 1.0
+    longest_delay_s: float = 60.0
+    ceiling_s: float = 600.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
+    chance: random.Random = field(default_factory=random.Random)
+
+    async def run(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The call's result. Raises its JudgeError when tries or time are used up, and any other at once."""
+        deadline, failures, throttles = self.clock() + self.ceiling_s, 0, 0
+        while True:
+            try:
+                return await asyncio.wait_for(call(), max(0.001, deadline - self.clock()))
+            except TimeoutError:
+                raise Unavailable(f"no verdict within {self.ceiling_s:g} s") from None
+            except Throttled as error:
+                throttles += 1
+                delay_s = error.retry_after_s if error.retry_after_s is not None else self._backoff_s(throttles)
+                last: Throttled | Unavailable = error
+            except Unavailable as error:
+                failures += 1
+                if failures >= self.tries:
+                    raise
+                delay_s, last = self._backoff_s(failures), error
+            if self.clock() + delay_s >= deadline:
+                raise last
+            await self.sleep(delay_s)
+
+    def _backoff_s(self, count: int) -> float:
+        """Full jitter: uniform between a tenth and all of the doubling delay."""
+        longest = min(self.longest_delay_s, self.first_delay_s * 2 ** (count - 1))
+        return self.chance.uniform(0.1 * longest, longest)
+
+
+def parse_retry_after(value: str | None, now_s: float | None = None) -> float | None:
+    """Seconds to wait by a Retry-After header: "1.5", or an HTTP date. None where there is none or it cannot be read."""
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        moment = email.utils.parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError):
+        return None
+    return max(0.0, moment - (time.time() if now_s is None else now_s))

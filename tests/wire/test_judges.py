@@ -1,0 +1,214 @@
+"""Judges against a real local server in all four wire formats: the typed outcome of every kind of reply."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from memray_eval.clients.anthropic import anthropic_judge
+from memray_eval.clients.google import google_judge
+from memray_eval.clients.instructed import InstructedJudge, JudgeSpec, Price
+from memray_eval.clients.openai import openai_judge
+from memray_eval.clients.policy import RetryPolicy
+from memray_eval.errors import (
+    ConfigError,
+    JudgeError,
+    Malformed,
+    Refused,
+    Throttled,
+    Truncated,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+)
+from memray_eval.types import Message
+from tests.servers.provider import Answer, Fault, Provider, serving
+
+SECRET = "sk-test-secret"
+QUESTION = "What is said of {{gold}} and {% raw %}?"
+MESSAGES = (Message(role="system", content="The rubric."), Message(role="user", content=QUESTION))
+FORMATS = ("openai", "openai-compatible", "anthropic", "google")
+
+
+class Rating(BaseModel):
+    """How good it is."""
+
+    score: int = Field(ge=1, le=5)
+    explanation: str
+    quotes: list[str] = Field(default_factory=list)
+
+
+GOOD = json.dumps({"score": 4, "explanation": "fine words", "quotes": ["a"]})
+BAD = json.dumps({"score": 9, "explanation": "too high"})
+
+
+class Slept:
+    """A clock that only moves when somebody sleeps on it."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    async def sleep(self, delay_s: float) -> None:
+        self.delays.append(delay_s)
+
+    def clock(self) -> float:
+        return sum(self.delays)
+
+
+def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> InstructedJudge:
+    if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens
+        judge = openai_judge(JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), policy)
+        judge._client.client.base_url = server.base_url
+        return judge
+    builder = {"openai-compatible": openai_judge, "anthropic": anthropic_judge, "google": google_judge}[wire]
+    base_url = server.base_url if wire == "openai-compatible" else server.root
+    return builder(JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_JUDGE_KEY", **spec), policy)
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_JUDGE_KEY", SECRET)
+
+
+def scripted(*outcomes: str | Answer | Fault) -> Callable[[dict[str, Any]], str | Answer | Fault]:
+    """One outcome a request, the last for all that follow."""
+    left = list(outcomes)
+    return lambda body: left.pop(0) if len(left) > 1 else left[0]
+
+
+FENCED = f"Here is my verdict:\n```json\n{GOOD}\n```"
+CASES: dict[str, tuple[tuple[str | Answer | Fault, ...], type[JudgeError] | None, int]] = {
+    "good": ((GOOD,), None, 1),
+    "malformed, then good": ((BAD, GOOD), None, 2),
+    "malformed twice, then good": ((BAD, "no json at all", GOOD), None, 3),
+    "malformed": ((BAD,), Malformed, 3),
+    "fenced": ((FENCED,), None, 1),
+    "refused": ((Answer("I cannot judge this.", "refused"),), Refused, 1),
+    "filtered": ((Answer("", "filtered"),), Refused, 1),
+    "truncated": ((Answer(GOOD[:20], "truncated"),), Truncated, 1),
+    "429 with Retry-After": ((Fault(429, retry_after="7"), Fault(429, retry_after="0.5"), GOOD), None, 3),
+    "500, then good": ((Fault(500), GOOD), None, 2),
+    "500": ((Fault(500),), Unavailable, 3),
+    "timeout": ((Fault(hang_s=5.0),), Unavailable, 3),
+    "connection reset": ((Fault(reset=True),), Unavailable, 3),
+    "connection reset, then good": ((Fault(reset=True), GOOD), None, 2),
+    "401": ((Fault(401),), Unauthorised, 1),
+    "404 model": ((Fault(404),), UnknownModel, 1),
+    "400": ((Fault(400),), JudgeError, 1),
+}
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+@pytest.mark.parametrize("case", CASES)
+def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
+    outcomes, expected, requests = CASES[case]
+    slept = Slept()
+    policy = RetryPolicy(tries=3, sleep=slept.sleep, clock=slept.clock)
+
+    async def ask(server: Provider) -> tuple[Any, JudgeError | None]:
+        judge = build(wire, server, policy, timeout_s=0.3 if case == "timeout" else 10.0, price=Price(1.0, 2.0))
+        try:
+            return await judge.judge(MESSAGES, Rating), None
+        except JudgeError as error:
+            return None, error
+        finally:
+            await judge.aclose()
+
+    with serving(scripted(*outcomes)) as server:
+        verdict, error = asyncio.run(ask(server))
+    assert type(error) is (expected or type(None)), error
+    assert len(server.requests) == requests
+    if verdict is not None:
+        assert (verdict.judgment.score, verdict.judgment.quotes) == (4, ["a"])
+        answered = [Answer(outcome) if isinstance(outcome, str) else outcome for outcome in outcomes]
+        words = sum(len(answer.text.split()) for answer in answered if isinstance(answer, Answer))
+        asked = sum(isinstance(answer, Answer) for answer in answered)
+        assert (verdict.usage.input_tokens, verdict.usage.output_tokens) == (10 * asked, words)
+        assert verdict.cost_usd == pytest.approx((10 * asked + 2 * words) / 1e6)
+    if case == "429 with Retry-After":
+        assert slept.delays == [7.0, 0.5]
+    if error is not None:
+        assert SECRET not in repr(error)
+        assert "gold" not in repr(error)
+        assert error.__cause__ is None
+    if case == "malformed":
+        assert error is not None
+        assert error.input_tokens == 30
+        assert "score: Input should be less than or equal to 5" in str(error)
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_what_is_judged_is_never_a_template_and_the_question_to_mend_names_the_field(wire: str) -> None:
+    with serving(scripted(BAD, GOOD)) as server:
+        asyncio.run(_ask(wire, server))
+    first, second = (json.dumps(body, ensure_ascii=False) for body in server.requests)
+    assert QUESTION in first
+    assert "score: Input should be less than or equal to 5" in second
+
+
+async def _ask(wire: str, server: Provider) -> Any:
+    judge = build(wire, server, RetryPolicy())
+    try:
+        return await judge.judge(MESSAGES, Rating)
+    finally:
+        await judge.aclose()
+
+
+def test_native_structured_output_is_asked_for() -> None:
+    bodies = {}
+    for wire in FORMATS:
+        with serving(scripted(GOOD)) as server:
+            asyncio.run(_ask(wire, server))
+        bodies[wire] = server.requests[0]
+    strict = bodies["openai"]["response_format"]["json_schema"]
+    assert strict["strict"] is True
+    assert strict["schema"]["additionalProperties"] is False
+    assert bodies["openai"]["max_completion_tokens"] == 2048
+    assert bodies["openai-compatible"]["response_format"]["type"] == "json_schema"
+    assert bodies["anthropic"]["output_config"]["format"]["type"] == "json_schema"
+    assert bodies["google"]["generationConfig"]["responseMimeType"] == "application/json"
+
+
+def test_a_missing_key_is_named() -> None:
+    for builder in (openai_judge, anthropic_judge, google_judge):
+        with pytest.raises(ConfigError, match="judge x/m needs a key in the environment variable NOT_SET_ANYWHERE"):
+            builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), RetryPolicy())
+
+
+def test_throttles_are_no_tries_but_end_at_the_ceiling() -> None:
+    slept = Slept()
+    policy = RetryPolicy(tries=2, ceiling_s=100, sleep=slept.sleep, clock=slept.clock)
+
+    async def always(calls: list[int]) -> None:
+        calls.append(1)
+        raise Throttled("429", retry_after_s=9.0)
+
+    calls: list[int] = []
+    with pytest.raises(Throttled):
+        asyncio.run(policy.run(lambda: always(calls)))
+    assert len(calls) == 12
+    assert slept.clock() < 100
+
+
+def test_a_call_that_never_ends_is_ended_at_the_ceiling() -> None:
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match=r"no verdict within 0\.2 s"):
+        asyncio.run(replace(RetryPolicy(), ceiling_s=0.2).run(lambda: asyncio.sleep(30)))
+    assert time.monotonic() - started < 5
+
+
+def test_retry_after_is_read_as_seconds_and_as_a_date() -> None:
+    from memray_eval.clients.policy import parse_retry_after
+
+    assert parse_retry_after("1.5") == 1.5
+    assert parse_retry_after(formatdate(1000.0, usegmt=True), now_s=990.0) == 10.0
+    assert parse_retry_after(formatdate(1000.0, usegmt=True), now_s=2000.0) == 0.0
+    assert [parse_retry_after(value) for value in (None, "soon", "")] == [None, None, None]
