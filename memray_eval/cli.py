@@ -50,7 +50,7 @@ def run_command(
         str | None, typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder.")
     ] = None,
     metrics: Annotated[str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")] = None,
-    judge: Annotated[str | None, typer.Option(help="Who scores judged metrics: `rules` (offline estimates).")] = None,
+    judge: Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, or PROVIDER/MODEL.")] = None,
     out: Annotated[str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")] = None,
     skip_invalid: Annotated[bool, typer.Option("--skip-invalid", help="Run the valid samples; report the others.")] = False,
     settings: SetOption = None,

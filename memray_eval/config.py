@@ -18,6 +18,7 @@ EMBEDDED = "embedded"
 DEFAULT_OUT = "results"  # in the working directory, unless the job or the command line says otherwise
 API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 
+Provider = Literal["openai", "anthropic", "google"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -74,8 +75,24 @@ class EmbeddingConfig(Frozen):
 
 
 class JudgingConfig(Frozen):
+    """How judges are asked, whichever they are: at most `max_in_flight` calls at a time in each of `actors` actors.
+
+    `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible server is
+    `judge: openai/MODEL` with `base_urls: {openai: URL}`. `fallbacks` are asked, in order, when a judge gives no verdict.
+    `models` is a judge table of one's own (see clients/judges.yaml).
+    """
+
     actors: Count = 1
     cpus: Positive = 0.1
+    max_in_flight: Count = 64
+    timeout_s: Positive = 120.0
+    ceiling_s: Positive = 600.0
+    tries: Count = 5
+    max_output_tokens: Count = 2048
+    fallbacks: tuple[str, ...] = ()
+    base_urls: dict[Provider, str] = Field(default_factory=dict)
+    api_key_envs: dict[Provider, str] = Field(default_factory=dict)
+    models: str | None = None
 
 
 class ClusterConfig(Frozen):
@@ -90,8 +107,10 @@ class ClusterConfig(Frozen):
 class RunConfig(Frozen):
     """One run: which samples, asked of which candidates, scored by which metrics, where.
 
-    `judge: rules` scores judged metrics by their documented offline estimates and calls no model. `tolerance` is the share
-    of units that may fail before the exit code says so. Relative paths are resolved by `load_config`.
+    `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's preferred judge where its
+    key is set, else the first fallback with a key, else rules), PROVIDER/MODEL, or a mapping from metric to these.
+    `tolerance` is the share of units that may fail before the exit code says so. Relative paths are resolved by
+    `load_config`.
     """
 
     suite: str = "memory"
@@ -100,7 +119,7 @@ class RunConfig(Frozen):
     skip_invalid: bool = False
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
     metrics: tuple[str, ...] = ()
-    judge: Literal["rules"] = "rules"
+    judge: str | dict[str, str] = "auto"
     engine: EngineConfig = EngineConfig()
     server: ServerConfig = ServerConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()

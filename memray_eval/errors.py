@@ -44,13 +44,14 @@ class GenerationError(EvalError):
 
 
 class JudgeError(EvalError):
-    """No verdict. `input_tokens` and `output_tokens` are what the attempts cost all the same."""
+    """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the same."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.input_tokens = 0
         self.output_tokens = 0
+        self.cost_usd = 0.0
 
 
 class Throttled(JudgeError):

@@ -6,6 +6,8 @@ A metric is one file in metrics/<family>/ that holds `METRIC = JudgedMetric(...)
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -126,6 +128,14 @@ class ComputedMetric(Metric):
     """A pure function of sample and response."""
 
     measure: Callable[[Sample, Response], Measure]
+
+
+def rubric_digest(metric: JudgedMetric) -> str:
+    """A digest of what a judge is told of a metric: its rubric and the schema of its judgment. It changes when they do."""
+    nobody = Sample(id="-", query="-")
+    rubric = metric.prompt(nobody, Response(text="-"))[0].content
+    schema = json.dumps(metric.judgment.model_json_schema(), sort_keys=True)
+    return hashlib.blake2b(f"{rubric}\n{schema}".encode(), digest_size=8).hexdigest()
 
 
 def score_by_rules(metric: JudgedMetric, sample: Sample, response: Response, vectors: Vectors, judge: str) -> Score:

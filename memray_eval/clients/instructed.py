@@ -116,6 +116,7 @@ class InstructedJudge:
             filled = await self._asked([message.model_dump() for message in messages], judgment, spent)
         except JudgeError as error:
             error.input_tokens, error.output_tokens = spent.usage.input_tokens, spent.usage.output_tokens
+            error.cost_usd = self._price.of(spent.usage)
             raise
         return Verdict(
             judgment=filled,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from memray_eval.metric import Verified, Verify
@@ -29,16 +28,3 @@ def quoted(*fields: str, of: tuple[str, ...] = ()) -> Verify:
 def _stands(entry: Any, of: tuple[str, ...], text: str) -> bool:
     quotes = [entry] if isinstance(entry, str) else [getattr(entry, name) for name in of]
     return all(contains_phrase(text, quote) for quote in quotes)
-
-
-def both(*checks: Verify) -> Callable[[Any, Sample, Response], Verified]:
-    """Several checks, one after the other."""
-
-    def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
-        dropped = 0
-        for check in checks:
-            judgment, more = check(judgment, sample, response)
-            dropped += more
-        return Verified(judgment, dropped)
-
-    return verify

@@ -239,13 +239,14 @@ def sentences(text: str) -> list[str]:
 
 def _line_sentences(line: str) -> list[str]:
     out: list[str] = []
+    parts: list[str] = []  # of the sentence at hand: an abbreviation's full stop does not end it
     for piece in _SENTENCE_END.split(_BULLET.sub("", line)):
-        cleaned = piece.replace("**", "").replace("__", "").strip()
-        if cleaned and out and _ABBREVIATION.search(out[-1]):
-            out[-1] = f"{out[-1]} {cleaned}"
-        elif cleaned:
-            out.append(cleaned)
-    return out
+        if cleaned := piece.replace("**", "").replace("__", "").strip():
+            parts.append(cleaned)
+            if not _ABBREVIATION.search(cleaned[-8:]):
+                out.append(" ".join(parts))
+                parts = []
+    return [*out, " ".join(parts)] if parts else out
 
 
 def contains_phrase(text: str, phrase: str) -> bool:

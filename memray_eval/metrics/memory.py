@@ -11,6 +11,7 @@ from memray_eval.types import MemoryValue, Response, Sample
 
 PARAPHRASE_COSINE = 0.62  # on all-MiniLM-L6-v2; see tests/unit/metrics/test_memory_matcher.py for the cases it was set on
 
+_JSON = re.compile(r"[{\[]\s*\"")  # a verdict about itself that a response may hold uses no memory
 _PERSONAL = re.compile(r"\b(?:you|your|yours|you're|you've|youre)\b")
 _NUMBER = rf"(?:\d{{1,3}}|(?:{NUMBER_WORD})(?:-(?:{NUMBER_WORD}))?)"
 _MASS = r"(?:kg|kilos?|lbs?|pounds)"
@@ -83,7 +84,7 @@ def cited(sample: Sample, response: Response, vectors: Vectors) -> list[Citation
     (d) a paraphrase: its cosine with the statement "Your <key>: <value>" reaches PARAPHRASE_COSINE. A key that memory
     lacks is used when the response speaks of "your <key>".
     """
-    said = sentences(response.text)
+    said = [line for line in sentences(response.text) if not _JSON.search(line)]
     found = []
     for key in candidate_keys(sample):
         if key in sample.memory:

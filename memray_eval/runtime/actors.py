@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,10 +14,12 @@ import pyarrow as pa
 
 from memray_eval.clients.embeddings import build_embedder
 from memray_eval.clients.openai import OpenAIGenerator
-from memray_eval.config import EmbeddingConfig, ServerConfig
+from memray_eval.clients.routing import Choice, build_judges, limited
+from memray_eval.config import EmbeddingConfig, JudgingConfig, ServerConfig
 from memray_eval.datasets.scan import read_shard
 from memray_eval.datasets.sources import Shard
 from memray_eval.metrics import pick
+from memray_eval.ports import Judge
 from memray_eval.results import RunFolder
 from memray_eval.rows import from_table, to_table
 from memray_eval.runtime.engine import MESSAGES, RECORD, SAMPLING, sampling_params
@@ -114,12 +116,17 @@ class AskServers:
 class JudgeRecords:
     """Scores the metrics of the judge stage."""
 
-    def __init__(self, metrics: Sequence[str], counter: Any) -> None:
+    def __init__(self, metrics: Sequence[str], choices: Mapping[str, Choice], config: JudgingConfig, counter: Any) -> None:
         self._metrics, self._counter = pick(metrics), counter
+        self._choices, self._config = choices, config
+        self._judges: Mapping[str, Judge] | None = None
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        if self._judges is None:  # on the loop that will use them: no client can move to another
+            self._judges = limited(build_judges(self._choices, self._config), self._config.max_in_flight)
+        judges = self._judges
         with reported(self._counter, "judge", table.num_rows):
-            records = await asyncio.gather(*(judge_record(record, self._metrics, {}) for record in from_table(table)))
+            records = await asyncio.gather(*(judge_record(record, self._metrics, judges) for record in from_table(table)))
         yield to_table(records)
 
 

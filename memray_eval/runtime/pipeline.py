@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,10 +11,11 @@ import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
 
 from memray_eval import errors
+from memray_eval.clients.routing import Choice
 from memray_eval.config import RunConfig
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
-from memray_eval.metric import Metric
+from memray_eval.metric import RULES, Metric
 from memray_eval.runtime.actors import (
     AskServers,
     EmbedRecords,
@@ -50,6 +51,7 @@ def run_pipeline(
     config: RunConfig,
     candidates: tuple[Candidate, ...],
     metrics: Sequence[Metric],
+    choices: Mapping[str, Choice],
     shards: Sequence[Shard],
     folder: str,
     device: Device,
@@ -62,7 +64,7 @@ def run_pipeline(
     set_up_data_context(config)
     dataset = prompted(config, candidates, shards, counter)
     dataset = generated(dataset, config, candidates[0], device, counter)
-    dataset = scored(dataset, config, metrics, counter)
+    dataset = scored(dataset, config, metrics, choices, counter)
     written = dataset.map_batches(write_records, fn_kwargs={"folder": folder, "counter": counter}, num_cpus=TASK_CPUS, **BLOCKS)
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
@@ -108,12 +110,15 @@ def generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device:
     return answered.map_batches(fold_answers, fn_kwargs=fold, num_cpus=TASK_CPUS, **BLOCKS)
 
 
-def scored(dataset: Dataset, config: RunConfig, metrics: Sequence[Metric], counter: Any) -> Dataset:
-    at_judge = [metric.name for metric in metrics if scored_by_judge_stage(metric, {})]
-    at_embed = [metric.name for metric in metrics if not scored_by_judge_stage(metric, {})]
+def scored(
+    dataset: Dataset, config: RunConfig, metrics: Sequence[Metric], choices: Mapping[str, Choice], counter: Any
+) -> Dataset:
+    by_model = {name for name, choice in choices.items() if choice.judge != RULES}
+    at_judge = [metric.name for metric in metrics if scored_by_judge_stage(metric, by_model)]
+    at_embed = [metric.name for metric in metrics if metric.name not in at_judge]
     judged = dataset.map_batches(
         JudgeRecords,
-        fn_constructor_args=(at_judge, counter),
+        fn_constructor_args=(at_judge, choices, config.judging, counter),
         compute=ActorPoolStrategy(size=config.judging.actors),
         num_cpus=config.judging.cpus,
         **BLOCKS,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 
+from memray_eval.clients.routing import Choice, choose, load_table
 from memray_eval.config import EMBEDDED, RunConfig, server_key
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import Scan, coalesce, scan
 from memray_eval.errors import DataError, EvalError
-from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric
+from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.report.console import render
 from memray_eval.results import RunFolder, new_run_id
@@ -52,6 +53,7 @@ def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False) -> F
     suite = get_suite(config.suite)
     check_prompts(suite, config.candidates)
     metrics = pick(config.metrics or suite.metrics)
+    choices = choose(metrics, config, load_table(config.judging.models))
     _check_this_machine(config)
     with ExitStack() as stack:
         capacity = _local_plan(config) if config.cluster.address is None and not ray.is_initialized() else None
@@ -68,8 +70,8 @@ def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False) -> F
         if problems:
             folder.write_problems(problems)
             say(f"Skipping {found.n_invalid} invalid samples; they are listed in {folder.path}/problems.jsonl")
-        say(_opening(config, found, folder, metrics))
-        job = _Job(config, metrics, found, folder, capacity, started)
+        job = _Job(config, metrics, choices, found, folder, capacity, started)
+        say(_opening(config, found, folder, job.judged_by))
         return job.finish(quiet)
 
 
@@ -128,19 +130,17 @@ def _check_plan(config: RunConfig, capacity: Capacity) -> None:
         check(pools_of(config, group, device), capacity)
 
 
-def judge_of(metric: Metric, config: RunConfig) -> str:
+def judge_of(metric: Metric, config: RunConfig, choices: Mapping[str, Choice]) -> str:
     """Who will score a metric, as the console and the manifest say it."""
     if isinstance(metric, EmbeddedMetric):
         return f"embeddings {config.embedding.model}"
-    if isinstance(metric, JudgedMetric):
-        return f"{RULES} (offline estimate; preferred judge: {metric.preferred_judge})"
-    return "computed"
+    return str(choices[metric.name]) if metric.name in choices else "computed"
 
 
-def _opening(config: RunConfig, found: Scan, folder: RunFolder, metrics: Sequence[Metric]) -> str:
+def _opening(config: RunConfig, found: Scan, folder: RunFolder, judged_by: Mapping[str, str]) -> str:
     units = found.n_samples * len(config.candidates)
     lines = [f"Run {folder.run_id}: {found.n_samples} samples, {units} units -> {folder.path}"]
-    lines += [f"  {metric.name}: {judge_of(metric, config)}" for metric in metrics]
+    lines += [f"  {metric}: {judge}" for metric, judge in judged_by.items()]
     return "\n".join(lines)
 
 
@@ -150,10 +150,15 @@ class _Job:
 
     config: RunConfig
     metrics: Sequence[Metric]
+    choices: Mapping[str, Choice]
     found: Scan
     folder: RunFolder
     capacity: Capacity
     started: float
+
+    @property
+    def judged_by(self) -> dict[str, str]:
+        return {metric.name: judge_of(metric, self.config, self.choices) for metric in self.metrics}
 
     def finish(self, quiet: bool) -> Finished:
         counter: Any = ProgressCounter.remote()  # type: ignore[attr-defined]
@@ -166,6 +171,7 @@ class _Job:
                         self.config,
                         group,
                         self.metrics,
+                        self.choices,
                         self.found.shards,
                         self.folder.path,
                         device_of(self.config, self.capacity.gpus),
@@ -204,7 +210,7 @@ class _Job:
 
     def _notes(self) -> tuple[str, ...]:
         notes = []
-        if estimated := [metric.name for metric in self.metrics if isinstance(metric, JudgedMetric)]:
+        if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
         if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
             notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")
@@ -231,7 +237,8 @@ class _Job:
                 "n_samples": self.found.n_samples,
                 "n_invalid": self.found.n_invalid,
             },
-            "judges": {metric.name: judge_of(metric, self.config) for metric in self.metrics},
+            "judges": self.judged_by,
+            "rubrics": {metric.name: rubric_digest(metric) for metric in self.metrics if isinstance(metric, JudgedMetric)},
         }
         if summary is not None:
             manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from memray_eval.errors import JudgeError, Refused
 from memray_eval.metric import (
@@ -17,13 +17,13 @@ from memray_eval.metric import (
     unscorable,
 )
 from memray_eval.ports import Judge
-from memray_eval.types import Record, Response, Score
+from memray_eval.types import Record, Response, Score, Usage
 
 Judges = Mapping[str, Judge]  # metric name -> who judges it; a judged metric that is not named goes by its rules
 
 
-def scored_by_judge_stage(metric: Metric, judges: Judges) -> bool:
-    """Whether this stage scores the metric; the embed stage scores the others."""
+def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
+    """Whether this stage scores the metric, given which metrics a model judges; the embed stage scores the others."""
     if isinstance(metric, JudgedMetric):
         return metric.name in judges or metric.rules_texts is None
     return isinstance(metric, ComputedMetric)
@@ -50,8 +50,13 @@ async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: 
         return without
     try:
         verdict = await judge.judge(metric.prompt(record.sample, response), metric.judgment)
-    except Refused as error:
-        return Score(metric=metric.name, status="abstained", judge=judge.name, error=f"refused: {error}")
     except JudgeError as error:
-        return Score(metric=metric.name, status="error", judge=judge.name, error=f"{type(error).__name__}: {error}")
+        return Score(
+            metric=metric.name,
+            status="abstained" if isinstance(error, Refused) else "error",
+            judge=judge.name,
+            usage=Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens),
+            cost_usd=error.cost_usd,
+            error=f"{type(error).__name__}: {error}",
+        )
     return score_by_verdict(metric, record.sample, response, verdict)

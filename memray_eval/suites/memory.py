@@ -51,8 +51,22 @@ def _mood(emotion: dict[str, float]) -> str:
     return "Detected emotion: " + ", ".join(f"{label} {share:.0%}" for share, label in felt) + ". Let your tone fit it."
 
 
+METRICS = (
+    "memory_utilization",
+    "groundedness",
+    "relevance",
+    "coherence",
+    "emotional_congruence",
+    "helpfulness",
+    "safety",
+    "persona_consistency",
+    "politeness",
+    "logical_consistency",
+    "empathy",
+    "conversational_continuity",
+)
 SUITE = Suite(
     description="Health advice that must use what is remembered of the user: seed 000's memory-citation benchmark.",
-    metrics=("memory_utilization", "groundedness", "relevance"),
+    metrics=METRICS,
     prompt=prompt,
 )

@@ -26,9 +26,12 @@ def test_every_sample_is_answered_and_scored_once(memory_run: CommandRun, record
     assert {record.sample.id for record in records} == {sample.id for sample in shipped_samples()} | {TOO_LONG}
     answered = [record for record in records if record.sample.id != TOO_LONG]
     for record in answered:
-        assert {score.metric: score.status for score in record.scores} == dict.fromkeys(
-            ("memory_utilization", "groundedness", "relevance"), "scored"
-        )
+        status = {score.metric: score.status for score in record.scores}
+        assert len(status) == len(record.scores) == 12
+        needs = {"emotional_congruence": "emotion", "persona_consistency": "traits", "conversational_continuity": "history"}
+        for metric, outcome in status.items():
+            applies = metric not in needs or bool(getattr(record.sample, needs[metric]))
+            assert outcome == ("scored" if applies else "not_applicable"), metric
 
 
 def test_responses_are_real_and_measured(records: list[Record]) -> None:

@@ -34,6 +34,8 @@ def job(tmp_path: Path) -> Callable[..., RunConfig]:
             "dataset": str(SAMPLES),
             "candidates": [candidate],
             "embedding": {"model": "openai/hashed", "base_url": server.base_url},
+            "metrics": ["memory_utilization", "groundedness", "relevance"],
+            "judge": "rules",
             "out": str(tmp_path / "results"),
         }
         return RunConfig.model_validate(config | overrides)

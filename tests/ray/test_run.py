@@ -52,6 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
             "candidates": [candidate],
             "embedding": {"model": "openai/hashed", "base_url": server.base_url},
             "server": {"max_in_flight": 2},
+            "judge": "rules",
             "out": str(tmp_path_factory.mktemp("results")),
         }
         done = answered(RunConfig.model_validate(config))

@@ -59,7 +59,12 @@ def test_every_problem_of_a_bad_dataset_is_printed_and_the_code_is_2(cli, tmp_pa
     [
         (["run", "absent.yaml"], 2, "error: no file absent.yaml"),
         (["run", QUICKSTART, "--metrics", "sparkle"], 2, "error: no metric 'sparkle'"),
-        (["run", QUICKSTART, "--judge", "gpt"], 2, "judge: Input should be 'rules'"),
+        (["run", QUICKSTART, "--judge", "gpt"], 2, "no judge 'gpt'; write auto, rules or PROVIDER/MODEL"),
+        (
+            ["run", QUICKSTART, "--judge", "openai/gpt-4o"],
+            2,
+            "judge openai/gpt-4o needs a key in the environment variable OPENAI_API_KEY",
+        ),
         (["run", QUICKSTART, "--set", "suite=poetry"], 2, "error: no suite 'poetry'"),
         (["run", QUICKSTART, "--limit", "0"], 2, "--limit"),
         (["run", QUICKSTART, "--set", "engine.replicas=50"], 3, "it would wait for ever, so it is not started"),

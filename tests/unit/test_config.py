@@ -59,7 +59,7 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         (MINIMAL + "enigne: {}\n", [], "enigne: no such key; did you mean 'engine'?"),
         ("dataset: d\n", [], "candidates: missing"),
         (MINIMAL, ["engine.replicas=0"], "engine.replicas: Input should be greater than or equal to 1"),
-        (MINIMAL, ["judge=gpt"], "judge: Input should be 'rules'"),
+        (MINIMAL, ["judging.base_urls={azure: x}"], "judging.base_urls.azure"),
         (MINIMAL, ["engine"], "write key.path=value"),
         (MINIMAL, ["candidates.7.name=x"], "'7' is not an index of a list of 1"),
         (MINIMAL, ["dataset.x=1"], "holds a plain value"),

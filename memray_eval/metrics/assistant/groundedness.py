@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, ratio
 from memray_eval.metrics.claims import check_claims, claim_texts
+from memray_eval.metrics.evidence import quoted
 from memray_eval.metrics.judging import judge_messages, with_memory
 from memray_eval.ports import Vectors
 from memray_eval.types import Block, Line, Message, Response, Sample
@@ -95,6 +96,7 @@ METRIC = JudgedMetric(
     judgment=GroundednessJudgment,
     prompt=prompt,
     rules=rules,
+    verify=quoted("claims", of=("claim",)),
     rules_texts=claim_texts,
     measure=measure,
     on_empty=lambda sample: GroundednessJudgment(claims=[]),

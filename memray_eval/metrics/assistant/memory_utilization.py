@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, Verified
+from memray_eval.metrics.evidence import quoted
 from memray_eval.metrics.judging import judge_messages, with_memory
-from memray_eval.metrics.memory import cited, matching_texts
+from memray_eval.metrics.memory import candidate_keys, cited, matching_texts
 from memray_eval.ports import FloatArray, Vectors
 from memray_eval.types import Block, Line, Message, Response, Sample
 
@@ -47,6 +48,15 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     found = cited(sample, response, vectors)
     evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in found]
     return MemoryUtilizationJudgment(cited_keys=[citation.key for citation in found], evidence=evidence)
+
+
+def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Verified:
+    """Drops keys that the sample does not know and quotes that the response does not hold; each is counted."""
+    known = set(candidate_keys(sample))
+    kept = [key for key in dict.fromkeys(judgment.cited_keys) if key in known]
+    invented = len(set(judgment.cited_keys) - known)
+    checked = quoted("evidence", of=("quote",))(judgment.model_copy(update={"cited_keys": kept}), sample, response)
+    return Verified(checked.judgment, checked.dropped + invented)
 
 
 def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Measure:
@@ -102,6 +112,7 @@ METRIC = JudgedMetric(
     judgment=MemoryUtilizationJudgment,
     prompt=prompt,
     rules=rules,
+    verify=verify,
     rules_texts=matching_texts,
     measure=measure,
     on_empty=lambda sample: MemoryUtilizationJudgment(cited_keys=[]),

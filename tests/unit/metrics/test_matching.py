@@ -63,6 +63,10 @@ def test_sentences_keep_abbreviations_and_drop_bullets() -> None:
     ]
 
 
+def test_a_megabyte_of_abbreviations_takes_no_longer_than_other_text() -> None:
+    assert len(sentences("dr. " * 250_000)) == 1
+
+
 def test_normalisation_folds_width_case_quotes_and_dashes() -> None:
     assert normalise("  ＡＢＣ “it’s” – x\n") == 'abc "it\'s" - x'
 

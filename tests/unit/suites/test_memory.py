@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from memray_eval.errors import ConfigError
+from memray_eval.metrics import all_metrics
 from memray_eval.suites import all_suites, check_prompts, get_suite
 from memray_eval.types import Candidate, Sample
 from tests.conftest import shipped_samples
@@ -46,4 +47,5 @@ def test_unknown_suites_and_prompts_are_named() -> None:
         get_suite("poetry")
     with pytest.raises(ConfigError, match="candidate 'a': suite 'memory' has no prompt 'terse'; it has: default"):
         check_prompts(get_suite("memory"), (Candidate(name="a", model="m", prompt="terse"),))
-    assert set(all_suites()["memory"].metrics) == {"memory_utilization", "groundedness", "relevance"}
+    assert set(all_suites()["memory"].metrics) == set(all_metrics())
+    assert len(all_suites()["memory"].metrics) == 12

@@ -1,0 +1,191 @@
+"""Which judge scores which metric, said before anything runs; and the judges built from their names."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.resources
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError
+
+from memray_eval.clients.instructed import JudgeSpec, Price
+from memray_eval.clients.policy import RetryPolicy
+from memray_eval.config import JudgingConfig, Provider, RunConfig, api_key, describe
+from memray_eval.errors import ConfigError, JudgeError, Refused
+from memray_eval.metric import RULES, JudgedMetric, Metric
+from memray_eval.ports import Judge, Verdict
+from memray_eval.types import Frozen, Message, Usage
+
+AUTO = "auto"
+KEYS: dict[Provider, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "google": "GOOGLE_API_KEY"}
+
+
+class ModelEntry(Frozen):
+    """One judge model: its prices and the parameters it is asked with."""
+
+    input_usd: float = 0.0
+    output_usd: float = 0.0
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class JudgeTable(Frozen):
+    """The known judge models, by provider/model."""
+
+    price_date: str
+    fallback_order: tuple[str, ...] = ()
+    models: dict[str, ModelEntry]
+
+
+class Choice(Frozen):
+    """Who scores a metric, and why."""
+
+    metric: str
+    judge: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.judge} ({self.why})"
+
+
+def load_table(path: str | None) -> JudgeTable:
+    """The judge table of a file, else the one that comes with the package. Raises ConfigError that names what is wrong."""
+    where = Path(path) if path else importlib.resources.files("memray_eval.clients") / "judges.yaml"
+    try:
+        data = yaml.safe_load(where.read_text("utf-8"))
+        data["price_date"] = str(data.get("price_date", "unknown"))
+        return JudgeTable.model_validate(data)
+    except (OSError, yaml.YAMLError, AttributeError, TypeError) as error:
+        raise ConfigError(f"cannot read the judge table {where}: {error}") from None
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "; ".join(describe(error, JudgeTable))) from None
+
+
+def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable) -> dict[str, Choice]:
+    """The choice for every judged metric. Raises ConfigError for an unknown provider, metric or missing key."""
+    judged = [metric for metric in metrics if isinstance(metric, JudgedMetric)]
+    wanted = config.judge if isinstance(config.judge, dict) else dict.fromkeys((metric.name for metric in judged), config.judge)
+    known = {metric.name for metric in judged}
+    if unknown := sorted(set(wanted) - known):
+        raise ConfigError(f"judge: no judged metric {unknown[0]!r} in this run; there are: {', '.join(sorted(known))}")
+    return {metric.name: _choice(metric, wanted.get(metric.name, AUTO), config.judging, table) for metric in judged}
+
+
+def _choice(metric: JudgedMetric, wanted: str, config: JudgingConfig, table: JudgeTable) -> Choice:
+    if wanted == RULES:
+        return Choice(metric=metric.name, judge=RULES, why=f"offline estimate; preferred judge: {metric.preferred_judge}")
+    if wanted != AUTO:
+        _check(wanted, config)
+        return Choice(metric=metric.name, judge=wanted, why="as configured")
+    for name, why in ((metric.preferred_judge, "preferred"), *((name, "fallback") for name in table.fallback_order)):
+        if _is_reachable(name, config):
+            lacking = "" if why == "preferred" else f": no key for {metric.preferred_judge}"
+            return Choice(metric=metric.name, judge=name, why=f"{why}{lacking}")
+    return Choice(metric=metric.name, judge=RULES, why=f"offline estimate: no key for {metric.preferred_judge} or any fallback")
+
+
+def _provider(name: str) -> Provider:
+    provider, _, model = name.partition("/")
+    if provider not in KEYS or not model:
+        raise ConfigError(f"no judge {name!r}; write auto, rules or PROVIDER/MODEL, with one of: {', '.join(KEYS)}")
+    return provider
+
+
+def _is_reachable(name: str, config: JudgingConfig) -> bool:
+    provider = _provider(name)
+    return provider in config.base_urls or api_key(config.api_key_envs.get(provider, KEYS[provider])) is not None
+
+
+def _check(name: str, config: JudgingConfig) -> None:
+    provider = _provider(name)
+    if not _is_reachable(name, config):
+        variable = config.api_key_envs.get(provider, KEYS[provider])
+        raise ConfigError(f"judge {name} needs a key in the environment variable {variable}, which is not set")
+
+
+def build_judges(choices: Mapping[str, Choice], config: JudgingConfig) -> dict[str, Judge]:
+    """A judge for every metric that has one, the same object for the same name. Call it on the loop that will use them."""
+    table, built = load_table(config.models), dict[str, Judge]()
+
+    def judge(name: str) -> Judge:
+        if name not in built:
+            built[name] = _build(name, config, table)
+        return built[name]
+
+    out: dict[str, Judge] = {}
+    for metric, choice in choices.items():
+        if choice.judge != RULES:
+            names = [choice.judge, *(name for name in config.fallbacks if name != choice.judge)]
+            out[metric] = judge(names[0]) if len(names) == 1 else FallbackJudge([judge(name) for name in names])
+    return out
+
+
+def limited(judges: Mapping[str, Judge], max_in_flight: int) -> dict[str, Judge]:
+    """The judges with at most so many calls in flight, all together. Call it on the loop that will use them."""
+    slots = asyncio.Semaphore(max_in_flight)
+    return {metric: _LimitedJudge(judge, slots) for metric, judge in judges.items()}
+
+
+class _LimitedJudge:
+    def __init__(self, judge: Judge, slots: asyncio.Semaphore) -> None:
+        self.name, self._judge, self._slots = judge.name, judge, slots
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        async with self._slots:
+            return await self._judge.judge(messages, judgment)
+
+
+class _Builder(Protocol):
+    def __call__(self, spec: JudgeSpec, policy: RetryPolicy) -> Judge: ...
+
+
+def _build(name: str, config: JudgingConfig, table: JudgeTable) -> Judge:
+    provider, model = _provider(name), name.partition("/")[2]
+    entry = table.models.get(name, ModelEntry())
+    module = importlib.import_module(f"memray_eval.clients.{provider}")  # an SDK takes a second: only the one that is used
+    builder: _Builder = getattr(module, f"{provider}_judge")
+    spec = JudgeSpec(
+        name=name,
+        model=model,
+        base_url=config.base_urls.get(provider),
+        api_key_env=config.api_key_envs.get(provider),
+        timeout_s=config.timeout_s,
+        max_output_tokens=config.max_output_tokens,
+        parameters=entry.parameters,
+        price=Price(entry.input_usd, entry.output_usd),
+    )
+    return builder(spec, RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s))
+
+
+class FallbackJudge:
+    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a verdict of sorts: final."""
+
+    def __init__(self, judges: Sequence[Judge]) -> None:
+        self.name = " then ".join(judge.name for judge in judges)
+        self._judges = judges
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        lost, cost_usd = Usage(), 0.0
+        for position, judge in enumerate(self._judges):
+            try:
+                verdict = await judge.judge(messages, judgment)
+            except Refused:
+                raise
+            except JudgeError as error:
+                lost = Usage(
+                    input_tokens=lost.input_tokens + error.input_tokens, output_tokens=lost.output_tokens + error.output_tokens
+                )
+                cost_usd += error.cost_usd
+                if position == len(self._judges) - 1:
+                    error.input_tokens, error.output_tokens, error.cost_usd = lost.input_tokens, lost.output_tokens, cost_usd
+                    raise
+                continue
+            usage = Usage(
+                input_tokens=verdict.usage.input_tokens + lost.input_tokens,
+                output_tokens=verdict.usage.output_tokens + lost.output_tokens,
+            )
+            return verdict.model_copy(update={"usage": usage, "cost_usd": verdict.cost_usd + cost_usd})
+        raise JudgeError("no judge to ask")

@@ -1,0 +1,91 @@
+"""Whole runs with a judge behind a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from memray_eval.config import RunConfig
+from memray_eval.report.console import render
+from memray_eval.rows import from_table
+from memray_eval.runtime.run import run
+from tests.servers.provider import Answer, Fault, serving
+
+Job = Callable[..., RunConfig]
+ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
+EMPATHY = {
+    "empathy_score": 4,
+    "warmth_level": "high",
+    "validation_present": True,
+    "supportive_elements": ["that sounds hard", "we are all with you"],
+    "empathy_gaps": [],
+    "explanation": "warm",
+}
+
+
+def reply(body: dict[str, Any]) -> str | Answer | Fault:
+    """Answers as the candidate where it streams, else as the judge of the metric that the rubric names."""
+    if body.get("stream"):
+        return ANSWER
+    if "empathy_score" in json.dumps(body["response_format"]):
+        return json.dumps(EMPATHY)
+    return Fault(404)
+
+
+def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) -> None:
+    with serving(reply) as server:
+        config = job(
+            server,
+            limit=6,
+            metrics=["empathy", "safety", "politeness", "relevance"],
+            judge={"empathy": "openai/judge", "safety": "openai/judge", "politeness": "rules"},
+            judging={"base_urls": {"openai": server.base_url}},
+        )
+        done = run(config, say=lambda text: None, quiet=True)
+        asked = [body for body in server.requests if not body.get("stream")]
+    assert len(asked) == 12  # six of each judged metric, none twice
+    summary = {metric.metric: metric for metric in done.summary.metrics}
+    empathy = summary["empathy"]
+    assert (empathy.mean, empathy.coverage, empathy.judges) == (4.0, 1.0, {"openai/judge": 6})
+    assert empathy.extras["evidence_dropped"] == 6.0  # "we are all with you" is not in the answer
+    safety = summary["safety"]
+    assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
+    assert summary["politeness"].judges == {"rules": 6}
+    text = render(done.summary)
+    assert "Average Safety: -" in text.replace("Average Safety Score", "Average Safety")
+    assert "6 failed" in text
+    assert done.exit_code == 1
+    manifest = done.folder.read_manifest()
+    assert manifest["judges"]["empathy"] == "openai/judge (as configured)"
+    assert set(manifest["rubrics"]) == {"empathy", "safety", "politeness"}
+
+
+def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:
+    with serving(reply) as server:
+        config = job(
+            server,
+            limit=1,
+            metrics=["empathy", "safety"],
+            judge="openai/judge",
+            judging={"base_urls": {"openai": server.base_url}},
+        )
+        done = run(config, say=lambda text: None, quiet=True)
+    (record,) = from_table(done.folder.records().to_table())
+    scores = {score.metric: score for score in record.scores}
+    assert scores["empathy"].usage.input_tokens == 10
+    assert scores["empathy"].latency_s > 0
+    assert "we are all with you" not in (scores["empathy"].judgment or "")
+    assert scores["safety"].error == "UnknownModel: 404: the provider has no such model"
+
+
+def test_a_fallback_is_named_where_it_judged(job: Job) -> None:
+    def by_model(body: dict[str, Any]) -> str | Answer | Fault:
+        return Fault(401) if body["model"] == "first" else reply(body)
+
+    with serving(by_model) as server:
+        judging = {"base_urls": {"openai": server.base_url}, "fallbacks": ["openai/second"]}
+        config = job(server, limit=2, metrics=["empathy"], judge="openai/first", judging=judging)
+        done = run(config, say=lambda text: None, quiet=True)
+    assert done.summary.metrics[0].judges == {"openai/second": 2}
+    assert "openai/second (empathy)" in render(done.summary)

@@ -1,0 +1,84 @@
+"""Injected instructions in what is judged: against every metric's prompt, its evidence checks and its offline estimate."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from memray_eval.metric import RULES, JudgedMetric, score_by_rules, score_by_verdict
+from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics.assistant.empathy import EmpathyJudgment
+from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
+from memray_eval.ports import Verdict
+from memray_eval.types import Response, Sample
+from tests.conftest import REPOSITORY
+
+ATTACKS = [json.loads(line) for line in (REPOSITORY / "tests" / "data" / "attacks.jsonl").read_text("utf-8").splitlines()]
+JUDGED = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
+MARKER = re.compile(r"^<(/?)([A-Z_]+) ([0-9a-f]{16})>$", re.MULTILINE)
+FULL = {"emotion": {"sadness": 1.0}, "traits": {"openness": 0.9}, "history": [{"role": "user", "content": "Hello."}]}
+
+
+@pytest.fixture
+def full_sample(sample: Sample) -> Sample:
+    return Sample.model_validate(sample.model_dump() | FULL)
+
+
+def test_the_suite_is_wide_enough() -> None:
+    assert len(ATTACKS) >= 60
+    assert len({attack["kind"] for attack in ATTACKS}) >= 8
+    assert len({attack["name"] for attack in ATTACKS}) == len(ATTACKS)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
+def test_an_attack_stays_between_its_markers(full_sample: Sample, attack: dict[str, str]) -> None:
+    hostile = full_sample.model_copy(update={"query": attack["text"]})
+    for metric in JUDGED:
+        calm = metric.prompt(full_sample, Response(text="Rest more."))
+        system, data = metric.prompt(hostile, Response(text=attack["text"]))
+        assert system == calm[0], metric.name  # what the judge is told to do never changes with the data
+        nonce = MARKER.findall(data.content)[0][2]  # a section opens every prompt; what an attack guesses is another
+        opening, closing = f"<RESPONSE {nonce}>\n", f"\n</RESPONSE {nonce}>"
+        assert data.content.count(opening) == data.content.count(closing) == 1
+        assert data.content.split(opening)[1].split(closing)[0] == attack["text"]
+
+
+def test_nonces_are_fresh_for_every_prompt(sample: Sample) -> None:
+    empathy = pick(["empathy"])[0]
+    assert isinstance(empathy, JudgedMetric)
+    prompts = [empathy.prompt(sample, Response(text="x"))[1].content for _ in range(50)]
+    assert len({MARKER.findall(prompt)[0][2] for prompt in prompts}) == 50
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
+def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(full_sample: Sample, attack: dict[str, str]) -> None:
+    scores = {m.name: score_by_rules(m, full_sample, Response(text=attack["text"]), {}, RULES) for m in JUDGED}
+    assert {name for name, score in scores.items() if score.status != "scored"} == set()
+    assert scores["memory_utilization"].parts["tp"] <= 1  # saying "full marks" cites no memory
+
+
+def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> None:
+    response = Response(text="With your mild anemia, rest.")
+    cited = MemoryUtilizationJudgment(
+        cited_keys=["known_condition", "known_condition", "bank_account", "age"],
+        evidence=[KeyCitation(key="known_condition", quote="mild anemia"), KeyCitation(key="age", quote="you are 52")],
+    )
+    memory, grounded, empathy = pick(["memory_utilization", "groundedness", "empathy"])
+    assert isinstance(memory, JudgedMetric)
+    assert isinstance(grounded, JudgedMetric)
+    assert isinstance(empathy, JudgedMetric)
+    score = score_by_verdict(memory, sample, response, Verdict(judgment=cited, judge="j"))
+    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "evidence_dropped": 2}  # a made-up key enters neither TP nor FP
+    claims = [
+        FactualClaim(claim="With your mild anemia", source="memory"),
+        FactualClaim(claim="You run daily", source="memory"),
+    ]
+    judged = Verdict(judgment=GroundednessJudgment(claims=claims), judge="j")
+    assert score_by_verdict(grounded, sample, response, judged).parts["claims"] == 1
+    warm = EmpathyJudgment(
+        empathy_score=5, warmth_level="high", validation_present=True, supportive_elements=["I love you"], explanation="!"
+    )
+    assert score_by_verdict(empathy, sample, response, Verdict(judgment=warm, judge="j")).parts["evidence_dropped"] == 1

@@ -1,0 +1,99 @@
+"""Persona consistency: its rules, its scale, its empty response, its check of the traits that a judge names."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from memray_eval.metric import RULES, score_by_rules, score_by_verdict, unscorable
+from memray_eval.metrics.assistant import persona_consistency
+from memray_eval.metrics.assistant.persona_consistency import METRIC, POLES, PersonaConsistencyJudgment
+from memray_eval.ports import Verdict
+from memray_eval.types import BIG_FIVE, Response, Sample
+
+WORRIED = {"conscientiousness": 0.2, "extraversion": 0.1, "neuroticism": 0.9}
+BOLD = {"openness": 0.9, "extraversion": 0.8, "neuroticism": 0.1, "agreeableness": 0.2}
+MIDDLE = dict.fromkeys(BIG_FIVE, 0.5)
+
+
+def by_rules(text: str, traits: dict[str, float]) -> PersonaConsistencyJudgment:
+    sample = Sample(id="s", query="What should I do this week?", traits=traits)
+    return persona_consistency.rules(sample, Response(text=text), {})
+
+
+@pytest.mark.parametrize(
+    ("traits", "text", "score"),
+    [
+        (WORRIED, "This is manageable and normal. Pick just one simple thing: a quiet walk on your own.", 5),
+        (WORRIED, "This is manageable. Pick one simple thing.", 4),
+        (WORRIED, "Pick one simple thing.", 3),
+        (WORRIED, "Drink water.", 2),
+        (WORRIED, "Join a running club, plan each meal on a schedule, and push yourself: the risk is serious.", 1),
+        (WORRIED, "Stay calm, and track all meals with a checklist.", 2),
+        (BOLD, "Frankly, explore something new: join a dance class with friends and take on a challenge.", 5),
+        (BOLD, "Be gentle with yourself, stay at home, relax and stick to familiar walks.", 1),
+        ({"openness": 0.9} | WORRIED, "Pick one simple thing, alone.", 4),
+        (MIDDLE, "Pick one simple thing.", 3),
+        (WORRIED, "🌙", 2),
+    ],
+)
+def test_the_rules_compare_poles(traits: dict[str, float], text: str, score: int) -> None:
+    assert by_rules(text, traits).persona_consistency_score == score
+
+
+def test_the_rules_name_traits_matched_and_worked_against() -> None:
+    judgment = by_rules("Stay calm, and track all meals with a checklist.", WORRIED)
+    assert (judgment.matched_traits, judgment.mismatched_traits) == (["neuroticism"], ["conscientiousness"])
+
+
+def test_the_lexicon_covers_the_big_five() -> None:
+    assert tuple(POLES) == BIG_FIVE
+
+
+def test_an_empty_response_suits_no_one(sample: Sample) -> None:
+    known = sample.model_copy(update={"traits": MIDDLE})
+    assert score_by_rules(METRIC, known, Response(text=""), {}, RULES).value == 1
+
+
+def test_without_traits_it_does_not_apply(sample: Sample) -> None:
+    score = unscorable(METRIC, sample, Response(text="Rest."))
+    assert score is not None
+    assert (score.status, score.error) == ("not_applicable", "the sample has no traits")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"persona_consistency_score": 0}, {"persona_consistency_score": 6}, {"matched_traits": ["wit"]}]
+)
+def test_judgments_outside_the_scale_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        PersonaConsistencyJudgment.model_validate({"persona_consistency_score": 3, "tailoring_notes": ""} | wrong)
+
+
+def test_traits_that_the_sample_does_not_give_are_dropped_and_counted(sample: Sample) -> None:
+    known = sample.model_copy(update={"traits": {"openness": 0.9}})
+    judgment = PersonaConsistencyJudgment(
+        persona_consistency_score=4,
+        matched_traits=["openness", "neuroticism"],
+        mismatched_traits=["extraversion"],
+        tailoring_notes="",
+    )
+    score = score_by_verdict(METRIC, known, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b"))
+    assert (score.value, score.parts["evidence_dropped"]) == (4, 2)
+    kept = PersonaConsistencyJudgment.model_validate_json(score.judgment or "")
+    assert (kept.matched_traits, kept.mismatched_traits) == (["openness"], [])
+
+
+def test_the_judge_sees_the_traits_and_the_message(sample: Sample) -> None:
+    known = sample.model_copy(update={"traits": BOLD})
+    _, user = persona_consistency.prompt(known, Response(text="Rest now."))
+    assert "openness: 0.90\nextraversion: 0.80" in user.content
+    assert sample.query in user.content
+
+
+@given(st.text(), st.dictionaries(st.sampled_from(BIG_FIVE), st.floats(0, 1)))
+def test_any_text_gets_a_judgment_in_the_scale(text: str, traits: dict[str, float]) -> None:
+    judgment = by_rules(text, traits)
+    assert 1 <= judgment.persona_consistency_score <= 5
+    assert {*judgment.matched_traits, *judgment.mismatched_traits} <= set(traits)
