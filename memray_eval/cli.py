@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from memray_eval import __version__
 from memray_eval.config import RunConfig, load_config
 from memray_eval.errors import EvalError
+from memray_eval.types import GIVEN
+
+if TYPE_CHECKING:
+    from memray_eval.runtime.run import Finished
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,37 +46,118 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first N valid samples.")]
+ModelOption = Annotated[
+    str | None, typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder.")
+]
+DatasetOption = Annotated[str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")]
+MetricsOption = Annotated[str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")]
+JudgeOption = Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, or PROVIDER/MODEL.")]
+OutOption = Annotated[str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")]
+SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Take the valid samples; report the others.")]
+
+
 @app.command("run")
 def run_command(
     config: ConfigArgument,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N valid samples.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder.")
-    ] = None,
-    metrics: Annotated[str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")] = None,
-    judge: Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, or PROVIDER/MODEL.")] = None,
-    out: Annotated[str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")] = None,
-    skip_invalid: Annotated[bool, typer.Option("--skip-invalid", help="Run the valid samples; report the others.")] = False,
+    limit: LimitOption = None,
+    dataset: DatasetOption = None,
+    model: ModelOption = None,
+    metrics: MetricsOption = None,
+    judge: JudgeOption = None,
+    out: OutOption = None,
+    skip_invalid: SkipOption = False,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a job: read, generate, judge, embed, write, and print the summary."""
-    overrides: dict[str, Any] = {
-        "limit": limit,
-        "dataset": dataset,
-        "metrics": [name.strip() for name in metrics.split(",") if name.strip()] if metrics else None,
-        "judge": judge,
-        "out": out,
-        "skip_invalid": True if skip_invalid else None,
-    }
-    if model is not None:
-        overrides |= {"candidates.0.model": model, "candidates.0.name": Path(model).name}
+    overrides = _overrides(limit, dataset, metrics, judge, out, skip_invalid) | _model(model)
     job = load_config(config, overrides, settings or ())
+    finished = _run(job, quiet=as_json)
+    _print_report(finished.folder.path, as_json)
+    _end(job, finished)
+
+
+@app.command()
+def generate(
+    config: ConfigArgument,
+    limit: LimitOption = None,
+    dataset: DatasetOption = None,
+    model: ModelOption = None,
+    out: OutOption = None,
+    skip_invalid: SkipOption = False,
+    settings: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Also write responses_{model}_{timestamp}.json beside it.")] = False,
+) -> None:
+    """Only generate: write the responses of a job's candidates to a run folder, to be judged by `evaluate`."""
+    overrides = _overrides(limit, dataset, None, "rules", out, skip_invalid) | _model(model)
+    job = load_config(config, overrides, settings or ())
+    finished = _run(job, generate_only=True)
+    print(finished.folder.path)
+    if as_json:
+        stamp, name = time.strftime("%Y%m%d_%H%M%S", time.gmtime()), job.candidates[0].name
+        path = f"{job.out}/responses_{_plain(name)}_{stamp}.json"
+        finished.folder.export_responses(path, name, stamp)
+        print(path)
+    _end(job, finished)
+
+
+@app.command()
+def evaluate(
+    responses: Annotated[
+        str,
+        typer.Argument(
+            help="A run folder, a responses_*.json, .jsonl or .parquet with query and response.", show_default=False
+        ),
+    ],
+    config: Annotated[Path | None, typer.Option(help="A job's YAML to take judging and cluster settings from.")] = None,
+    limit: LimitOption = None,
+    metrics: MetricsOption = None,
+    judge: JudgeOption = None,
+    out: OutOption = None,
+    skip_invalid: SkipOption = False,
+    settings: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Also write eval_{input}.json beside it.")] = False,
+) -> None:
+    """Judge responses that exist already, with any metrics and any judge, and print the summary."""
+    overrides = _overrides(limit, responses, metrics, judge, out, skip_invalid)
+    overrides["candidates"] = [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}]
+    job = load_config(config, overrides, settings or ())
+    finished = _run(job)
+    _print_report(finished.folder.path, as_json=False)
+    if as_json:
+        path = f"{job.out}/eval_{_plain(Path(responses.rstrip('/')).stem)}.json"
+        finished.folder.export_evaluation(path, finished.summary)
+        _say(path)
+    _end(job, finished)
+
+
+def _overrides(
+    limit: int | None, dataset: str | None, metrics: str | None, judge: str | None, out: str | None, skip_invalid: bool
+) -> dict[str, Any]:
+    """Options as config keys; None leaves what the job says."""
+    names = [name.strip() for name in metrics.split(",") if name.strip()] if metrics else None
+    skip = True if skip_invalid else None
+    return {"limit": limit, "dataset": dataset, "metrics": names, "judge": judge, "out": out, "skip_invalid": skip}
+
+
+def _model(model: str | None) -> dict[str, Any]:
+    return {} if model is None else {"candidates.0.model": model, "candidates.0.name": Path(model).name}
+
+
+def _plain(name: str) -> str:
+    """A name as part of a file name."""
+    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
+
+
+def _run(job: RunConfig, quiet: bool = False, generate_only: bool = False) -> Finished:
     from memray_eval.runtime.run import run  # Ray takes a second to import: only where it is used
 
-    finished = run(job, _say, quiet=as_json)
-    _print_report(finished.folder.path, as_json)
+    return run(job, _say, quiet=quiet, generate_only=generate_only)
+
+
+def _end(job: RunConfig, finished: Finished) -> None:
+    """Says and exits with what too many failures call for."""
     if finished.exit_code:
         failed, units = finished.summary.n_failed_units, finished.summary.n_units
         _say(f"{failed} of {units} units failed, more than tolerance {job.tolerance:g} allows.")

@@ -12,7 +12,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from memray_eval.errors import ConfigError
-from memray_eval.types import Candidate, Frozen
+from memray_eval.types import GIVEN, Candidate, Frozen
 
 EMBEDDED = "embedded"
 DEFAULT_OUT = "results"  # in the working directory, unless the job or the command line says otherwise
@@ -134,6 +134,8 @@ class RunConfig(Frozen):
         names = [candidate.name for candidate in self.candidates]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"candidates: two have the name {twice[0]!r}; give each its own")
+        if GIVEN in {candidate.backend for candidate in self.candidates} and len(self.candidates) > 1:
+            raise ValueError("candidates: responses that exist already (backend given) are judged alone; use `evaluate`")
         for candidate in self.candidates:
             if candidate.backend == "openai" and candidate.model == EMBEDDED and candidate.base_url is None:
                 raise ValueError(
@@ -145,17 +147,18 @@ class RunConfig(Frozen):
 PATH_FIELDS = ("dataset", "out")
 
 
-def load_config(path: Path, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> RunConfig:
-    """Reads a job's YAML, lays `overrides` (dotted key -> value) and `settings` (key.path=value) over it.
+def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> RunConfig:
+    """Reads a job's YAML (none: nothing but the defaults), lays `overrides` (dotted key -> value) and `settings`
+    (key.path=value) over it.
 
     Paths in the file are relative to the file's folder, those on the command line to the working directory.
     Raises ConfigError that names the file, the key and what to do.
     """
-    data = _read_yaml(path)
+    data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
     for key in PATH_FIELDS:
         if isinstance(data.get(key), str):
-            data[key] = _relative_to(data[key], path.parent)
+            data[key] = _relative_to(data[key], path.parent if path is not None else Path.cwd())
     laid_over = dict(overrides or {})
     laid_over.update(_parse_setting(setting) for setting in settings)
     for key, value in laid_over.items():
@@ -165,7 +168,7 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None, settings
         return RunConfig.model_validate(data)
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error))
-        raise ConfigError(f"{path}: the configuration does not hold:\n{lines}") from None
+        raise ConfigError(f"{path or 'the options'}: the configuration does not hold:\n{lines}") from None
 
 
 def describe(error: ValidationError, model: type[Frozen] = RunConfig) -> Iterable[str]:

@@ -14,7 +14,7 @@ import io
 import json
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -26,9 +26,9 @@ from pydantic import ValidationError
 
 from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.rows import RECORD_SCHEMA
+from memray_eval.rows import RECORD_SCHEMA, from_table
 from memray_eval.storage import locate, write_whole
-from memray_eval.types import Frozen, Summary
+from memray_eval.types import Frozen, Record, Summary
 
 
 class RunFolder:
@@ -92,6 +92,29 @@ class RunFolder:
             raise DataError(f"{self.path} holds no records")
         return pads.dataset(sorted(files), schema=RECORD_SCHEMA, format="parquet", filesystem=self._filesystem)
 
+    def export_responses(self, path: str, model: str, stamp: str) -> None:
+        """Writes seed 000's responses file: model, timestamp, and every sample with its response, under `results`."""
+        head = {"model": model, "timestamp": stamp}
+        self._export(path, head, (_answer_row(record) for record in self._each()))
+
+    def export_evaluation(self, path: str, summary: Summary) -> None:
+        """Writes seed 000's evaluation file: the summary, and every response with its judgments, under `results`."""
+        head = {"summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})}
+        self._export(path, head, (_evaluated_row(record) for record in self._each()))
+
+    def _each(self) -> Iterator[Record]:
+        for batch in self.records().to_batches():
+            yield from from_table(pa.Table.from_batches([batch]))
+
+    def _export(self, path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
+        """One JSON object with a long list, written row by row."""
+        filesystem, inner = locate(path)
+        with filesystem.open_output_stream(inner) as stream:
+            stream.write((json.dumps(head, ensure_ascii=False)[:-1] + ', "results": [\n').encode())
+            for number, row in enumerate(rows):
+                stream.write((",\n" * (number > 0) + json.dumps(row, ensure_ascii=False)).encode())
+            stream.write(b"\n]}\n")
+
     def _write(self, name: str, text: str) -> None:
         write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
 
@@ -101,6 +124,21 @@ class RunFolder:
                 return bytes(stream.read())
         except (FileNotFoundError, NotADirectoryError):
             raise DataError(f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)") from None
+
+
+def _answer_row(record: Record) -> dict[str, Any]:
+    response = record.response.model_dump() if record.response else {"error": "no response"}
+    text = response.pop("text", "")
+    sample = record.sample.model_dump(mode="json", exclude={"suite", "context"}, exclude_defaults=True)
+    return {**sample, "candidate": record.candidate.name, "model": record.candidate.model, "response": text, **response}
+
+
+def _evaluated_row(record: Record) -> dict[str, Any]:
+    scores = {}
+    for score in record.scores:
+        row = score.model_dump(mode="json", exclude={"metric", "judgment"})
+        scores[score.metric] = {**row, **(json.loads(score.judgment) if score.judgment else {})}
+    return {**_answer_row(record), "scores": scores}
 
 
 def new_run_id(config: RunConfig) -> str:

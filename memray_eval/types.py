@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
+GIVEN: Literal["given"] = "given"  # the backend of responses that exist already
 BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 EMOTION_SUM_TOLERANCE = 1e-3
 
@@ -112,11 +113,12 @@ class Candidate(Frozen):
 
     `backend` is `vllm` (an engine of this run) or `openai`: a server at `base_url` that speaks OpenAI's protocol, with its
     key, if it wants one, in the environment variable `api_key_env`; without base_url OpenAI itself, with OPENAI_API_KEY.
+    `given` is for responses that exist already and are only judged.
     """
 
     name: Name
     model: Name
-    backend: Literal["vllm", "openai"] = "vllm"
+    backend: Literal["vllm", "openai", "given"] = "vllm"
     base_url: str | None = None
     api_key_env: str | None = None
     sampling: Sampling = Sampling()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
 
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem, parse_sample
 from memray_eval.datasets.sources import Entry, Shard, entries, whole
-from memray_eval.types import Sample, dumps
+from memray_eval.types import Record, Sample, dumps
+
+Parse: TypeAlias = Callable[[Any, str], Sample | Record]
 
 SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
 
@@ -24,9 +27,16 @@ class Scan:
 
 
 def scan(
-    path: str, suite: str, *, limit: int | None = None, rows_per_shard: int = 64, on_problem: Callable[[Problem], None]
+    path: str,
+    suite: str,
+    *,
+    limit: int | None = None,
+    rows_per_shard: int = 64,
+    on_problem: Callable[[Problem], None],
+    parse: Parse = parse_sample,
 ) -> Scan:
-    """Reads the dataset as a stream, up to `limit` good samples; tells `on_problem` of every problem, in order.
+    """Reads the dataset as a stream, up to `limit` good samples; tells `on_problem` of every problem, in order. `parse` turns
+    a raw object into a Sample, or into a Record where responses exist already.
 
     Raises DataError when the path holds no dataset at all.
     """
@@ -37,15 +47,15 @@ def scan(
         for entry in entries(source):
             if found.n_samples == limit:
                 break
-            outcome = _check(entry, suite, seen)
-            if isinstance(outcome, Sample):
+            outcome = _check(entry, suite, seen, parse)
+            if not isinstance(outcome, list):
                 digest.update(dumps(outcome.model_dump(mode="json")).encode())
                 found.n_samples += 1
             else:
                 found.n_invalid += 1
                 for problem in outcome:
                     on_problem(problem)
-            cut.add(entry, is_good=isinstance(outcome, Sample))
+            cut.add(entry, is_good=not isinstance(outcome, list))
         found.shards.extend(cut.finish())
     found.fingerprint = digest.hexdigest()
     return found
@@ -66,23 +76,25 @@ def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:
     return out
 
 
-def read_shard(shard: Shard, suite: str) -> Iterator[Sample]:
-    """The samples of a shard that `scan` made: its invalid entries are already in `skip`."""
-    for entry in entries(shard):
-        if not isinstance(entry.raw, InvalidSample):
-            yield parse_sample(entry.raw, suite)
+T = TypeVar("T", Sample, Record)
 
 
-def _check(entry: Entry, suite: str, seen: dict[bytes, str]) -> Sample | list[Problem]:
+def read_shard(shard: Shard, suite: str, parse: Callable[[Any, str], T]) -> Iterator[T]:
+    """The samples (or records) of a shard that `scan` made: its invalid entries are already in `skip`."""
+    return (parse(entry.raw, suite) for entry in entries(shard) if not isinstance(entry.raw, InvalidSample))
+
+
+def _check(entry: Entry, suite: str, seen: dict[bytes, str], parse: Parse) -> Sample | Record | list[Problem]:
     try:
         if isinstance(entry.raw, InvalidSample):
             raise entry.raw
-        sample = parse_sample(entry.raw, suite)
-        key = hashlib.blake2b(sample.id.encode(), digest_size=8).digest()
+        found = parse(entry.raw, suite)
+        sample, who = (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
+        key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
         here = entry.place or entry.path
         if (first := seen.setdefault(key, here)) is not here:
             raise InvalidSample([Fault(field="id", message=f"a second sample with this id; the first is {first}")], sample.id)
-        return sample
+        return found
     except InvalidSample as error:
         return [
             Problem(path=entry.path, place=entry.place, sample_id=error.sample_id, field=fault.field, message=fault.message)

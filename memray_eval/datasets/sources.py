@@ -17,6 +17,7 @@ from memray_eval.types import Frozen
 
 Kind = Literal["folder", "json", "jsonl", "parquet"]
 SAMPLE_FILE = "sample.json"
+LIST_KEYS = ("samples", "results", "responses")
 _SUFFIXES: dict[str, Kind] = {
     ".json": "json",
     ".jsonl": "jsonl",
@@ -62,6 +63,8 @@ def whole(path: str) -> list[Shard]:
         return [_of_file(path)]
     children = sorted(filesystem.get_file_info(fs.FileSelector(inner)), key=lambda child: str(child.path))
     children = [child for child in children if not child.base_name.startswith((".", "_"))]
+    if "records" in {child.base_name for child in children} and "manifest.json" in {child.base_name for child in children}:
+        return whole(f"{path.rstrip('/')}/records")  # a run folder
     folders = tuple(child.base_name for child in children if child.type == fs.FileType.Directory)
     files = [child.base_name for child in children if _suffix(child.base_name) in (".jsonl", ".ndjson", ".parquet", ".pq")]
     if folders and not files:
@@ -126,15 +129,29 @@ def _jsonl(shard: Shard) -> Iterator[Entry]:
                 return
 
 
+def _holder(filesystem: fs.FileSystem, inner: str) -> str:
+    """The key under which an object holds its list, "" for a plain list. Broken JSON is told when it is read for good."""
+    with open_reader(filesystem, inner) as file:
+        if file.peek(3)[:3] == b"\xef\xbb\xbf":
+            file.read(3)
+        try:
+            for prefix, event, _ in ijson.parse(file):
+                if event == "start_array" and (prefix == "" or prefix in LIST_KEYS):
+                    return str(prefix)
+        except (ijson.JSONError, UnicodeDecodeError):
+            pass
+    return ""
+
+
 def _json(shard: Shard) -> Iterator[Entry]:
     filesystem, inner = locate(shard.path)
+    holder = _holder(filesystem, inner)
     with open_reader(filesystem, inner) as file:
-        opening = next((byte for byte in file.peek(64) if byte not in b" \t\r\n\xef\xbb\xbf"), None)
         if file.peek(3)[:3] == b"\xef\xbb\xbf":
             file.read(3)
         position = 0
         try:
-            for raw in ijson.items(file, "samples.item" if opening == ord("{") else "item", use_float=True):
+            for raw in ijson.items(file, f"{holder}.item" if holder else "item", use_float=True):
                 if position >= shard.start and (shard.stop is None or position < shard.stop):
                     yield Entry(position, position + 1, shard.path, f"item {position + 1}", raw, 0)
                 position += 1

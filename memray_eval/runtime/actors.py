@@ -16,6 +16,8 @@ from memray_eval.clients.embeddings import build_embedder
 from memray_eval.clients.openai import OpenAIGenerator
 from memray_eval.clients.routing import Choice, build_judges, limited
 from memray_eval.config import EmbeddingConfig, JudgingConfig, ServerConfig
+from memray_eval.datasets.answers import parse_answer
+from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.scan import read_shard
 from memray_eval.datasets.sources import Shard
 from memray_eval.metrics import pick
@@ -57,7 +59,7 @@ def read_prompts(table: pa.Table, suite_name: str, candidates: Sequence[Candidat
     suite, rows = get_suite(suite_name), []
     started = time.time()
     for text in table.column(SHARD).to_pylist():
-        for sample in read_shard(Shard.model_validate_json(text), suite_name):
+        for sample in read_shard(Shard.model_validate_json(text), suite_name, parse_sample):
             for candidate in candidates:
                 record = new_record(sample, candidate)
                 messages = [message.model_dump() for message in suite.prompt(sample, candidate)]
@@ -90,6 +92,15 @@ def write_records(table: pa.Table, folder: str, counter: Any) -> pa.Table:
     with reported(counter, "write", table.num_rows):
         RunFolder(folder).write_records(table)
     return table.select(["unit_id"])
+
+
+def read_answers(table: pa.Table, suite_name: str, counter: Any) -> pa.Table:
+    """Shards of responses that exist already, as records."""
+    started = time.time()
+    shards = (Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist())
+    records = [record for shard in shards for record in read_shard(shard, suite_name, parse_answer)]
+    counter.add.remote("read", len(records), started, time.time())
+    return to_table(records)
 
 
 class AskServers:

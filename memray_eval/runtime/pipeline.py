@@ -21,6 +21,7 @@ from memray_eval.runtime.actors import (
     EmbedRecords,
     JudgeRecords,
     fold_answers,
+    read_answers,
     read_prompts,
     shard_rows,
     write_records,
@@ -28,7 +29,7 @@ from memray_eval.runtime.actors import (
 from memray_eval.runtime.engine import build_engine, stop_token_ids
 from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
 from memray_eval.stages.judge import scored_by_judge_stage
-from memray_eval.types import Candidate
+from memray_eval.types import GIVEN, Candidate
 
 _OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
 _LOGS = "/tmp/ray/session_latest/logs"
@@ -57,14 +58,19 @@ def run_pipeline(
     device: Device,
     counter: Any,
 ) -> int:
-    """Runs all samples through all stages for candidates that share an engine. Returns how many units were written.
+    """Runs all samples through all stages for candidates that share an engine; without metrics it only generates. Returns
+    how many units were written.
 
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
     set_up_data_context(config)
-    dataset = prompted(config, candidates, shards, counter)
-    dataset = generated(dataset, config, candidates[0], device, counter)
-    dataset = scored(dataset, config, metrics, choices, counter)
+    if candidates[0].backend == GIVEN:
+        dataset = given(config, shards, counter)
+    else:
+        dataset = prompted(config, candidates, shards, counter)
+        dataset = generated(dataset, config, candidates[0], device, counter)
+    if metrics:
+        dataset = scored(dataset, config, metrics, choices, counter)
     written = dataset.map_batches(write_records, fn_kwargs={"folder": folder, "counter": counter}, num_cpus=TASK_CPUS, **BLOCKS)
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
@@ -82,17 +88,29 @@ def set_up_data_context(config: RunConfig) -> None:
     context.max_errored_blocks = 0
 
 
-def prompted(config: RunConfig, candidates: tuple[Candidate, ...], shards: Sequence[Shard], counter: Any) -> Dataset:
+def spread(shards: Sequence[Shard]) -> Dataset:
+    """The shards as the pipeline's input, a block each."""
     rows = shard_rows(shards)
-    dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
-        read_prompts,
-        fn_kwargs={"suite_name": config.suite, "candidates": candidates, "counter": counter},
-        num_cpus=TASK_CPUS,
-        **BLOCKS,
-    )
-    if any(shard.kind == "json" for shard in shards):  # read by one task, so spread afterwards
-        dataset = dataset.repartition(target_num_rows_per_block=config.engine.batch_size)
+    return ray.data.from_items(rows, override_num_blocks=len(rows))
+
+
+def even(dataset: Dataset, config: RunConfig, shards: Sequence[Shard]) -> Dataset:
+    """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are spread afterwards."""
+    if any(shard.kind == "json" for shard in shards):
+        return dataset.repartition(target_num_rows_per_block=config.engine.batch_size)
     return dataset
+
+
+def prompted(config: RunConfig, candidates: tuple[Candidate, ...], shards: Sequence[Shard], counter: Any) -> Dataset:
+    asked = {"suite_name": config.suite, "candidates": candidates, "counter": counter}
+    rows = spread(shards).map_batches(read_prompts, fn_kwargs=asked, num_cpus=TASK_CPUS, **BLOCKS)
+    return even(rows, config, shards)
+
+
+def given(config: RunConfig, shards: Sequence[Shard], counter: Any) -> Dataset:
+    """Records whose responses exist already."""
+    read = {"suite_name": config.suite, "counter": counter}
+    return even(spread(shards).map_batches(read_answers, fn_kwargs=read, num_cpus=TASK_CPUS, **BLOCKS), config, shards)
 
 
 def generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device: Device, counter: Any) -> Dataset:

@@ -71,7 +71,7 @@ def pools_of(config: RunConfig, candidates: tuple[Candidate, ...], device: Devic
             )
         )
         pools.append(Pool(name="chat template", actors=1, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB))
-    else:
+    elif candidates[0].backend == "openai":
         server = config.server
         pools.append(
             Pool(name="server clients", actors=server.actors, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB, knob="server.actors")

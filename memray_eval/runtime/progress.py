@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,14 +65,14 @@ def reported(counter: Any, stage: str, rows: int) -> Iterator[None]:
 
 
 @contextmanager
-def displayed(counter: Any, total: int, quiet: bool) -> Iterator[None]:
+def displayed(counter: Any, total: int, quiet: bool, stages: Sequence[str] = STAGES) -> Iterator[None]:
     """Shows the counter while the block runs: bars on a terminal, a plain line now and then elsewhere, nothing if quiet."""
     if quiet:
         yield
         return
     stop = threading.Event()
     show = _show_bars if sys.stderr.isatty() else _show_lines
-    thread = threading.Thread(target=show, args=(counter, total, stop), daemon=True)
+    thread = threading.Thread(target=show, args=(counter, total, stages, stop), daemon=True)
     thread.start()
     try:
         yield
@@ -81,7 +81,7 @@ def displayed(counter: Any, total: int, quiet: bool) -> Iterator[None]:
         thread.join(timeout=5)
 
 
-def _show_bars(counter: Any, total: int, stop: threading.Event) -> None:
+def _show_bars(counter: Any, total: int, stages: Sequence[str], stop: threading.Event) -> None:
     columns = (
         TextColumn("{task.description:>9}"),
         BarColumn(bar_width=32),
@@ -92,19 +92,19 @@ def _show_bars(counter: Any, total: int, stop: threading.Event) -> None:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        tasks = {stage: progress.add_task(stage, total=total, rate="") for stage in STAGES}
+        tasks = {stage: progress.add_task(stage, total=total, rate="") for stage in stages}
         is_last = False
         while not is_last:
             is_last = stop.wait(POLL_S)
-            for stage, count in _poll(counter).items():
+            for stage, count in _poll(counter, stages).items():
                 progress.update(tasks[stage], completed=count.rows, rate=_rate(count))
 
 
-def _show_lines(counter: Any, total: int, stop: threading.Event) -> None:
+def _show_lines(counter: Any, total: int, stages: Sequence[str], stop: threading.Event) -> None:
     began, shown, is_last = time.monotonic(), "", False
     while not is_last:
         is_last = stop.wait(PLAIN_EVERY_S if shown else 1.0)
-        counts = _poll(counter)
+        counts = _poll(counter, stages)
         state = "  ".join(f"{stage} {count.rows}/{total}" for stage, count in counts.items())
         done = counts["write"].rows if "write" in counts else 0
         elapsed = time.monotonic() - began
@@ -118,9 +118,10 @@ def _rate(count: StageCount) -> str:
     return f"{count.rows / count.span_s:.1f}/s" if count.rows and count.span_s else ""
 
 
-def _poll(counter: Any) -> dict[str, StageCount]:
+def _poll(counter: Any, stages: Sequence[str]) -> dict[str, StageCount]:
     """The counts, or none while the actor cannot answer: the display must never break a run."""
     try:
-        return dict(ray.get(counter.stages.remote(), timeout=10))
+        counts = ray.get(counter.stages.remote(), timeout=10)
+        return {stage: counts[stage] for stage in stages}
     except ray.exceptions.RayError:
         return {}

@@ -14,7 +14,8 @@ import ray
 
 from memray_eval.clients.routing import Choice, choose, load_table
 from memray_eval.config import EMBEDDED, RunConfig, server_key
-from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.answers import parse_answer
+from memray_eval.datasets.parsing import Problem, parse_sample
 from memray_eval.datasets.scan import Scan, coalesce, scan
 from memray_eval.errors import DataError, EvalError
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
@@ -25,10 +26,10 @@ from memray_eval.runtime import cluster
 from memray_eval.runtime.packages import require_package
 from memray_eval.runtime.pipeline import engine_groups, run_pipeline
 from memray_eval.runtime.plan import Capacity, check, device_of, pools_of
-from memray_eval.runtime.progress import ProgressCounter, StageCount, displayed
+from memray_eval.runtime.progress import STAGES, ProgressCounter, StageCount, displayed
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.suites import check_prompts, get_suite
-from memray_eval.types import Summary
+from memray_eval.types import GIVEN, Summary
 
 SHOWN_PROBLEMS = 20
 MAX_ROWS_PER_BLOCK, MANY_BLOCKS = 256, 256
@@ -44,15 +45,16 @@ class Finished:
     exit_code: int
 
 
-def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False) -> Finished:
+def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False, generate_only: bool = False) -> Finished:
     """Runs a job to its summary. `say` gets what a person should know on the way; nothing is written before the checks pass.
+    With `generate_only` nothing is scored.
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError, EmbeddingError after.
     """
     started = time.time()
     suite = get_suite(config.suite)
     check_prompts(suite, config.candidates)
-    metrics = pick(config.metrics or suite.metrics)
+    metrics = () if generate_only else pick(config.metrics or suite.metrics)
     choices = choose(metrics, config, load_table(config.judging.models))
     _check_this_machine(config)
     with ExitStack() as stack:
@@ -83,6 +85,7 @@ def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
         limit=config.limit,
         rows_per_shard=config.rows_per_block or config.engine.batch_size,
         on_problem=problems.append,
+        parse=parse_answer if _is_given(config) else parse_sample,
     )
     found.shards = coalesce(found.shards, rows_per_block(config, found.n_samples))
     if problems and not config.skip_invalid:
@@ -95,6 +98,11 @@ def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
     if not found.n_samples:
         raise DataError(f"{config.dataset} holds no valid sample")
     return found
+
+
+def _is_given(config: RunConfig) -> bool:
+    """Whether the dataset holds responses, to be judged only."""
+    return config.candidates[0].backend == GIVEN
 
 
 def rows_per_block(config: RunConfig, n_samples: int) -> int:
@@ -165,7 +173,7 @@ class _Job:
         self._write_manifest("running")
         try:
             total = self.found.n_samples * len(self.config.candidates)
-            with displayed(counter, total, quiet):
+            with displayed(counter, total, quiet, self._stages()):
                 for group in engine_groups(self.config.candidates):
                     run_pipeline(
                         self.config,
@@ -190,6 +198,12 @@ class _Job:
         too_many = summary.n_failed_units > self.config.tolerance * summary.n_units
         return Finished(self.folder, summary, 1 if too_many else 0)
 
+    def _stages(self) -> tuple[str, ...]:
+        """The stages that this run has."""
+        absent = {"generate"} if _is_given(self.config) else set()
+        absent |= set() if self.metrics else {"judge", "embed"}
+        return tuple(stage for stage in STAGES if stage not in absent)
+
     def _summarise(self, stages: dict[str, StageCount]) -> Summary:
         generation_s = stages["generate"].span_s
         reduced = reduce_records(self.folder.records(), self.metrics, generation_s)
@@ -201,7 +215,7 @@ class _Job:
             n_units=reduced.n_units,
             n_failed_units=reduced.n_failed_units,
             generation_s=generation_s,
-            evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s,
+            evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if self.metrics else None,
             total_s=time.time() - self.started,
             candidates=reduced.generation,
             metrics=reduced.metrics,
