@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from memray_eval.ports import FloatArray, Vectors, Verdict
-from memray_eval.types import Block, Frozen, Line, Message, MetricSummary, Response, Sample, Score
+from memray_eval.types import Block, Form, Frozen, Line, Message, MetricSummary, Response, Sample, Score
 
 RULES = "rules"
 EVIDENCE_DROPPED = "evidence_dropped"
@@ -280,14 +280,15 @@ def ratio(part: float, whole: float, when_nothing: float | None = None) -> float
 
 def statistics_block(noun: str, integer_scale: bool) -> Block:
     """The section of a metric that is one figure a sample: average, median, min, max, deviation, how many."""
-    form = "of_scale" if integer_scale else "score"
+    form: Form = "of_scale" if integer_scale else "score"
+    each: Form = "step" if integer_scale else "score"
     return Block(
         lines=(
             Line(label=f"Average {noun}", field="mean", form=form, note="higher is better"),
-            Line(label=f"Median {noun}", field="median", form=form),
-            Line(label=f"Min {noun}", field="min", form=form),
-            Line(label=f"Max {noun}", field="max", form=form),
-            Line(label="Std Deviation", field="std"),
+            Line(label=f"Median {noun}", field="median", form=each),
+            Line(label=f"Min {noun}", field="min", form=each),
+            Line(label=f"Max {noun}", field="max", form=each),
+            Line(label="Std Deviation", field="std", form="average" if integer_scale else "score"),
             Line(label="Total Samples", field="n_scored", form="count"),
         )
     )

@@ -196,12 +196,16 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
     return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
 
 
+Form = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]
+
+
 class Line(Frozen):
-    """One line of a metric's section: a label, where its figure stands in the MetricSummary, and how to print it."""
+    """One line of a metric's section: a label, where its figure stands in the MetricSummary, and how to print it: four
+    decimals, a whole number, two decimals, a share as percent, 4.12/5.00, 4/5, or a count with its share and a bar."""
 
     label: str
     field: str
-    form: Literal["score", "count", "average", "percent", "of_scale"] = "score"
+    form: Form = "score"
     note: str = ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from memray_eval.types import Block, GenerationSummary, Line, MetricSummary, Summary
 
@@ -84,7 +84,7 @@ def section(metric: MetricSummary) -> Iterator[str]:
     if metric.distribution and not any("-" in score for score in metric.distribution):
         yield ""
         yield "  Score Distribution:"
-        yield from (f"    Score {line}" for line in _bars(metric.distribution, metric.n_scored))
+        yield from (f"    Score {score}: {_bar(count, metric.n_scored)}" for score, count in metric.distribution.items())
     yield ""
     yield f"  Coverage: {_coverage(metric)}"
 
@@ -106,15 +106,21 @@ def figure(line: Line, metric: MetricSummary) -> str:
     value = value if group else getattr(metric, line.field)
     if not isinstance(value, int | float):
         return NOTHING
-    if line.form == "of_scale":
-        return f"{value:.2f}/{metric.scale[1]:.2f}"
+    if line.form in _SCALED:
+        return _SCALED[line.form](value, metric)
     return {"count": f"{value:.0f}", "average": f"{value:.2f}", "percent": f"{value:.1%}"}.get(line.form, f"{value:.4f}")
 
 
-def _bars(distribution: dict[str, int], total: int) -> Iterator[str]:
-    for score, count in distribution.items():
-        share = count / total if total else 0.0
-        yield f"{score}: {count:3d} ({share:6.1%}) {BAR * int(share / _BAR_SHARE + 1e-9)}".rstrip()
+def _bar(count: float, total: int) -> str:
+    share = count / total if total else 0.0
+    return f"{count:3.0f} ({share:6.1%}) {BAR * int(share / _BAR_SHARE + 1e-9)}".rstrip()
+
+
+_SCALED: dict[str, Callable[[float, MetricSummary], str]] = {
+    "of_scale": lambda value, metric: f"{value:.2f}/{metric.scale[1]:.2f}",
+    "step": lambda value, metric: f"{value:g}/{metric.scale[1]:g}",
+    "bar": lambda value, metric: _bar(value, metric.n_scored),
+}
 
 
 def _coverage(metric: MetricSummary) -> str:

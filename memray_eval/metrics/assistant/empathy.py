@@ -170,14 +170,7 @@ METRIC = JudgedMetric(
         Block(lines=(Line(label="Validation Rate", field="extras.validation_rate", form="percent"),)),
         Block(
             heading="Warmth Distribution:",
-            lines=tuple(
-                line
-                for level in WARMTH_LEVELS
-                for line in (
-                    Line(label=level.title(), field=f"extras.warmth_{level}", form="count"),
-                    Line(label=f"{level.title()} share", field=f"extras.warmth_{level}_share", form="percent"),
-                )
-            ),
+            lines=tuple(Line(label=level.title(), field=f"extras.warmth_{level}", form="bar") for level in WARMTH_LEVELS),
         ),
         Block(
             lines=(

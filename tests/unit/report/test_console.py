@@ -54,6 +54,8 @@ def test_a_rubric_metric_has_its_distribution_with_bars() -> None:
     values = np.array([5.0] * 35 + [4.0] * 42 + [3.0] * 18 + [2.0] * 4 + [1.0])
     lines = list(section(summarise(metric, Outcomes("c", {"scored": 100}, {"rules": 100}, {"value": values}))))
     assert "  Average Coherence: 4.06/5.00  (higher is better)" in lines
+    assert "  Median Coherence:  4/5" in lines
+    assert "  Std Deviation:     0.88" in lines
     assert "    Score 5:  35 ( 35.0%) ███████" in lines
     assert "    Score 4:  42 ( 42.0%) ████████" in lines
     assert "    Score 2:   4 (  4.0%)" in lines
