@@ -52,7 +52,7 @@ ModelOption = Annotated[
 ]
 DatasetOption = Annotated[str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")]
 MetricsOption = Annotated[str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")]
-JudgeOption = Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, or PROVIDER/MODEL.")]
+JudgeOption = Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, embedded, or PROVIDER/MODEL.")]
 OutOption = Annotated[str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")]
 SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Take the valid samples; report the others.")]
 

@@ -19,6 +19,8 @@ from memray_eval.config import ServerConfig, server_key
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.types import Candidate, Message, Response, Usage
 
+SMALL_TEXT, SMALL_LIST = 160, 3  # characters of a text and entries of a list that a small judge may write
+
 
 class OpenAIGenerator:
     """Asks one candidate's server, at most `max_in_flight` calls at a time. Replies stream, so that the time to the first
@@ -79,13 +81,17 @@ class OpenAIWire:
 
     assistant_role = "assistant"
 
-    def __init__(self, model: str, is_openai: bool, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, model: str, is_openai: bool, parameters: Mapping[str, Any], is_small: bool = False) -> None:
         self._model, self._is_openai, self._parameters = model, is_openai, dict(parameters)
+        self._is_small = is_small
 
     def arguments(self, judgment: type[BaseModel]) -> dict[str, Any]:
         arguments = {"model": self._model, **self._parameters}
         if self._is_openai:
             schema = {"name": judgment.__name__, "strict": True, "schema": to_strict_json_schema(judgment)}
+            arguments["extra_body"] = {"response_format": {"type": "json_schema", "json_schema": schema}}
+        elif self._is_small:
+            schema = {"name": judgment.__name__, "schema": bounded(judgment.model_json_schema())}
             arguments["extra_body"] = {"response_format": {"type": "json_schema", "json_schema": schema}}
         return arguments
 
@@ -104,10 +110,24 @@ class OpenAIWire:
         return Unavailable("the connection was lost") if isinstance(error, openai.APIConnectionError) else None
 
 
-def openai_judge(spec: JudgeSpec, policy: RetryPolicy) -> InstructedJudge:
+def bounded(schema: Any) -> Any:
+    """A JSON schema whose texts and lists are short: a small model under guided decoding would fill them without end."""
+    if isinstance(schema, list):
+        return [bounded(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: bounded(part) for key, part in schema.items()}
+    if out.get("type") == "string" and not {"enum", "const"} & out.keys():
+        out["maxLength"] = SMALL_TEXT
+    if out.get("type") == "array":
+        out["maxItems"] = SMALL_LIST
+    return out
+
+
+def openai_judge(spec: JudgeSpec, policy: RetryPolicy, is_small: bool = False) -> InstructedJudge:
     key = server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
     client = openai.AsyncOpenAI(api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0)
     limit = "max_completion_tokens" if spec.base_url is None else "max_tokens"
-    wire = OpenAIWire(spec.model, spec.base_url is None, {limit: spec.max_output_tokens, **spec.parameters})
+    wire = OpenAIWire(spec.model, spec.base_url is None, {limit: spec.max_output_tokens, **spec.parameters}, is_small)
     instructed = instructor.from_openai(client, mode=instructor.Mode.JSON_SCHEMA)
     return InstructedJudge(spec, instructed, wire, policy, client.close)

@@ -14,13 +14,15 @@ from pydantic import BaseModel, Field, ValidationError
 
 from memray_eval.clients.instructed import JudgeSpec, Price
 from memray_eval.clients.policy import RetryPolicy
-from memray_eval.config import JudgingConfig, Provider, RunConfig, api_key, describe
+from memray_eval.config import EMBEDDED, JudgingConfig, Provider, RunConfig, api_key, describe
 from memray_eval.errors import ConfigError, JudgeError, Refused
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.ports import Judge, Verdict
 from memray_eval.types import Frozen, Message, Usage
 
 AUTO = "auto"
+SERVER_MODEL = "judge"  # how the embedded judge's server calls its model
+EMBEDDED_OUTPUT_TOKENS = 1024
 KEYS: dict[Provider, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "google": "GOOGLE_API_KEY"}
 
 
@@ -77,6 +79,8 @@ def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable) -> d
 def _choice(metric: JudgedMetric, wanted: str, config: JudgingConfig, table: JudgeTable) -> Choice:
     if wanted == RULES:
         return Choice(metric=metric.name, judge=RULES, why=f"offline estimate; preferred judge: {metric.preferred_judge}")
+    if is_embedded(wanted):
+        return Choice(metric=metric.name, judge=wanted, why="a small local model: it proves the plumbing, not the scores")
     if wanted != AUTO:
         _check(wanted, config)
         return Choice(metric=metric.name, judge=wanted, why="as configured")
@@ -87,10 +91,23 @@ def _choice(metric: JudgedMetric, wanted: str, config: JudgingConfig, table: Jud
     return Choice(metric=metric.name, judge=RULES, why=f"offline estimate: no key for {metric.preferred_judge} or any fallback")
 
 
+def is_embedded(judge: str) -> bool:
+    return judge == EMBEDDED or judge.startswith(f"{EMBEDDED}:")
+
+
+def embedded_model(choices: Mapping[str, Choice]) -> str | None:
+    """The model that the embedded judge serves in this run: `embedded`, or the path of `embedded:PATH`. Raises ConfigError
+    for two different ones."""
+    models = sorted({choice.judge.partition(":")[2] or EMBEDDED for choice in choices.values() if is_embedded(choice.judge)})
+    if len(models) > 1:
+        raise ConfigError(f"judge: one embedded model a run, not {len(models)}: {', '.join(models)}")
+    return models[0] if models else None
+
+
 def _provider(name: str) -> Provider:
     provider, _, model = name.partition("/")
     if provider not in KEYS or not model:
-        raise ConfigError(f"no judge {name!r}; write auto, rules or PROVIDER/MODEL, with one of: {', '.join(KEYS)}")
+        raise ConfigError(f"no judge {name!r}; write auto, rules, embedded or PROVIDER/MODEL, with one of: {', '.join(KEYS)}")
     return provider
 
 
@@ -106,13 +123,14 @@ def _check(name: str, config: JudgingConfig) -> None:
         raise ConfigError(f"judge {name} needs a key in the environment variable {variable}, which is not set")
 
 
-def build_judges(choices: Mapping[str, Choice], config: JudgingConfig) -> dict[str, Judge]:
-    """A judge for every metric that has one, the same object for the same name. Call it on the loop that will use them."""
+def build_judges(choices: Mapping[str, Choice], config: JudgingConfig, embedded_url: str | None = None) -> dict[str, Judge]:
+    """A judge for every metric that has one, the same object for the same name. Call it on the loop that will use them.
+    `embedded_url` is where the embedded judge's server answers."""
     table, built = load_table(config.models), dict[str, Judge]()
 
     def judge(name: str) -> Judge:
         if name not in built:
-            built[name] = _build(name, config, table)
+            built[name] = _embedded(name, config, embedded_url) if is_embedded(name) else _build(name, config, table)
         return built[name]
 
     out: dict[str, Judge] = {}
@@ -158,6 +176,14 @@ def _build(name: str, config: JudgingConfig, table: JudgeTable) -> Judge:
         price=Price(entry.input_usd, entry.output_usd),
     )
     return builder(spec, RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s))
+
+
+def _embedded(name: str, config: JudgingConfig, url: str | None) -> Judge:
+    from memray_eval.clients.openai import openai_judge
+
+    tokens = min(config.max_output_tokens, EMBEDDED_OUTPUT_TOKENS)
+    spec = JudgeSpec(name=name, model=SERVER_MODEL, base_url=url, timeout_s=config.ceiling_s, max_output_tokens=tokens)
+    return openai_judge(spec, RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s), is_small=True)
 
 
 class FallbackJudge:

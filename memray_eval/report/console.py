@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from memray_eval.metric import EVIDENCE_DROPPED
 from memray_eval.types import Block, GenerationSummary, Line, MetricSummary, Summary
 
 WIDTH = 70
@@ -133,6 +134,8 @@ def _coverage(metric: MetricSummary) -> str:
     ):
         if count:
             parts.append(f"{count} {what}")
+    if dropped := metric.extras.get(EVIDENCE_DROPPED):
+        parts.append(f"{dropped:.0f} pieces of evidence dropped, as the response does not hold them")
     judges = ", ".join(f"{judge} {count}" if len(metric.judges) > 1 else judge for judge, count in metric.judges.items())
     return "; ".join(parts) + (f"; judged by {judges}" if judges else "")
 

@@ -127,17 +127,20 @@ class AskServers:
 class JudgeRecords:
     """Scores the metrics of the judge stage."""
 
-    def __init__(self, metrics: Sequence[str], choices: Mapping[str, Choice], config: JudgingConfig, counter: Any) -> None:
+    def __init__(
+        self, metrics: Sequence[str], choices: Mapping[str, Choice], config: JudgingConfig, url: str | None, counter: Any
+    ) -> None:
         self._metrics, self._counter = pick(metrics), counter
-        self._choices, self._config = choices, config
+        self._choices, self._config, self._embedded_url = choices, config, url
         self._judges: Mapping[str, Judge] | None = None
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         if self._judges is None:  # on the loop that will use them: no client can move to another
-            self._judges = limited(build_judges(self._choices, self._config), self._config.max_in_flight)
-        judges = self._judges
+            judges = build_judges(self._choices, self._config, self._embedded_url)
+            self._judges = limited(judges, self._config.max_in_flight)
+        by_metric = self._judges
         with reported(self._counter, "judge", table.num_rows):
-            records = await asyncio.gather(*(judge_record(record, self._metrics, judges) for record in from_table(table)))
+            records = await asyncio.gather(*(judge_record(record, self._metrics, by_metric) for record in from_table(table)))
         yield to_table(records)
 
 

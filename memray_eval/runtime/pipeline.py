@@ -57,6 +57,7 @@ def run_pipeline(
     folder: str,
     device: Device,
     counter: Any,
+    embedded_url: str | None = None,
 ) -> int:
     """Runs all samples through all stages for candidates that share an engine; without metrics it only generates. Returns
     how many units were written.
@@ -70,7 +71,7 @@ def run_pipeline(
         dataset = prompted(config, candidates, shards, counter)
         dataset = generated(dataset, config, candidates[0], device, counter)
     if metrics:
-        dataset = scored(dataset, config, metrics, choices, counter)
+        dataset = scored(dataset, config, metrics, choices, counter, embedded_url)
     written = dataset.map_batches(write_records, fn_kwargs={"folder": folder, "counter": counter}, num_cpus=TASK_CPUS, **BLOCKS)
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
@@ -129,25 +130,38 @@ def generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device:
 
 
 def scored(
-    dataset: Dataset, config: RunConfig, metrics: Sequence[Metric], choices: Mapping[str, Choice], counter: Any
+    dataset: Dataset,
+    config: RunConfig,
+    metrics: Sequence[Metric],
+    choices: Mapping[str, Choice],
+    counter: Any,
+    embedded_url: str | None = None,
 ) -> Dataset:
+    at_judge, at_embed = split(metrics, choices)
+    if at_judge:
+        dataset = dataset.map_batches(
+            JudgeRecords,
+            fn_constructor_args=(at_judge, choices, config.judging, embedded_url, counter),
+            compute=ActorPoolStrategy(size=config.judging.actors),
+            num_cpus=config.judging.cpus,
+            **BLOCKS,
+        )
+    if at_embed:
+        dataset = dataset.map_batches(
+            EmbedRecords,
+            fn_constructor_args=(at_embed, config.embedding, counter),
+            compute=ActorPoolStrategy(size=config.embedding.actors),
+            num_cpus=config.embedding.cpus,
+            **BLOCKS,
+        )
+    return dataset
+
+
+def split(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> tuple[list[str], list[str]]:
+    """The names of the metrics that the judge stage scores, and of those that the embed stage does."""
     by_model = {name for name, choice in choices.items() if choice.judge != RULES}
     at_judge = [metric.name for metric in metrics if scored_by_judge_stage(metric, by_model)]
-    at_embed = [metric.name for metric in metrics if metric.name not in at_judge]
-    judged = dataset.map_batches(
-        JudgeRecords,
-        fn_constructor_args=(at_judge, choices, config.judging, counter),
-        compute=ActorPoolStrategy(size=config.judging.actors),
-        num_cpus=config.judging.cpus,
-        **BLOCKS,
-    )
-    return judged.map_batches(
-        EmbedRecords,
-        fn_constructor_args=(at_embed, config.embedding, counter),
-        compute=ActorPoolStrategy(size=config.embedding.actors),
-        num_cpus=config.embedding.cpus,
-        **BLOCKS,
-    )
+    return at_judge, [metric.name for metric in metrics if metric.name not in at_judge]
 
 
 def _translated(error: ray.exceptions.RayError, model: str) -> EvalError:

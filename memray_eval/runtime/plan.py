@@ -17,6 +17,8 @@ Device = Literal["cpu", "gpu"]
 
 TASK_CPUS = 0.1  # each read, prompt, fold or write task
 TASKS_AT_ONCE = 3  # so many must find room beside the actors, or blocks could not flow
+SERVER_CPUS = 0.25  # the embedded judge's server
+SERVER_GIB = 3.0  # its overhead, 1 GiB of KV cache, a small model
 STAGE_CPUS = 0.1  # Ray Data LLM's chat template actor
 _GIB = 1 << 30
 ENGINE_OVERHEAD_GIB = 1.5  # measured on SmolLM2-135M beside its weights and KV cache: see tests/benchmarks/README.md
@@ -52,10 +54,15 @@ def device_of(config: RunConfig, gpus: float) -> Device:
     return "gpu" if gpus > 0 else "cpu"
 
 
-def pools_of(config: RunConfig, candidates: tuple[Candidate, ...], device: Device) -> list[Pool]:
+def pools_of(config: RunConfig, candidates: tuple[Candidate, ...], device: Device, judge_server: bool = False) -> list[Pool]:
     """The pools of one pipeline: the engines or the clients of these candidates, then judges, embedders and tasks."""
     engine = config.engine
     pools = []
+    if judge_server:
+        gpus = 1.0 if device == "gpu" else 0.0
+        pools.append(
+            Pool(name="embedded judge", actors=1, cpus=SERVER_CPUS, gpus=gpus, memory_gib=SERVER_GIB, knob="judge: rules")
+        )
     if candidates[0].backend == "vllm":
         workers = engine.tensor_parallel * engine.pipeline_parallel
         on_gpu = device == "gpu"

@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from memray_eval.clients.routing import Choice, choose, load_table
+from memray_eval.clients.routing import Choice, choose, embedded_model, is_embedded, load_table
 from memray_eval.config import EMBEDDED, RunConfig, server_key
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import Problem, parse_sample
@@ -23,8 +23,9 @@ from memray_eval.metrics import pick
 from memray_eval.report.console import render
 from memray_eval.results import RunFolder, new_run_id
 from memray_eval.runtime import cluster
+from memray_eval.runtime.judge_server import judge_server
 from memray_eval.runtime.packages import require_package
-from memray_eval.runtime.pipeline import engine_groups, run_pipeline
+from memray_eval.runtime.pipeline import engine_groups, run_pipeline, split
 from memray_eval.runtime.plan import Capacity, check, device_of, pools_of
 from memray_eval.runtime.progress import STAGES, ProgressCounter, StageCount, displayed
 from memray_eval.stages.reduce import reduce_records
@@ -56,12 +57,15 @@ def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False, gene
     check_prompts(suite, config.candidates)
     metrics = () if generate_only else pick(config.metrics or suite.metrics)
     choices = choose(metrics, config, load_table(config.judging.models))
-    _check_this_machine(config)
+    has_judge_server = embedded_model(choices) is not None
+    _check_this_machine(config, has_judge_server, embeds=bool(split(metrics, choices)[1]))
     with ExitStack() as stack:
-        capacity = _local_plan(config) if config.cluster.address is None and not ray.is_initialized() else None
+        capacity = (
+            _local_plan(config, has_judge_server) if config.cluster.address is None and not ray.is_initialized() else None
+        )
         if capacity is None:
             capacity = stack.enter_context(cluster.connected(config.cluster))
-            _check_plan(config, capacity)
+            _check_plan(config, capacity, has_judge_server)
         problems: list[Problem] = []
         found = scan_dataset(config, problems)
         if not ray.is_initialized():
@@ -111,31 +115,31 @@ def rows_per_block(config: RunConfig, n_samples: int) -> int:
     return config.rows_per_block or max(config.engine.batch_size, min(MAX_ROWS_PER_BLOCK, n_samples // MANY_BLOCKS))
 
 
-def _check_this_machine(config: RunConfig) -> None:
+def _check_this_machine(config: RunConfig, has_judge_server: bool, embeds: bool) -> None:
     """Raises ConfigError for a key or a package that a local run lacks. On a named cluster both are the nodes' business."""
     if config.cluster.address is not None:
         return
-    if any(candidate.backend == "vllm" for candidate in config.candidates):
+    if has_judge_server or any(candidate.backend == "vllm" for candidate in config.candidates):
         require_package("vllm")
-    if not config.embedding.model.startswith("openai/"):
+    if embeds and not config.embedding.model.startswith("openai/"):
         require_package("sentence_transformers")
     for candidate in config.candidates:
         if candidate.backend == "openai":
             server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
-    if config.embedding.model.startswith("openai/"):
+    if embeds and config.embedding.model.startswith("openai/"):
         server_key(config.embedding.base_url, config.embedding.api_key_env, f"embedding.model {config.embedding.model!r}")
 
 
-def _local_plan(config: RunConfig) -> Capacity:
+def _local_plan(config: RunConfig, has_judge_server: bool) -> Capacity:
     capacity = cluster.local_capacity(config.cluster)
-    _check_plan(config, capacity)
+    _check_plan(config, capacity, has_judge_server)
     return capacity
 
 
-def _check_plan(config: RunConfig, capacity: Capacity) -> None:
+def _check_plan(config: RunConfig, capacity: Capacity, has_judge_server: bool) -> None:
     device = device_of(config, capacity.gpus)
     for group in engine_groups(config.candidates):
-        check(pools_of(config, group, device), capacity)
+        check(pools_of(config, group, device, judge_server=has_judge_server), capacity)
 
 
 def judge_of(metric: Metric, config: RunConfig, choices: Mapping[str, Choice]) -> str:
@@ -173,7 +177,9 @@ class _Job:
         self._write_manifest("running")
         try:
             total = self.found.n_samples * len(self.config.candidates)
-            with displayed(counter, total, quiet, self._stages()):
+            device = device_of(self.config, self.capacity.gpus)
+            server = judge_server(embedded_model(self.choices), self.config.engine, device)
+            with server as url, displayed(counter, total, quiet, self._stages()):
                 for group in engine_groups(self.config.candidates):
                     run_pipeline(
                         self.config,
@@ -182,8 +188,9 @@ class _Job:
                         self.choices,
                         self.found.shards,
                         self.folder.path,
-                        device_of(self.config, self.capacity.gpus),
+                        device,
                         counter,
+                        url,
                     )
             stages: dict[str, StageCount] = ray.get(counter.stages.remote())
             summary = self._summarise(stages)
@@ -201,7 +208,8 @@ class _Job:
     def _stages(self) -> tuple[str, ...]:
         """The stages that this run has."""
         absent = {"generate"} if _is_given(self.config) else set()
-        absent |= set() if self.metrics else {"judge", "embed"}
+        at_judge, at_embed = split(self.metrics, self.choices)
+        absent |= {stage for stage, names in (("judge", at_judge), ("embed", at_embed)) if not names}
         return tuple(stage for stage in STAGES if stage not in absent)
 
     def _summarise(self, stages: dict[str, StageCount]) -> Summary:
@@ -226,6 +234,8 @@ class _Job:
         notes = []
         if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
+        if small := [name for name, choice in self.choices.items() if is_embedded(choice.judge)]:
+            notes.append(f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not the scores.")
         if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
             notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")
         return tuple(notes)

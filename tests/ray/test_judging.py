@@ -53,6 +53,7 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
     assert summary["politeness"].judges == {"rules": 6}
     text = render(done.summary)
+    assert "6 of 6 scored; 6 pieces of evidence dropped" in text
     assert "Average Safety: -" in text.replace("Average Safety Score", "Average Safety")
     assert "6 failed" in text
     assert done.exit_code == 1

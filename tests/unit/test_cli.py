@@ -59,7 +59,7 @@ def test_every_problem_of_a_bad_dataset_is_printed_and_the_code_is_2(cli, tmp_pa
     [
         (["run", "absent.yaml"], 2, "error: no file absent.yaml"),
         (["run", QUICKSTART, "--metrics", "sparkle"], 2, "error: no metric 'sparkle'"),
-        (["run", QUICKSTART, "--judge", "gpt"], 2, "no judge 'gpt'; write auto, rules or PROVIDER/MODEL"),
+        (["run", QUICKSTART, "--judge", "gpt"], 2, "no judge 'gpt'; write auto, rules, embedded or PROVIDER/MODEL"),
         (
             ["run", QUICKSTART, "--judge", "openai/gpt-4o"],
             2,

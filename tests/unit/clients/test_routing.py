@@ -74,7 +74,7 @@ def test_a_mapping_forces_some_and_leaves_the_others_to_auto() -> None:
 @pytest.mark.parametrize(
     ("judge", "told"),
     [
-        ("gpt-4o", "no judge 'gpt-4o'; write auto, rules or PROVIDER/MODEL"),
+        ("gpt-4o", "no judge 'gpt-4o'; write auto, rules, embedded or PROVIDER/MODEL"),
         ("mistral/large", "no judge 'mistral/large'"),
         (OPUS, f"judge {OPUS} needs a key in the environment variable ANTHROPIC_API_KEY"),
         ({"relevance": GPT4O}, "no judged metric 'relevance' in this run; there are: empathy, memory_utilization"),

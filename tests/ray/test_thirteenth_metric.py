@@ -1,0 +1,47 @@
+"""Adding a metric is adding one file: it is listed, runs, and shows in summary and report with no other edit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import REPOSITORY
+
+BREVITY = '''
+"""Brevity: is the response short? 1 for up to ten words, 0 for more. An empty response is short."""
+
+from memray_eval.metric import ComputedMetric, Measure
+
+
+def measure(sample, response):
+    return Measure(value=float(len(response.text.split()) <= 10))
+
+
+METRIC = ComputedMetric(title="BREVITY", noun="Brevity", scale=(0, 1), measure=measure)
+'''
+
+
+def test_one_file_is_a_metric(tmp_path: Path) -> None:
+    package = tmp_path / "copy" / "memray_eval"
+    shutil.copytree(REPOSITORY / "memray_eval", package)
+    (package / "metrics" / "assistant" / "brevity.py").write_text(BREVITY)
+    rows = [{"id": "a", "query": "q", "response": "Rest."}, {"id": "b", "query": "q", "response": "word " * 20}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+
+    def cli(*words: str) -> str:
+        env = os.environ | {"PYTHONPATH": str(package.parent)}
+        program = [sys.executable, "-m", "memray_eval", *words]
+        done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "brevity                    computed  assistant" in cli("list", "metrics")
+    summary = cli("evaluate", "rows.jsonl", "--metrics", "brevity", "--judge", "rules", "--out", "out")
+    assert "[1] BREVITY" in summary
+    assert "Average Brevity: 0.5000" in summary
+    (folder,) = (tmp_path / "out").iterdir()
+    assert cli("report", str(folder)) == summary
