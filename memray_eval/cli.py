@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from memray_eval import __version__
-from memray_eval.config import RunConfig, load_config
+from memray_eval.config import RunConfig, keys_set, load_config
 from memray_eval.errors import EvalError
 from memray_eval.types import GIVEN
 
@@ -226,6 +226,25 @@ def list_suites() -> None:
 
     for suite in all_suites().values():
         print(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
+
+
+@list_app.command("judges")
+def list_judges(
+    models: Annotated[str | None, typer.Option(help="A judge table of your own instead of the package's.")] = None,
+) -> None:
+    """Every judge model of the table: its price per million tokens, its metrics, and whether its key is set."""
+    from memray_eval.clients.routing import KEYS, load_table
+    from memray_eval.metric import JudgedMetric
+    from memray_eval.metrics import all_metrics
+
+    table, keys = load_table(models), keys_set()
+    print(f"Prices in US dollars per million tokens in and out, as of {table.price_date}")
+    for name, entry in table.models.items():
+        preferred = [m.name for m in all_metrics().values() if isinstance(m, JudgedMetric) and m.preferred_judge == name]
+        variable = next((key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), "")
+        state = "key set" if keys.get(variable) else "no key"
+        print(f"{name:<28} {entry.input_usd:>6g} {entry.output_usd:>6g}  {state:<8} {', '.join(preferred)}".rstrip())
+    print("rules: the offline estimates, no model; embedded: a small local model on a server of the run's own")
 
 
 def _print_report(folder: str, as_json: bool) -> None:

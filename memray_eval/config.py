@@ -18,6 +18,7 @@ EMBEDDED = "embedded"
 DEFAULT_OUT = "results"  # in the working directory, unless the job or the command line says otherwise
 API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 
+Jury = str | tuple[str, ...]  # one judge, or several who vote
 Provider = Literal["openai", "anthropic", "google"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -79,7 +80,9 @@ class JudgingConfig(Frozen):
 
     `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible server is
     `judge: openai/MODEL` with `base_urls: {openai: URL}`. `fallbacks` are asked, in order, when a judge gives no verdict.
-    `models` is a judge table of one's own (see clients/judges.yaml).
+    `models` is a judge table of one's own (see clients/judges.yaml). Each judge is asked `repeats` times; several verdicts
+    on one response are settled by `vote`: the median score (the lower of two), or the most frequent one. With
+    `exclude_own_family` a juror of a candidate's own model family does not vote.
     """
 
     actors: Count = 1
@@ -93,6 +96,9 @@ class JudgingConfig(Frozen):
     base_urls: dict[Provider, str] = Field(default_factory=dict)
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
     models: str | None = None
+    repeats: Count = 1
+    vote: Literal["median", "majority"] = "median"
+    exclude_own_family: bool = False
 
 
 class ClusterConfig(Frozen):
@@ -108,7 +114,8 @@ class RunConfig(Frozen):
     """One run: which samples, asked of which candidates, scored by which metrics, where.
 
     `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's preferred judge where its
-    key is set, else the first fallback with a key, else rules), PROVIDER/MODEL, or a mapping from metric to these.
+    key is set, else the first fallback with a key, else rules), `embedded` (a small local model), PROVIDER/MODEL, a list of
+    these for a jury, or a mapping from metric to any of these.
     `tolerance` is the share of units that may fail before the exit code says so. Relative paths are resolved by
     `load_config`.
     """
@@ -119,7 +126,7 @@ class RunConfig(Frozen):
     skip_invalid: bool = False
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
     metrics: tuple[str, ...] = ()
-    judge: str | dict[str, str] = "auto"
+    judge: Jury | dict[str, Jury] = "auto"
     engine: EngineConfig = EngineConfig()
     server: ServerConfig = ServerConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()

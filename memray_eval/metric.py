@@ -20,6 +20,7 @@ from memray_eval.types import Block, Form, Frozen, Line, Message, MetricSummary,
 
 RULES = "rules"
 EVIDENCE_DROPPED = "evidence_dropped"
+DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
 class Measure(Frozen):
@@ -111,7 +112,7 @@ class JudgedMetric(Metric):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*self.parts, EVIDENCE_DROPPED)
+        return (*self.parts, EVIDENCE_DROPPED, DISAGREEMENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,16 +237,18 @@ def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
         distribution=distribution(values, metric.scale, metric.integer_scale),
         micro=aggregates.micro,
         macro=aggregates.macro,
-        extras=aggregates.extras | _dropped(outcomes.columns),
+        extras=aggregates.extras | _of_judges(outcomes.columns),
         layout=metric.sections,
         **statistics(values),
     )
 
 
-def _dropped(columns: Columns) -> dict[str, float | None]:
-    """How much evidence judges made up, where there was any."""
+def _of_judges(columns: Columns) -> dict[str, float | None]:
+    """How much evidence judges made up, and how far juries disagreed on average, where there was any."""
     dropped = float(columns[EVIDENCE_DROPPED].sum()) if EVIDENCE_DROPPED in columns else 0.0
-    return {EVIDENCE_DROPPED: dropped} if dropped else {}
+    apart = float(columns[DISAGREEMENT].mean()) if DISAGREEMENT in columns else 0.0
+    found: dict[str, float | None] = {EVIDENCE_DROPPED: dropped, DISAGREEMENT: apart}
+    return {name: value for name, value in found.items() if value}
 
 
 def statistics(values: FloatArray) -> dict[str, float | None]:

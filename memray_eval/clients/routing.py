@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from memray_eval.clients.instructed import JudgeSpec, Price
 from memray_eval.clients.policy import RetryPolicy
-from memray_eval.config import EMBEDDED, JudgingConfig, Provider, RunConfig, api_key, describe
+from memray_eval.config import EMBEDDED, JudgingConfig, Jury, Provider, RunConfig, api_key, describe
 from memray_eval.errors import ConfigError, JudgeError, Refused
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.ports import Judge, Verdict
@@ -23,14 +23,26 @@ from memray_eval.types import Frozen, Message, Usage
 AUTO = "auto"
 SERVER_MODEL = "judge"  # how the embedded judge's server calls its model
 EMBEDDED_OUTPUT_TOKENS = 1024
+FAMILIES = {
+    "openai": ("gpt", "openai/o"),
+    "anthropic": ("claude",),
+    "google": ("gemini", "gemma"),
+    "meta": ("llama",),
+    "qwen": ("qwen",),
+    "mistral": ("mistral", "mixtral"),
+    "deepseek": ("deepseek",),
+    "smollm": ("smollm", "embedded"),
+}
 KEYS: dict[Provider, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "google": "GOOGLE_API_KEY"}
 
 
 class ModelEntry(Frozen):
-    """One judge model: its prices and the parameters it is asked with."""
+    """One judge model: its prices, the limits of a usual account (None: not known), and the parameters it is asked with."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -43,14 +55,19 @@ class JudgeTable(Frozen):
 
 
 class Choice(Frozen):
-    """Who scores a metric, and why."""
+    """Who scores a metric, and why: one judge, or the first of a jury with its `others`."""
 
     metric: str
     judge: str
     why: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        return (self.judge, *self.others)
 
     def __str__(self) -> str:
-        return f"{self.judge} ({self.why})"
+        return f"{' + '.join(self.judges)} ({self.why})"
 
 
 def load_table(path: str | None) -> JudgeTable:
@@ -73,7 +90,29 @@ def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable) -> d
     known = {metric.name for metric in judged}
     if unknown := sorted(set(wanted) - known):
         raise ConfigError(f"judge: no judged metric {unknown[0]!r} in this run; there are: {', '.join(sorted(known))}")
-    return {metric.name: _choice(metric, wanted.get(metric.name, AUTO), config.judging, table) for metric in judged}
+    barred = {family(candidate.model) for candidate in config.candidates} if config.judging.exclude_own_family else set()
+    return {metric.name: _jury(metric, wanted.get(metric.name, AUTO), config.judging, table, barred) for metric in judged}
+
+
+def _jury(metric: JudgedMetric, wanted: Jury, config: JudgingConfig, table: JudgeTable, barred: set[str]) -> Choice:
+    if isinstance(wanted, str):
+        return _choice(metric, wanted, config, table)
+    jurors = [juror for juror in dict.fromkeys(wanted) if family(juror) not in barred or not family(juror)]
+    if not jurors:
+        named = ", ".join(wanted) or "none was named"
+        raise ConfigError(f"judge: no juror is left for {metric.name} ({named}); name one of another family")
+    if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
+        raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
+    choices = [_choice(metric, juror, config, table) for juror in jurors]
+    left_out = [juror for juror in wanted if juror not in jurors]
+    why = f"jury, {config.vote}" + (f"; without {', '.join(left_out)}, of a candidate's family" if left_out else "")
+    return choices[0].model_copy(update={"others": tuple(choice.judge for choice in choices[1:]), "why": why})
+
+
+def family(model: str) -> str:
+    """The model family that a name speaks of, "" for an unknown one: gpt-4o and o3 are one, gemini and gemma another."""
+    name = model.lower()
+    return next((kin for kin, marks in FAMILIES.items() if any(mark in name for mark in marks)), "")
 
 
 def _choice(metric: JudgedMetric, wanted: str, config: JudgingConfig, table: JudgeTable) -> Choice:
@@ -98,7 +137,9 @@ def is_embedded(judge: str) -> bool:
 def embedded_model(choices: Mapping[str, Choice]) -> str | None:
     """The model that the embedded judge serves in this run: `embedded`, or the path of `embedded:PATH`. Raises ConfigError
     for two different ones."""
-    models = sorted({choice.judge.partition(":")[2] or EMBEDDED for choice in choices.values() if is_embedded(choice.judge)})
+    models = sorted(
+        {name.partition(":")[2] or EMBEDDED for choice in choices.values() for name in choice.judges if is_embedded(name)}
+    )
     if len(models) > 1:
         raise ConfigError(f"judge: one embedded model a run, not {len(models)}: {', '.join(models)}")
     return models[0] if models else None
@@ -123,9 +164,11 @@ def _check(name: str, config: JudgingConfig) -> None:
         raise ConfigError(f"judge {name} needs a key in the environment variable {variable}, which is not set")
 
 
-def build_judges(choices: Mapping[str, Choice], config: JudgingConfig, embedded_url: str | None = None) -> dict[str, Judge]:
-    """A judge for every metric that has one, the same object for the same name. Call it on the loop that will use them.
-    `embedded_url` is where the embedded judge's server answers."""
+def build_judges(
+    choices: Mapping[str, Choice], config: JudgingConfig, embedded_url: str | None = None
+) -> dict[str, list[Judge]]:
+    """The judges of every metric that has any, `repeats` times each, the same object for the same name. `embedded_url` is
+    where the embedded judge's server answers. Call it on the loop that will use them."""
     table, built = load_table(config.models), dict[str, Judge]()
 
     def judge(name: str) -> Judge:
@@ -133,18 +176,18 @@ def build_judges(choices: Mapping[str, Choice], config: JudgingConfig, embedded_
             built[name] = _embedded(name, config, embedded_url) if is_embedded(name) else _build(name, config, table)
         return built[name]
 
-    out: dict[str, Judge] = {}
-    for metric, choice in choices.items():
-        if choice.judge != RULES:
-            names = [choice.judge, *(name for name in config.fallbacks if name != choice.judge)]
-            out[metric] = judge(names[0]) if len(names) == 1 else FallbackJudge([judge(name) for name in names])
-    return out
+    def with_fallbacks(name: str) -> Judge:
+        names = [name, *(fallback for fallback in config.fallbacks if fallback != name)]
+        return judge(name) if len(names) == 1 else FallbackJudge([judge(each) for each in names])
+
+    asked = {metric: choice.judges for metric, choice in choices.items() if choice.judge != RULES}
+    return {metric: [with_fallbacks(name) for name in names for _ in range(config.repeats)] for metric, names in asked.items()}
 
 
-def limited(judges: Mapping[str, Judge], max_in_flight: int) -> dict[str, Judge]:
+def limited(judges: Mapping[str, Sequence[Judge]], max_in_flight: int) -> dict[str, list[Judge]]:
     """The judges with at most so many calls in flight, all together. Call it on the loop that will use them."""
     slots = asyncio.Semaphore(max_in_flight)
-    return {metric: _LimitedJudge(judge, slots) for metric, judge in judges.items()}
+    return {metric: [_LimitedJudge(judge, slots) for judge in jury] for metric, jury in judges.items()}
 
 
 class _LimitedJudge:

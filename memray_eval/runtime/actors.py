@@ -132,7 +132,7 @@ class JudgeRecords:
     ) -> None:
         self._metrics, self._counter = pick(metrics), counter
         self._choices, self._config, self._embedded_url = choices, config, url
-        self._judges: Mapping[str, Judge] | None = None
+        self._judges: Mapping[str, Sequence[Judge]] | None = None
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         if self._judges is None:  # on the loop that will use them: no client can move to another
@@ -140,7 +140,9 @@ class JudgeRecords:
             self._judges = limited(judges, self._config.max_in_flight)
         by_metric = self._judges
         with reported(self._counter, "judge", table.num_rows):
-            records = await asyncio.gather(*(judge_record(record, self._metrics, by_metric) for record in from_table(table)))
+            records = await asyncio.gather(
+                *(judge_record(record, self._metrics, by_metric, self._config.vote) for record in from_table(table))
+            )
         yield to_table(records)
 
 

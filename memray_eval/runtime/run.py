@@ -234,7 +234,7 @@ class _Job:
         notes = []
         if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
-        if small := [name for name, choice in self.choices.items() if is_embedded(choice.judge)]:
+        if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:
             notes.append(f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not the scores.")
         if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
             notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Container, Mapping, Sequence
+from typing import Literal
 
 from memray_eval.errors import JudgeError, Refused
 from memray_eval.metric import (
+    DISAGREEMENT,
     RULES,
     ComputedMetric,
     JudgedMetric,
@@ -17,9 +20,10 @@ from memray_eval.metric import (
     unscorable,
 )
 from memray_eval.ports import Judge
-from memray_eval.types import Record, Response, Score, Usage
+from memray_eval.types import Record, Response, Score, Usage, dumps
 
-Judges = Mapping[str, Judge]  # metric name -> who judges it; a judged metric that is not named goes by its rules
+Judges = Mapping[str, Sequence[Judge]]  # metric name -> who judges it; a judged metric that is not named goes by its rules
+Vote = Literal["median", "majority"]
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
@@ -29,20 +33,51 @@ def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
     return isinstance(metric, ComputedMetric)
 
 
-async def judge_record(record: Record, metrics: Sequence[Metric], judges: Judges) -> Record:
-    """The record with a score for each of the metrics, asked side by side."""
-    scores = await asyncio.gather(*(_score(record, metric, judges) for metric in metrics))
+async def judge_record(record: Record, metrics: Sequence[Metric], judges: Judges, vote: Vote = "median") -> Record:
+    """The record with a score for each of the metrics, asked side by side; several judges of a metric vote."""
+    scores = await asyncio.gather(*(_score(record, metric, judges, vote) for metric in metrics))
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
-async def _score(record: Record, metric: Metric, judges: Judges) -> Score:
+async def _score(record: Record, metric: Metric, judges: Judges, vote: Vote) -> Score:
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
         return score_by_code(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
     if metric.name in judges and not response.is_empty:
-        return await _ask(record, response, metric, judges[metric.name])
+        jury = judges[metric.name]
+        return settle(await asyncio.gather(*(_ask(record, response, metric, judge) for judge in jury)), vote)
     return score_by_rules(metric, record.sample, response, {}, RULES)
+
+
+def settle(scores: Sequence[Score], vote: Vote) -> Score:
+    """One score of several judges: the verdict in the middle (the lower of two), or the most frequent one (ties: the middle).
+
+    It names all who were heard and keeps their values (`jury` in its judgment) and how far they were apart (part
+    DISAGREEMENT); tokens and costs are those of all. Without any verdict the first failure stands.
+    """
+    if len(scores) == 1:
+        return scores[0]
+    heard = sorted((score for score in scores if score.value is not None), key=lambda score: score.value or 0.0)
+    spent = {
+        "usage": Usage(
+            input_tokens=sum(score.usage.input_tokens for score in scores),
+            output_tokens=sum(score.usage.output_tokens for score in scores),
+        ),
+        "cost_usd": sum(score.cost_usd for score in scores),
+        "latency_s": max(score.latency_s for score in scores),
+    }
+    if not heard:
+        return scores[0].model_copy(update=spent)
+    values = [score.value or 0.0 for score in heard]
+    middle = values[(len(values) - 1) // 2]
+    chosen = middle if vote == "median" else max(values, key=lambda value: (values.count(value), value == middle))
+    verdict = heard[values.index(chosen)]
+    jury = [{"judge": score.judge, "value": score.value, "status": score.status} for score in scores]
+    judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
+    parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
+    names = " + ".join(dict.fromkeys(score.judge for score in scores if score.value is not None))
+    return verdict.model_copy(update={**spent, "judge": names, "parts": parts, "judgment": dumps(judgment)})
 
 
 async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: Judge) -> Score:

@@ -90,3 +90,20 @@ def test_a_fallback_is_named_where_it_judged(job: Job) -> None:
         done = run(config, say=lambda text: None, quiet=True)
     assert done.summary.metrics[0].judges == {"openai/second": 2}
     assert "openai/second (empathy)" in render(done.summary)
+
+
+def test_a_jury_votes_and_every_juror_is_heard_as_often_as_asked(job: Job) -> None:
+    def by_model(body: dict[str, Any]) -> str | Answer | Fault:
+        if body.get("stream"):
+            return ANSWER
+        return json.dumps(EMPATHY | {"empathy_score": {"kind": 5, "stern": 2, "calm": 4}[body["model"]]})
+
+    with serving(by_model) as server:
+        judging = {"base_urls": {"openai": server.base_url}, "repeats": 2}
+        jury = {"empathy": ["openai/kind", "openai/stern", "openai/calm"]}
+        done = run(job(server, limit=2, metrics=["empathy"], judge=jury, judging=judging), say=lambda text: None, quiet=True)
+        asked = [body for body in server.requests if not body.get("stream")]
+    assert len(asked) == 12
+    (empathy,) = done.summary.metrics
+    assert (empathy.mean, empathy.extras["disagreement"]) == (4.0, 3.0)
+    assert empathy.judges == {"openai/kind + openai/stern + openai/calm": 2}

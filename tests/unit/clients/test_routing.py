@@ -86,6 +86,23 @@ def test_a_wrong_judge_is_named(judge: Any, told: str) -> None:
     assert told in str(raised.value)
 
 
+def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None:
+    everywhere = {"openai": "http://x/v1", "anthropic": "http://x", "google": "http://x"}
+    jury = [GPT4O, OPUS, "google/gemini-2.0-flash"]
+    assert chosen({"empathy": jury}, base_urls=everywhere)["empathy"] == (GPT4O, "jury, median")
+    config = {"dataset": "d", "candidates": [{"name": "a", "model": "gpt-4o-mini"}], "judge": {"empathy": jury}}
+    judging = {"base_urls": everywhere, "exclude_own_family": True, "vote": "majority"}
+    choice = choose(METRICS, RunConfig.model_validate(config | {"judging": judging}), load_table(None))["empathy"]
+    assert choice.judges == (OPUS, "google/gemini-2.0-flash")
+    assert str(choice) == (f"{OPUS} + google/gemini-2.0-flash (jury, majority; without {GPT4O}, of a candidate's family)")
+    with pytest.raises(ConfigError, match="no juror is left for empathy"):
+        choose(
+            METRICS, RunConfig.model_validate(config | {"judge": {"empathy": [GPT4O]}, "judging": judging}), load_table(None)
+        )
+    with pytest.raises(ConfigError, match="'rules' cannot sit on a jury"):
+        chosen({"empathy": ["rules", GPT4O]}, base_urls=everywhere)
+
+
 def test_a_table_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "judges.yaml"
     path.write_text("price_date: 2026-11-01\nmodels: {openai/mine: {input_usd: 1, output_usd: 2}}\n")
@@ -142,8 +159,8 @@ def test_no_more_calls_run_at_once_than_allowed() -> None:
     judge = Fixed("a")
 
     async def ask() -> None:
-        judges = limited({"x": judge, "y": judge}, 3)
-        await asyncio.gather(*(judges[name].judge([], Nothing) for name in "xy" * 10))
+        judges = limited({"x": [judge], "y": [judge]}, 3)
+        await asyncio.gather(*(judges[name][0].judge([], Nothing) for name in "xy" * 10))
 
     asyncio.run(ask())
     assert judge.most == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,9 +20,9 @@ from memray_eval.ports import FloatArray, Verdict
 from memray_eval.rows import to_table
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate, new_record
-from memray_eval.stages.judge import judge_record, scored_by_judge_stage
+from memray_eval.stages.judge import judge_record, scored_by_judge_stage, settle
 from memray_eval.stages.reduce import reduce_records
-from memray_eval.types import Candidate, Message, Record, Response, Sample, Sampling, Usage
+from memray_eval.types import Candidate, Message, Record, Response, Sample, Sampling, Score, Usage
 
 MEMORY = pick(["memory_utilization"])
 BY_VECTORS = pick(["memory_utilization", "groundedness", "relevance"])
@@ -66,7 +67,7 @@ def judged(record: Record, metrics: Sequence[Metric], judges: dict[str, Any]) ->
 
 def test_a_judge_scores_through_its_judgment(record: Record) -> None:
     judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=["known_condition", "age"]))
-    (score,) = judged(record, MEMORY, {"memory_utilization": judge}).scores
+    (score,) = judged(record, MEMORY, {"memory_utilization": [judge]}).scores
     assert (score.status, score.value, score.judge) == ("scored", 0.5, "fake/judge")
     assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "evidence_dropped": 0}
     assert (score.usage.input_tokens, score.cost_usd) == (7, 0.5)
@@ -78,7 +79,7 @@ def test_a_judge_scores_through_its_judgment(record: Record) -> None:
     ("error", "status"), [(Refused("no"), "abstained"), (Malformed("bad"), "error"), (JudgeError("down"), "error")]
 )
 def test_a_judge_that_fails_is_an_outcome(record: Record, error: JudgeError, status: str) -> None:
-    (score,) = judged(record, MEMORY, {"memory_utilization": FakeJudge(error)}).scores
+    (score,) = judged(record, MEMORY, {"memory_utilization": [FakeJudge(error)]}).scores
     assert (score.status, score.value) == (status, None)
     assert str(error) in (score.error or "")
 
@@ -88,9 +89,42 @@ def test_a_judge_that_fails_is_an_outcome(record: Record, error: JudgeError, sta
 )
 def test_no_judge_is_asked_about_an_empty_or_failed_response(record: Record, response: Response | None, status: str) -> None:
     judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=[]))
-    (score,) = judged(record.model_copy(update={"response": response}), MEMORY, {"memory_utilization": judge}).scores
+    (score,) = judged(record.model_copy(update={"response": response}), MEMORY, {"memory_utilization": [judge]}).scores
     assert score.status == status
     assert not judge.asked
+
+
+def vote(values: list[float | None], how: Any = "median") -> Any:
+    scores = [
+        Score(metric="m", status="error", error="down", judge=f"j{i}", cost_usd=1.0)
+        if value is None
+        else Score(metric="m", status="scored", value=value, judge=f"j{i}", judgment='{"a": 1}', cost_usd=1.0)
+        for i, value in enumerate(values)
+    ]
+    return settle(scores, how)
+
+
+@pytest.mark.parametrize(
+    ("values", "how", "value", "apart"),
+    [
+        ([4, 2, 5], "median", 4, 3),
+        ([4, 2], "median", 2, 2),
+        ([1, 5, 5, 2, 2, 2], "majority", 2, 4),
+        ([1, 1, 3, 5, 5], "majority", 1, 4),
+        ([None, 3, None], "median", 3, 0),
+    ],
+)
+def test_a_jury_settles_on_a_verdict_that_was_given(values: list[float | None], how: Any, value: float, apart: float) -> None:
+    score = vote(values, how)
+    assert (score.value, score.parts["disagreement"], score.cost_usd) == (value, apart, len(values))
+    kept = json.loads(score.judgment)
+    assert kept["a"] == 1
+    assert [juror["value"] for juror in kept["jury"]] == values
+    assert score.judge == " + ".join(f"j{i}" for i, each in enumerate(values) if each is not None)
+
+
+def test_a_jury_without_a_verdict_is_its_first_failure() -> None:
+    assert (vote([None, None]).status, vote([None, None]).cost_usd) == ("error", 2.0)
 
 
 def test_stages_share_the_metrics_out() -> None:

@@ -1,0 +1,28 @@
+"""What judges are told, held against drift: a rubric or schema that changes makes runs incomparable, so it changes on purpose.
+
+To change one: change it, run this test, and put the new digest here in the same commit; runs store the digests, too.
+"""
+
+from __future__ import annotations
+
+from memray_eval.metric import JudgedMetric, rubric_digest
+from memray_eval.metrics import all_metrics
+
+DIGESTS = {
+    "coherence": "012eb210e00a84ef",
+    "conversational_continuity": "b0b3acd81edc10ba",
+    "emotional_congruence": "ab2743d1079c56cf",
+    "empathy": "0ec424da1ddb5edd",
+    "groundedness": "580c98b5e0a147f0",
+    "helpfulness": "08a7748b7e6fcd4f",
+    "logical_consistency": "86648d67b5c00ffe",
+    "memory_utilization": "085b18c9f805c331",
+    "persona_consistency": "6034d259189af3f4",
+    "politeness": "a28adf6e29f1b878",
+    "safety": "256b7a7832141ffb",
+}
+
+
+def test_no_rubric_has_drifted() -> None:
+    now = {metric.name: rubric_digest(metric) for metric in all_metrics().values() if isinstance(metric, JudgedMetric)}
+    assert now == DIGESTS
