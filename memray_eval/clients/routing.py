@@ -88,6 +88,8 @@ def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable) -> d
     judged = [metric for metric in metrics if isinstance(metric, JudgedMetric)]
     wanted = config.judge if isinstance(config.judge, dict) else dict.fromkeys((metric.name for metric in judged), config.judge)
     known = {metric.name for metric in judged}
+    for fallback in config.judging.fallbacks:
+        _check(fallback, config.judging)
     if unknown := sorted(set(wanted) - known):
         raise ConfigError(f"judge: no judged metric {unknown[0]!r} in this run; there are: {', '.join(sorted(known))}")
     barred = {family(candidate.model) for candidate in config.candidates} if config.judging.exclude_own_family else set()
@@ -158,6 +160,7 @@ def _is_reachable(name: str, config: JudgingConfig) -> bool:
 
 
 def _check(name: str, config: JudgingConfig) -> None:
+    """Raises ConfigError for a name that is no judge, or whose key is not set."""
     provider = _provider(name)
     if not _is_reachable(name, config):
         variable = config.api_key_envs.get(provider, KEYS[provider])

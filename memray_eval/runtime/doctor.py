@@ -10,14 +10,16 @@ from typing import Literal
 
 from memray_eval.clients.embedded_model import model_dir
 from memray_eval.clients.embeddings import LOCAL_PACKAGE
+from memray_eval.clients.routing import choose, embedded_model, load_table
 from memray_eval.config import EMBEDDED, RunConfig, cache_dir, keys_set
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
-from memray_eval.metrics import all_metrics
+from memray_eval.metrics import all_metrics, pick
 from memray_eval.runtime import cluster
 from memray_eval.runtime.packages import MEND, is_installed
 from memray_eval.runtime.pipeline import engine_groups
 from memray_eval.runtime.plan import check, device_of, pools_of
+from memray_eval.suites import get_suite
 from memray_eval.types import Frozen
 
 MIN_DISK_GIB = 2.0
@@ -117,13 +119,22 @@ def _plan(config: RunConfig) -> Iterator[Check]:
         except EvalError as error:
             yield Check(state="fail", what=str(error))
             return
+    try:
+        metrics = pick(config.metrics or get_suite(config.suite).metrics)
+        choices = choose(metrics, config, load_table(config.judging.models))
+        has_server = embedded_model(choices) is not None
+    except EvalError as error:
+        yield Check(state="fail", what=str(error))
+        return
+    for metric, choice in choices.items():
+        yield Check(state="ok", what=f"{metric} is judged by {choice}")
     device = device_of(config, capacity.gpus)
     has = f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, {capacity.memory_gib:.1f} GiB of memory"
     for group in engine_groups(config.candidates):
         names = ", ".join(candidate.name for candidate in group)
         model = "the embedded model" if group[0].model == EMBEDDED else group[0].model
         try:
-            check(pools_of(config, group, device), capacity)
+            check(pools_of(config, group, device, judge_server=has_server), capacity)
             yield Check(state="ok", what=f"the plan for {names} ({model}, {device}) fits {has}")
         except EvalError as error:
             yield Check(state="fail", what=str(error))

@@ -65,6 +65,11 @@ def test_rules_ask_nobody_whatever_keys_are_set(monkeypatch: pytest.MonkeyPatch)
     assert {judge for judge, _ in chosen("rules").values()} == {"rules"}
 
 
+def test_a_wrong_fallback_is_told_beforehand() -> None:
+    with pytest.raises(ConfigError, match="no judge 'gpt'"):
+        chosen("rules", fallbacks=["gpt"])
+
+
 def test_a_mapping_forces_some_and_leaves_the_others_to_auto() -> None:
     judges = chosen({"empathy": "openai/mine"}, base_urls={"openai": "http://x/v1"})
     assert judges["empathy"] == ("openai/mine", "as configured")
