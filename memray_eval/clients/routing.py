@@ -228,7 +228,14 @@ def _embedded(name: str, config: JudgingConfig, url: str | None) -> Judge:
     from memray_eval.clients.openai import openai_judge
 
     tokens = min(config.max_output_tokens, EMBEDDED_OUTPUT_TOKENS)
-    spec = JudgeSpec(name=name, model=SERVER_MODEL, base_url=url, timeout_s=config.ceiling_s, max_output_tokens=tokens)
+    spec = JudgeSpec(
+        name=name,
+        model=SERVER_MODEL,
+        base_url=url,
+        timeout_s=config.ceiling_s,
+        max_output_tokens=tokens,
+        parameters={"temperature": 0, "seed": 0},
+    )
     return openai_judge(spec, RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s), is_small=True)
 
 

@@ -5,6 +5,7 @@ It shows the whole judge path without a key. A small model proves the plumbing, 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -92,6 +93,8 @@ class JudgeServer:
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", self._model]
         command += ["--served-model-name", SERVER_MODEL, "--host", host, "--port", str(port), "--dtype", self._engine.dtype]
         command += ["--max-num-seqs", "16", "--enforce-eager"]
+        # Without this a small model fills its output limit with the white space that JSON allows anywhere.
+        command += ["--structured-outputs-config", json.dumps({"backend": "xgrammar", "disable_any_whitespace": True})]
         return command + (["--max-model-len", str(self._engine.max_model_len)] if self._engine.max_model_len else [])
 
 
