@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -79,10 +80,12 @@ class Metric:
 
 
 class Verified(NamedTuple):
-    """A judgment whose evidence stands in the response, and how many pieces did not and were dropped."""
+    """A judgment whose evidence stands in the response, how many pieces did not and were dropped, and parts of the metric's
+    own that only this check can count."""
 
     judgment: Any
     dropped: int = 0
+    parts: Mapping[str, float] = MappingProxyType({})
 
 
 Verify: TypeAlias = Callable[[Any, Sample, Response], Verified]
@@ -153,9 +156,9 @@ def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, v
     """A judge's verdict as a score: its evidence verified, its figures measured here."""
 
     def compute() -> tuple[Measure, BaseModel]:
-        judgment, dropped = metric.verify(verdict.judgment, sample, response)
+        judgment, dropped, parts = metric.verify(verdict.judgment, sample, response)
         measure = metric.measure(judgment, sample, response)
-        return Measure(value=measure.value, parts={**measure.parts, EVIDENCE_DROPPED: dropped}), judgment
+        return Measure(value=measure.value, parts={**measure.parts, **parts, EVIDENCE_DROPPED: dropped}), judgment
 
     score = _outcome(metric, sample, response, verdict.judge, compute)
     cost = {name: getattr(verdict, name) for name in ("usage", "cost_usd", "latency_s", "cached")}
@@ -237,7 +240,7 @@ def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
         distribution=distribution(values, metric.scale, metric.integer_scale),
         micro=aggregates.micro,
         macro=aggregates.macro,
-        extras=aggregates.extras | _of_judges(outcomes.columns),
+        extras=aggregates.extras | (_of_judges(outcomes.columns) if values.size else {}),
         layout=metric.sections,
         **statistics(values),
     )

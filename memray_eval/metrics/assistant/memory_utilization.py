@@ -51,12 +51,13 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
 
 
 def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Verified:
-    """Drops keys that the sample does not know and quotes that the response does not hold; each is counted."""
+    """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither TP nor FP), and drops
+    quotes that the response does not hold."""
     known = set(candidate_keys(sample))
     kept = [key for key in dict.fromkeys(judgment.cited_keys) if key in known]
     invented = len(set(judgment.cited_keys) - known)
     checked = quoted("evidence", of=("quote",))(judgment.model_copy(update={"cited_keys": kept}), sample, response)
-    return Verified(checked.judgment, checked.dropped + invented)
+    return Verified(checked.judgment, checked.dropped, {INVENTED: invented})
 
 
 def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Measure:
@@ -87,23 +88,26 @@ def f1_scores(columns: Columns) -> FloatArray:
 
 def aggregate(columns: Columns) -> Aggregates:
     """Micro: sums of tp, fp, fn, then P/R/F1. Macro: means of the samples' P/R/F1."""
-    sums = {name: np.array([columns[name].sum()]) for name in PARTS}
+    sums = {name: np.array([columns[name].sum()]) for name in COUNTS}
+    invented = float(columns[INVENTED].sum()) if INVENTED in columns else 0.0
     return Aggregates(
         micro={
             "precision": float(precisions(sums)[0]),
             "recall": float(recalls(sums)[0]),
             "f1": float(f1_scores(sums)[0]),
-            **{name: float(sums[name][0]) for name in PARTS},
+            **{name: float(sums[name][0]) for name in COUNTS},
         },
         macro={
             "precision": float(precisions(columns).mean()),
             "recall": float(recalls(columns).mean()),
             "f1": float(f1_scores(columns).mean()),
         },
+        extras={INVENTED: invented},
     )
 
 
-PARTS = ("tp", "fp", "fn")
+COUNTS = ("tp", "fp", "fn")
+INVENTED = "invented_keys"
 METRIC = JudgedMetric(
     title="MEMORY UTILIZATION ACCURACY",
     noun="F1",
@@ -117,7 +121,7 @@ METRIC = JudgedMetric(
     measure=measure,
     on_empty=lambda sample: MemoryUtilizationJudgment(cited_keys=[]),
     preferred_judge="anthropic/claude-opus-4-5",
-    parts=PARTS,
+    parts=(*COUNTS, INVENTED),
     aggregate=aggregate,
     layout=(
         Block(
@@ -129,6 +133,7 @@ METRIC = JudgedMetric(
                 Line(label="Total TP", field="micro.tp", form="count"),
                 Line(label="Total FP", field="micro.fp", form="count"),
                 Line(label="Total FN", field="micro.fn", form="count"),
+                Line(label="Invented Keys", field="extras.invented_keys", form="count", note="counted apart"),
             ),
         ),
         Block(

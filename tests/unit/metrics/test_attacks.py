@@ -71,7 +71,7 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
     assert isinstance(grounded, JudgedMetric)
     assert isinstance(empathy, JudgedMetric)
     score = score_by_verdict(memory, sample, response, Verdict(judgment=cited, judge="j"))
-    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "evidence_dropped": 2}  # a made-up key enters neither TP nor FP
+    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 1, "evidence_dropped": 1}
     claims = [
         FactualClaim(claim="With your mild anemia", source="memory"),
         FactualClaim(claim="You run daily", source="memory"),

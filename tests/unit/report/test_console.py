@@ -86,12 +86,13 @@ Generation: 10 prompt + 20 output tokens, 5.0 tokens/s, first token 0.25s on ave
 [1] MEMORY UTILIZATION ACCURACY
 ----------------------------------------------------------------------
 Micro-averaged (recommended):
-  Precision: 0.6667
-  Recall:    0.6667
-  F1 Score:  0.6667
-  Total TP:  4
-  Total FP:  2
-  Total FN:  2
+  Precision:     0.6667
+  Recall:        0.6667
+  F1 Score:      0.6667
+  Total TP:      4
+  Total FP:      2
+  Total FN:      2
+  Invented Keys: 0  (counted apart)
 
 Macro-averaged (for reference):
   Precision: 0.5000
