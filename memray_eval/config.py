@@ -75,8 +75,47 @@ class EmbeddingConfig(Frozen):
         return self
 
 
+class RateLimits(Frozen):
+    """What a provider lets one account ask of one model; None: not known, or none. `tokens_per_min` counts both kinds together
+    (OpenAI's way), the other two apart (Anthropic's). `concurrency` is calls in flight over the whole cluster."""
+
+    requests_per_min: Positive | None = None
+    tokens_per_min: Positive | None = None
+    input_tokens_per_min: Positive | None = None
+    output_tokens_per_min: Positive | None = None
+    concurrency: Count | None = None
+
+
+class BreakerConfig(Frozen):
+    """When a judge that is down is left alone, in each judge actor: after `failures` calls in a row without an answer, or
+    `fatal` with a wrong key or model name. One call then probes it after `probe_s`, doubling up to `longest_probe_s`; the
+    others wait, and fail at once when it has been down for `outage_s`."""
+
+    failures: Count = 20
+    fatal: Count = 3
+    probe_s: Positive = 5.0
+    longest_probe_s: Positive = 60.0
+    outage_s: Positive = 300.0
+
+
+class Budget(Frozen):
+    """What a run may spend on judges, in US dollars and in tokens (in and out together); None: no bound."""
+
+    usd: Annotated[float, Field(ge=0)] | None = None
+    tokens: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self.usd is not None or self.tokens is not None
+
+
 class JudgingConfig(Frozen):
-    """How judges are asked, whichever they are: at most `max_in_flight` calls at a time in each of `actors` actors.
+    """How judges are asked, whichever they are: at most `max_in_flight` calls at a time to each judge in each of `actors`
+    actors; both follow from the limits and the expected `latency_s` of a call unless they are set.
+
+    `limits` by judge (provider/model) replace those of the judge table and are kept even where the provider would allow more;
+    others are learnt from the provider's answers. `cache` is where verdicts are kept, so that no call is paid twice: `auto` is
+    one file on this machine (in the run's folder when that is in the cloud), `off` none, else a path.
 
     `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible server is
     `judge: openai/MODEL` with `base_urls: {openai: URL}`. `fallbacks` are asked, in order, when a judge gives no verdict.
@@ -85,9 +124,13 @@ class JudgingConfig(Frozen):
     `exclude_own_family` a juror of a candidate's own model family does not vote.
     """
 
-    actors: Count = 1
+    actors: Count | None = None
     cpus: Positive = 0.1
-    max_in_flight: Count = 64
+    max_in_flight: Count | None = None
+    latency_s: Positive = 3.0
+    limits: dict[str, RateLimits] = Field(default_factory=dict)
+    breaker: BreakerConfig = BreakerConfig()
+    cache: str = "auto"
     timeout_s: Positive = 120.0
     ceiling_s: Positive = 600.0
     tries: Count = 5
@@ -99,6 +142,18 @@ class JudgingConfig(Frozen):
     repeats: Count = 1
     vote: Literal["median", "majority"] = "median"
     exclude_own_family: bool = False
+
+
+class Assumptions(Frozen):
+    """What `estimate` cannot know: the share of max_tokens that candidates use, the tokens of a verdict, the output tokens a
+    second of one engine (145: the embedded model on two cores), of one call to a candidate's server, and that server's
+    time to the first token."""
+
+    output_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    verdict_tokens: Positive = 250.0
+    engine_tokens_per_s: Positive = 145.0
+    server_tokens_per_s: Positive = 50.0
+    server_latency_s: Annotated[float, Field(ge=0)] = 0.5
 
 
 class ClusterConfig(Frozen):
@@ -116,8 +171,9 @@ class RunConfig(Frozen):
     `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's preferred judge where its
     key is set, else the first fallback with a key, else rules), `embedded` (a small local model), PROVIDER/MODEL, a list of
     these for a jury, or a mapping from metric to any of these.
-    `tolerance` is the share of units that may fail before the exit code says so. Relative paths are resolved by
-    `load_config`.
+    `tolerance` says how many units may fail before the exit code says so: a share (0.05, 1.0) or a number of units (20).
+    `on_error: fail` stops the run at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
+    passed, resumably too. Relative paths are resolved by `load_config`.
     """
 
     suite: str = "memory"
@@ -132,8 +188,11 @@ class RunConfig(Frozen):
     embedding: EmbeddingConfig = EmbeddingConfig()
     judging: JudgingConfig = JudgingConfig()
     cluster: ClusterConfig = ClusterConfig()
+    assumptions: Assumptions = Assumptions()
     rows_per_block: Count | None = None
-    tolerance: Annotated[float, Field(ge=0, le=1)] = 0.05
+    tolerance: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)] = 0.05
+    on_error: Literal["record", "fail"] = "record"
+    budget: Budget = Budget()
     out: str = DEFAULT_OUT
 
     @model_validator(mode="after")
@@ -176,6 +235,18 @@ def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, s
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error))
         raise ConfigError(f"{path or 'the options'}: the configuration does not hold:\n{lines}") from None
+
+
+def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+    """A config with key.path=value settings laid over it. Raises ConfigError."""
+    data = config.model_dump(mode="json")
+    for key, value in map(_parse_setting, settings):
+        _put(data, key, _relative_to(value, Path.cwd()) if key in PATH_FIELDS and isinstance(value, str) else value)
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        lines = "\n".join(f"  {line}" for line in describe(error))
+        raise ConfigError(f"--set: the configuration does not hold:\n{lines}") from None
 
 
 def describe(error: ValidationError, model: type[Frozen] = RunConfig) -> Iterable[str]:
@@ -262,6 +333,11 @@ def cache_dir() -> Path:
     if named := os.environ.get("MEMRAY_EVAL_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memray_eval"
+
+
+def calls_file() -> Path:
+    """Where paid judge calls are kept on this machine, unless a run says otherwise."""
+    return cache_dir() / "judge_calls.sqlite"
 
 
 def api_key(variable: str) -> str | None:

@@ -4,6 +4,8 @@ EvalError
 ├── ConfigError        a wrong option, YAML or environment               exit code 2
 ├── DataError          a dataset that cannot be read as it stands        exit code 2
 ├── ResourceError      the plan needs what the machine or cluster lacks  exit code 3
+├── Stopped            a run ended early, before anything was finished    exit code 1
+│   └── BudgetSpent    the next judge call does not fit the run's budget: the run stops, to be resumed
 ├── GenerationError    the model under test could not be started or asked
 ├── JudgeError         a judge gave no verdict
 │   ├── Throttled      429: wait (`retry_after_s`) and try again; not counted as a try
@@ -37,6 +39,14 @@ class DataError(EvalError):
 
 class ResourceError(EvalError):
     exit_code = 3
+
+
+class Stopped(EvalError):
+    exit_code = 1
+
+
+class BudgetSpent(Stopped):
+    pass
 
 
 class GenerationError(EvalError):

@@ -9,13 +9,15 @@ results/<run_id>/run.yaml            the resolved config, no secrets
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -29,6 +31,10 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.rows import RECORD_SCHEMA, from_table
 from memray_eval.storage import locate, write_whole
 from memray_eval.types import Frozen, Record, Summary
+
+Kind = Literal["records", "responses"]
+RECORDS: Kind = "records"
+RESPONSES: Kind = "responses"
 
 
 class RunFolder:
@@ -45,7 +51,8 @@ class RunFolder:
     def create(self) -> None:
         """Makes the folder. Raises ConfigError where it cannot be written."""
         try:
-            self._filesystem.create_dir(f"{self._inner}/records", recursive=True)
+            for kind in (RECORDS, RESPONSES):
+                self._filesystem.create_dir(f"{self._inner}/{kind}", recursive=True)
         except OSError as error:
             raise ConfigError(f"cannot make the run folder {self.path}: {error}; name another place with --out") from None
 
@@ -55,6 +62,27 @@ class RunFolder:
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         self._write("manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+
+    def read_config(self) -> RunConfig:
+        """The config that the run was started with. Raises DataError when there is none, or it is not one."""
+        try:
+            return RunConfig.model_validate(yaml.safe_load(self._read("run.yaml")))
+        except (ValidationError, yaml.YAMLError) as error:
+            raise DataError(f"{self.path}/run.yaml is not a config of this version: {error}") from None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes of this machine out of a local run folder, until this one ends, however it ends. Raises
+        ConfigError where one is at work."""
+        if not isinstance(self._filesystem, fs.LocalFileSystem):
+            yield
+            return
+        with open(f"{self._inner}/.lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"another process is at work in {self.path}; wait for it, or end it first") from None
+            yield
 
     def read_manifest(self) -> dict[str, Any]:
         return dict(json.loads(self._read("manifest.json")))
@@ -75,45 +103,50 @@ class RunFolder:
                 f"{self.path}/summary.json is not a summary of this version: {error.error_count()} problems"
             ) from None
 
-    def write_records(self, table: pa.Table) -> str:
-        """Writes a block of records as one file, named by its units, so that a retried task writes the same file again."""
+    def write_part(self, table: pa.Table, kind: Kind = RECORDS) -> str:
+        """Writes a block as one file, named by its units, so that a retried task writes the same file again."""
         units = "\n".join(table.column("unit_id").to_pylist())
         name = f"part-{hashlib.blake2b(units.encode(), digest_size=8).hexdigest()}.parquet"
         buffer = io.BytesIO()
         pq.write_table(table.cast(RECORD_SCHEMA), buffer, compression="zstd")
-        write_whole(self._filesystem, f"{self._inner}/records/{name}", buffer.getvalue())
+        write_whole(self._filesystem, f"{self._inner}/{kind}/{name}", buffer.getvalue())
         return name
+
+    def parts(self, kind: Kind = RECORDS) -> list[str]:
+        """The names of the parts written so far, sorted."""
+        selector = fs.FileSelector(f"{self._inner}/{kind}", allow_not_found=True)
+        return sorted(
+            info.base_name for info in self._filesystem.get_file_info(selector) if info.base_name.endswith(".parquet")
+        )
+
+    def read_part(self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None) -> pa.Table:
+        return pq.read_table(f"{self._inner}/{kind}/{name}", columns=columns, filesystem=self._filesystem)
+
+    def delete_part(self, name: str, kind: Kind = RECORDS) -> None:
+        self._filesystem.delete_file(f"{self._inner}/{kind}/{name}")
+
+    def last_written(self) -> float:
+        """When something was last written to the folder, in epoch seconds; 0.0 for an empty one."""
+        selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
+        moments = [info.mtime.timestamp() for info in self._filesystem.get_file_info(selector) if info.mtime is not None]
+        return max(moments, default=0.0)
+
+    def delete_responses(self) -> None:
+        """Drops what was kept for a resume; nothing where there is nothing."""
+        if self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type == fs.FileType.Directory:
+            self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
 
     def records(self) -> pads.Dataset:
         """All records written so far, as an Arrow dataset. Raises DataError when there are none."""
-        selector = fs.FileSelector(f"{self._inner}/records", allow_not_found=True)
-        files = [info.path for info in self._filesystem.get_file_info(selector) if info.path.endswith(".parquet")]
+        files = [f"{self._inner}/{RECORDS}/{name}" for name in self.parts()]
         if not files:
             raise DataError(f"{self.path} holds no records")
-        return pads.dataset(sorted(files), schema=RECORD_SCHEMA, format="parquet", filesystem=self._filesystem)
+        return pads.dataset(files, schema=RECORD_SCHEMA, format="parquet", filesystem=self._filesystem)
 
-    def export_responses(self, path: str, model: str, stamp: str) -> None:
-        """Writes seed 000's responses file: model, timestamp, and every sample with its response, under `results`."""
-        head = {"model": model, "timestamp": stamp}
-        self._export(path, head, (_answer_row(record) for record in self._each()))
-
-    def export_evaluation(self, path: str, summary: Summary) -> None:
-        """Writes seed 000's evaluation file: the summary, and every response with its judgments, under `results`."""
-        head = {"summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})}
-        self._export(path, head, (_evaluated_row(record) for record in self._each()))
-
-    def _each(self) -> Iterator[Record]:
+    def each(self) -> Iterator[Record]:
+        """All records, a block at a time in memory."""
         for batch in self.records().to_batches():
             yield from from_table(pa.Table.from_batches([batch]))
-
-    def _export(self, path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
-        """One JSON object with a long list, written row by row."""
-        filesystem, inner = locate(path)
-        with filesystem.open_output_stream(inner) as stream:
-            stream.write((json.dumps(head, ensure_ascii=False)[:-1] + ', "results": [\n').encode())
-            for number, row in enumerate(rows):
-                stream.write((",\n" * (number > 0) + json.dumps(row, ensure_ascii=False)).encode())
-            stream.write(b"\n]}\n")
 
     def _write(self, name: str, text: str) -> None:
         write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
@@ -124,21 +157,6 @@ class RunFolder:
                 return bytes(stream.read())
         except (FileNotFoundError, NotADirectoryError):
             raise DataError(f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)") from None
-
-
-def _answer_row(record: Record) -> dict[str, Any]:
-    response = record.response.model_dump() if record.response else {"error": "no response"}
-    text = response.pop("text", "")
-    sample = record.sample.model_dump(mode="json", exclude={"suite", "context"}, exclude_defaults=True)
-    return {**sample, "candidate": record.candidate.name, "model": record.candidate.model, "response": text, **response}
-
-
-def _evaluated_row(record: Record) -> dict[str, Any]:
-    scores = {}
-    for score in record.scores:
-        row = score.model_dump(mode="json", exclude={"metric", "judgment"})
-        scores[score.metric] = {**row, **(json.loads(score.judgment) if score.judgment else {})}
-    return {**_answer_row(record), "scores": scores}
 
 
 def new_run_id(config: RunConfig) -> str:

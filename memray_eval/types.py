@@ -147,6 +147,11 @@ class Usage(Frozen):
     input_tokens: int = 0
     output_tokens: int = 0
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens, output_tokens=self.output_tokens + other.output_tokens
+        )
+
 
 class Score(Frozen):
     """The outcome of one metric on one record. `value` is None unless `status` is `scored`: a failure is never a zero.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import anthropic
-import instructor
+from instructor import Mode
+from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
-from memray_eval.clients.instructed import InstructedJudge, JudgeSpec, Reply, by_status
-from memray_eval.clients.policy import RetryPolicy
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
 from memray_eval.config import required_key
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.types import Usage
@@ -19,12 +19,21 @@ from memray_eval.types import Usage
 class AnthropicWire:
     assistant_role = "assistant"
 
-    def __init__(self, model: str, parameters: Mapping[str, Any]) -> None:
-        self._model, self._parameters = model, dict(parameters)
+    def __init__(self, client: anthropic.AsyncAnthropic, model: str, parameters: Mapping[str, Any]) -> None:
+        self._client, self._model = client, model
+        self.parameters: Mapping[str, Any] = dict(parameters)
 
-    def arguments(self, judgment: type[BaseModel]) -> dict[str, Any]:
+    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
         schema = {"type": "json_schema", "schema": anthropic.transform_schema(judgment)}
-        return {"model": self._model, "output_config": {"format": schema}, **self._parameters}
+        request = {"model": self._model, "output_config": {"format": schema}, **self.parameters}
+        request["messages"] = [{"role": "system", "content": system}] if system else []
+        arguments = instructed_request(Provider.ANTHROPIC, Mode.JSON, judgment, request)
+        del arguments["messages"]
+        return arguments
+
+    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
+        turns = [turn for turn in talk if turn["role"] != "system"]
+        return await self._client.messages.create(messages=cast(Any, turns), **prepared)
 
     def read(self, completion: Any) -> Reply:
         usage = Usage(input_tokens=completion.usage.input_tokens, output_tokens=completion.usage.output_tokens)
@@ -41,12 +50,18 @@ class AnthropicWire:
         return Unavailable("the connection was lost") if isinstance(error, anthropic.APIConnectionError) else None
 
 
-def anthropic_judge(spec: JudgeSpec, policy: RetryPolicy) -> InstructedJudge:
+def anthropic_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     key = required_key(spec.api_key_env or "ANTHROPIC_API_KEY", f"judge {spec.name}")
-    client = anthropic.AsyncAnthropic(api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0)
+
+    async def hear(response: Any) -> None:
+        await access.gate.heard(response.headers)
+
+    http = anthropic.DefaultAioHttpClient(timeout=spec.timeout_s, event_hooks={"response": [hear]})
+    client = anthropic.AsyncAnthropic(
+        api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
+    )
     parameters = dict(spec.parameters)
     if "temperature" in parameters:  # the SDK has no such argument since 1.0, the API still takes it
         parameters["extra_body"] = {"temperature": parameters.pop("temperature")}
-    wire = AnthropicWire(spec.model, {"max_tokens": spec.max_output_tokens, **parameters})
-    instructed = instructor.from_anthropic(client, mode=instructor.Mode.JSON)
-    return InstructedJudge(spec, instructed, wire, policy, client.close)
+    wire = AnthropicWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **parameters})
+    return InstructedJudge(spec, wire, access, client.close)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
-import instructor
 from google import genai
 from google.genai import errors, types
+from instructor import Mode
+from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
-from memray_eval.clients.instructed import InstructedJudge, JudgeSpec, Reply, by_status
-from memray_eval.clients.policy import RetryPolicy
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
 from memray_eval.config import required_key
 from memray_eval.errors import JudgeError
 from memray_eval.types import Usage
@@ -23,11 +23,24 @@ _REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", 
 class GoogleWire:
     assistant_role = "model"
 
-    def __init__(self, model: str, parameters: Mapping[str, Any]) -> None:
-        self._model, self._parameters = model, dict(parameters)
+    def __init__(self, client: genai.Client, model: str, parameters: Mapping[str, Any]) -> None:
+        self._client, self._model = client, model
+        self.parameters: Mapping[str, Any] = dict(parameters)
 
-    def arguments(self, judgment: type[BaseModel]) -> dict[str, Any]:
-        return {"model": self._model, "generation_config": dict(self._parameters)}
+    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        request: dict[str, Any] = {"model": self._model, "generation_config": dict(self.parameters)}
+        any_question = {"role": "user", "content": "?"}  # instructor wants one; the real ones come with each call
+        request["messages"] = [{"role": "system", "content": system}, any_question] if system else [any_question]
+        arguments = instructed_request(Provider.GENAI, Mode.JSON, judgment, request)
+        return {"model": arguments["model"], "config": arguments["config"]}
+
+    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
+        turns = [
+            types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
+            for turn in talk
+            if turn["role"] != "system"
+        ]
+        return await self._client.aio.models.generate_content(contents=turns, **prepared)
 
     def read(self, completion: Any) -> Reply:
         spent = completion.usage_metadata
@@ -52,11 +65,10 @@ class GoogleWire:
         return None
 
 
-def google_judge(spec: JudgeSpec, policy: RetryPolicy) -> InstructedJudge:
+def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     key = required_key(spec.api_key_env or "GOOGLE_API_KEY", f"judge {spec.name}")
     http = httpx.AsyncClient(timeout=spec.timeout_s)  # over aiohttp the SDK sends a lost call a second time by itself
     options = types.HttpOptions(base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http)
     client = genai.Client(api_key=key, http_options=options)
-    instructed = instructor.from_genai(client, mode=instructor.Mode.JSON, use_async=True)
-    wire = GoogleWire(spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters})
-    return InstructedJudge(spec, instructed, wire, policy, http.aclose)
+    wire = GoogleWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters})
+    return InstructedJudge(spec, wire, access, http.aclose)

@@ -1,24 +1,31 @@
-"""A judge behind a provider's API: instructor turns the judgment model into the provider's structured output and back.
+"""A judge behind a provider's API: instructor turns the judgment model into the provider's structured output.
 
 What all providers share is here: one attempt, the typed outcome of a failed one, asking again with the validation error, usage
-summed over every attempt, and the price. What differs stands in one file a provider (openai, anthropic, google).
+summed over every attempt, the price, and the memory of calls that were paid. What differs stands in one file a provider
+(openai, anthropic, google).
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import httpx
-from instructor.core.exceptions import InstructorRetryException
-from instructor.core.hooks import Hooks
+from instructor import Mode
+from instructor.utils.providers import Provider
+from instructor.v2.core.registry import mode_registry
 from pydantic import BaseModel, ValidationError
 
+from memray_eval.clients.cache import CachedCall, call_key, schema_digest
+from memray_eval.clients.gate import Turn
+from memray_eval.clients.limiter import Cost
 from memray_eval.clients.policy import RetryPolicy, parse_retry_after
+from memray_eval.clients.prices import FREE, Price
 from memray_eval.errors import (
     JudgeError,
     Malformed,
@@ -33,7 +40,7 @@ from memray_eval.ports import Verdict
 from memray_eval.types import Message, Usage
 
 REASKS = 2  # a malformed verdict is asked for again, at most twice
-logging.getLogger("instructor").setLevel(logging.CRITICAL)  # its error lines hold whole prompts
+CHARACTERS_A_TOKEN = 4.0  # a rough start for how large a prompt is; the gate corrects it by what calls really take
 
 
 class Reply(NamedTuple):
@@ -45,12 +52,18 @@ class Reply(NamedTuple):
 
 
 class Wire(Protocol):
-    """One provider's way of speaking. `assistant_role` is what it calls its own turns."""
+    """One provider's way of speaking. `assistant_role` is what it calls its own turns; `parameters` are those of every call,
+    as far as they shape the verdict."""
 
     assistant_role: str
+    parameters: Mapping[str, Any]
 
-    def arguments(self, judgment: type[BaseModel]) -> dict[str, Any]:
-        """What instructor's create takes beside messages and response_model: model, parameters, native schema."""
+    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        """What every call with this rubric and judgment has in common: model, parameters, schema. Built once."""
+        ...
+
+    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
+        """Sends the turns of a talk, system first, and returns the provider's completion."""
         ...
 
     def read(self, completion: Any) -> Reply: ...
@@ -60,28 +73,51 @@ class Wire(Protocol):
         ...
 
 
-class Price(NamedTuple):
-    """US dollars per million tokens."""
-
-    input_usd: float = 0.0
-    output_usd: float = 0.0
-
-    def of(self, usage: Usage) -> float:
-        return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / 1e6
+def instructed_request(provider: Provider, mode: Mode, judgment: type[BaseModel], request: dict[str, Any]) -> dict[str, Any]:
+    """A request with the judgment's schema put in, by instructor's handler of a provider's mode."""
+    _, arguments = mode_registry.get_handlers(provider, mode).request_handler(response_model=judgment, kwargs=request)
+    return dict(arguments)
 
 
-FREE = Price()
+class GatePort(Protocol):
+    """What lets a call through: see clients/gate.py."""
+
+    def turn(self, input_tokens: float) -> AbstractAsyncContextManager[Turn]: ...
+
+    async def heard(self, headers: Mapping[str, str]) -> None: ...
+
+
+class CallStore(Protocol):
+    """The calls that were paid, near or far. What `put` has returned from is kept."""
+
+    async def get(self, key: str) -> CachedCall | None: ...
+
+    async def put(self, call: CachedCall) -> None: ...
+
+
+class OpenGate:
+    """Lets every call through at once."""
+
+    @asynccontextmanager
+    async def turn(self, input_tokens: float) -> AsyncIterator[Turn]:
+        yield Turn(input_tokens, Cost(input_tokens))
+
+    async def heard(self, headers: Mapping[str, str]) -> None:
+        return
+
+
 Close: TypeAlias = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSpec:
     """Which model judges, where, and with what parameters. `api_key_env` None: the provider's usual variable, and none at a
-    base_url of one's own."""
+    base_url of one's own. `served` names what a server of the run's own serves, whose address is another every time."""
 
     name: str
     model: str
     base_url: str | None = None
+    served: str = ""
     api_key_env: str | None = None
     timeout_s: float = 120.0
     max_output_tokens: int = 2048
@@ -102,92 +138,177 @@ def by_status(status: int, retry_after: str | None) -> JudgeError:
     return JudgeError(f"the provider answered {status}")
 
 
+@dataclass(frozen=True)
+class Access:
+    """How a judge is reached: when calls are tried again, what lets them through, and where they are remembered (None:
+    nowhere)."""
+
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    gate: GatePort = field(default_factory=OpenGate)
+    calls: CallStore | None = None
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A judgment with a rubric, made ready once: the request, the schema's digest, and about how many tokens both take."""
+
+    request: dict[str, Any]
+    schema: str
+    tokens: float
+
+
 class InstructedJudge:
     """Asks one model. Build it on the event loop that will use it: no client can be sent to another process."""
 
-    def __init__(self, spec: JudgeSpec, client: Any, wire: Wire, policy: RetryPolicy, close: Close) -> None:
+    def __init__(self, spec: JudgeSpec, wire: Wire, access: Access, close: Close) -> None:
         self.name, self.aclose = spec.name, close
-        self._client, self._wire, self._policy, self._price = client, wire, policy, spec.price
+        self._identity = f"{spec.name} {spec.served or spec.base_url or ''}".strip()
+        self._wire, self._price = wire, spec.price
+        self._policy, self._gate, self._calls = access.policy, access.gate, access.calls
+        self._prepared: dict[tuple[type[BaseModel], str], _Prepared] = {}
+        self._asking: dict[str, asyncio.Future[None]] = {}
 
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        """The filled-in judgment. Raises JudgeError, which carries the tokens that were spent all the same."""
-        started, spent = time.perf_counter(), _Spent()
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0) -> Verdict:
+        """The filled-in judgment; a call that was paid before costs nothing and is marked. Raises JudgeError, which carries the
+        tokens that were spent all the same."""
+        prepared = self._prepare(judgment, messages[0].content if messages[0].role == "system" else "")
+        if self._calls is None:
+            return await self._ask(messages, judgment, prepared, None)
+        key = call_key(self._identity, messages, prepared.schema, self._wire.parameters, repeat)
+        while (same := self._asking.get(key)) is not None:  # the same question is under way: one call will do
+            await asyncio.wait([same])
+        self._asking[key] = asyncio.get_running_loop().create_future()
         try:
-            filled = await self._asked([message.model_dump() for message in messages], judgment, spent)
+            if (call := await self._calls.get(key)) is not None:
+                return self._remembered(call, judgment)
+            return await self._ask(messages, judgment, prepared, key)
+        finally:
+            self._asking.pop(key).set_result(None)
+
+    def _prepare(self, judgment: type[BaseModel], system: str) -> _Prepared:
+        if (judgment, system) not in self._prepared:
+            schema = judgment.model_json_schema()
+            tokens = (len(system) + len(str(schema))) / CHARACTERS_A_TOKEN
+            self._prepared[judgment, system] = _Prepared(self._wire.prepare(judgment, system), schema_digest(schema), tokens)
+        return self._prepared[judgment, system]
+
+    def _remembered(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
+        if call.judgment is None:
+            raise Refused("the judge or its content filter declined")
+        return Verdict(judgment=judgment.model_validate_json(call.judgment), judge=self.name, cached=True)
+
+    async def _ask(
+        self, messages: Sequence[Message], judgment: type[BaseModel], prepared: _Prepared, key: str | None
+    ) -> Verdict:
+        started, spent = time.perf_counter(), _Spent(self._price)
+        remember = partial(self._remember, key, spent)
+        try:
+            filled = await self._asked([message.model_dump() for message in messages], judgment, prepared, spent, remember)
         except JudgeError as error:
             error.input_tokens, error.output_tokens = spent.usage.input_tokens, spent.usage.output_tokens
-            error.cost_usd = self._price.of(spent.usage)
+            error.cost_usd = spent.cost_usd
             raise
-        return Verdict(
-            judgment=filled,
-            judge=self.name,
-            usage=spent.usage,
-            cost_usd=self._price.of(spent.usage),
-            latency_s=time.perf_counter() - started,
-        )
+        latency_s = time.perf_counter() - started
+        return Verdict(judgment=filled, judge=self.name, usage=spent.usage, cost_usd=spent.cost_usd, latency_s=latency_s)
 
-    async def _asked(self, talk: list[dict[str, Any]], judgment: type[BaseModel], spent: _Spent) -> BaseModel:
+    async def _remember(self, key: str | None, spent: _Spent, judgment: str | None) -> None:
+        if key is not None and self._calls is not None:
+            call = CachedCall(
+                key=key, judge=self.name, judgment=judgment, cost_usd=spent.cost_usd, created=time.time(), **dict(spent.usage)
+            )
+            await self._calls.put(call)
+
+    async def _asked(
+        self,
+        talk: list[dict[str, str]],
+        judgment: type[BaseModel],
+        prepared: _Prepared,
+        spent: _Spent,
+        remember: Callable[[str | None], Awaitable[None]],
+    ) -> BaseModel:
         """Asks, and asks again with what was wrong, until the judgment fits."""
         problem, role = "", self._wire.assistant_role
         for _ in range(REASKS + 1):
+            tokens = prepared.tokens + sum(len(turn["content"]) for turn in talk[1:]) / CHARACTERS_A_TOKEN
             try:
-                return await self._policy.run(partial(self._attempt, talk, judgment, spent))
+                return await self._policy.run(
+                    partial(self._attempt, talk, judgment, prepared.request, spent, remember), partial(self._gate.turn, tokens)
+                )
             except _Misfit as misfit:
                 problem = misfit.problem
                 wrong = f"That did not fit the schema: {problem} Give the whole JSON again, corrected."
                 talk = [*talk, {"role": role, "content": misfit.text or "(empty)"}, {"role": "user", "content": wrong}]
         raise Malformed(f"the verdict did not fit its schema in {REASKS + 1} attempts: {problem}")
 
-    async def _attempt(self, talk: list[dict[str, Any]], judgment: type[BaseModel], spent: _Spent) -> BaseModel:
-        seen: list[Any] = []
-        hooks = Hooks()
-        hooks.on("completion:response", seen.append)
+    async def _attempt(
+        self,
+        talk: list[dict[str, str]],
+        judgment: type[BaseModel],
+        request: dict[str, Any],
+        spent: _Spent,
+        remember: Callable[[str | None], Awaitable[None]],
+        turn: Turn,
+    ) -> BaseModel:
+        """One call. Its verdict is remembered before its turn ends: what is in flight is all that a kill can lose."""
         try:
-            filled: BaseModel = await self._client.create(
-                response_model=judgment, messages=list(talk), max_retries=0, hooks=hooks, **self._wire.arguments(judgment)
-            )
-        except Exception as error:  # whatever SDK and instructor raise becomes ours here, by what was received
-            if not seen:
-                raise self._translated(error) from None
-            reply = spent.add(self._wire.read(seen[-1]))
-            if reply.ending == "done" and (unwrapped := _unwrapped(reply.text, judgment)) is not None:
-                return unwrapped
-            raise _outcome(reply, error) from None
-        reply = spent.add(self._wire.read(seen[-1]))
-        if reply.ending != "done":
-            raise _outcome(reply, None)
+            completion = await self._wire.send(request, talk)
+        except Exception as error:  # whatever the SDK raises becomes ours here, by its type
+            raise self._translated(error) from None
+        reply = spent.add(self._wire.read(completion))
+        turn.used = Cost(reply.usage.input_tokens, reply.usage.output_tokens)
+        if reply.ending == "refused":
+            await remember(None)
+            raise Refused("the judge or its content filter declined")
+        if reply.ending == "truncated":
+            raise Truncated("the verdict was cut off at the output limit; raise judging.max_output_tokens")
+        filled = _filled(reply.text, judgment)
+        await remember(filled.model_dump_json())
         return filled
 
     def _translated(self, error: Exception) -> JudgeError:
-        """instructor wraps what the SDK raised; the SDK's own exception says what happened."""
-        inner = error.__cause__ if isinstance(error, InstructorRetryException) and error.__cause__ else error
-        if isinstance(inner, TimeoutError | httpx.TimeoutException):
+        if isinstance(error, TimeoutError | httpx.TimeoutException):
             return Unavailable("no answer in time")
-        if isinstance(inner, OSError | httpx.TransportError):
-            return Unavailable(f"no answer: {type(inner).__name__}")
-        return self._wire.translate(inner) or JudgeError(f"the call could not be made: {type(inner).__name__}")
+        if isinstance(error, OSError | httpx.TransportError):
+            return Unavailable(f"no answer: {type(error).__name__}")
+        return self._wire.translate(error) or JudgeError(f"the call could not be made: {type(error).__name__}")
 
 
-def _unwrapped(text: str, judgment: type[BaseModel]) -> BaseModel | None:
-    """The judgment in a reply that wraps its JSON in a fence or in words, if there is one."""
-    start, end = text.find("{"), text.rfind("}")
+class RepeatedJudge:
+    """One of several askings of the same judge: remembered apart from the others."""
+
+    def __init__(self, judge: InstructedJudge, repeat: int) -> None:
+        self.name, self._judge, self._repeat = judge.name, judge, repeat
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        return await self._judge.judge(messages, judgment, self._repeat)
+
+
+def _filled(text: str, judgment: type[BaseModel]) -> BaseModel:
+    """The judgment in a reply, which may wrap its JSON in a fence or in words. Raises _Misfit."""
     try:
-        return judgment.model_validate_json(text[start : end + 1]) if 0 <= start < end else None
-    except ValidationError:
-        return None
+        return judgment.model_validate_json(text)
+    except ValidationError as error:
+        start, end = text.find("{"), text.rfind("}")
+        if 0 <= start < end and (start, end + 1) != (0, len(text)):
+            try:
+                return judgment.model_validate_json(text[start : end + 1])
+            except ValidationError as inner:
+                raise _Misfit(text, _problem(inner)) from None
+        raise _Misfit(text, _problem(error)) from None
 
 
 class _Spent:
     """Tokens so far, over every attempt of one call."""
 
-    def __init__(self) -> None:
-        self.usage = Usage()
+    def __init__(self, price: Price) -> None:
+        self.usage, self._price = Usage(), price
+
+    @property
+    def cost_usd(self) -> float:
+        return self._price.of(self.usage.input_tokens, self.usage.output_tokens)
 
     def add(self, reply: Reply) -> Reply:
-        self.usage = Usage(
-            input_tokens=self.usage.input_tokens + reply.usage.input_tokens,
-            output_tokens=self.usage.output_tokens + reply.usage.output_tokens,
-        )
+        self.usage = self.usage + reply.usage
         return reply
 
 
@@ -199,20 +320,7 @@ class _Misfit(Exception):
         self.text, self.problem = text, problem
 
 
-def _outcome(reply: Reply, error: Exception | None) -> Exception:
-    if reply.ending == "refused":
-        return Refused("the judge or its content filter declined")
-    if reply.ending == "truncated":
-        return Truncated("the verdict was cut off at the output limit; raise judging.max_output_tokens")
-    return _Misfit(reply.text, _problem(error))
-
-
-def _problem(error: Exception | None) -> str:
+def _problem(error: ValidationError) -> str:
     """What was wrong, field by field, without the values: they may quote what is judged."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ValidationError):
-        cause = cause.__cause__ or cause.__context__
-    if cause is None:
-        return "it was not the JSON that was asked for."
-    problems = cause.errors(include_input=False)[:5]
+    problems = error.errors(include_input=False)[:5]
     return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}" for item in problems) + "."

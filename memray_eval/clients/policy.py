@@ -7,11 +7,13 @@ import email.utils
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from memray_eval.errors import Throttled, Unavailable
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -28,24 +30,32 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
     chance: random.Random = field(default_factory=random.Random)
 
-    async def run(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The call's result. Raises its JudgeError when tries or time are used up, and any other at once."""
-        deadline, failures, throttles = self.clock() + self.ceiling_s, 0, 0
+    async def run(self, call: Callable[[A], Awaitable[T]], admission: Callable[[], AbstractAsyncContextManager[A]]) -> T:
+        """The call's result. Every try goes through `admission`, whose waiting does not count. Raises the call's JudgeError
+        when tries or time are used up, and any other at once; what `admission` itself raises is final."""
+        left_s, failures, throttles = self.ceiling_s, 0, 0
         while True:
+            is_admitted = False
             try:
-                return await asyncio.wait_for(call(), max(0.001, deadline - self.clock()))
-            except TimeoutError:
-                raise Unavailable(f"no verdict within {self.ceiling_s:g} s") from None
+                async with admission() as admitted:
+                    is_admitted, began = True, self.clock()
+                    try:
+                        return await asyncio.wait_for(call(admitted), max(0.001, left_s))
+                    except TimeoutError:
+                        raise Unavailable(f"no verdict within {self.ceiling_s:g} s") from None
+                    finally:
+                        left_s -= self.clock() - began
             except Throttled as error:
                 throttles += 1
                 delay_s = error.retry_after_s if error.retry_after_s is not None else self._backoff_s(throttles)
                 last: Throttled | Unavailable = error
             except Unavailable as error:
                 failures += 1
-                if failures >= self.tries:
+                if failures >= self.tries or not is_admitted:
                     raise
                 delay_s, last = self._backoff_s(failures), error
-            if self.clock() + delay_s >= deadline:
+            left_s -= delay_s
+            if left_s <= 0:
                 raise last
             await self.sleep(delay_s)
 

@@ -3,10 +3,10 @@ markers that the judged text cannot guess."""
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 
 from memray_eval.metrics.memory import value_text
-from memray_eval.types import Message, Response, Sample
+from memray_eval.types import Message, Response, Sample, dumps
 
 _FRAME = (
     "You are a careful evaluator. Apply the rubric below and fill in every field of the requested JSON.\n"
@@ -17,8 +17,12 @@ _FRAME = (
 
 
 def judge_messages(rubric: str, sections: dict[str, str]) -> tuple[Message, ...]:
-    """The two messages of a judge call: frame and rubric; then each section between markers with a fresh nonce."""
-    nonce = secrets.token_hex(8)
+    """The two messages of a judge call: frame and rubric; then each section between markers with a nonce.
+
+    The nonce is a digest of all sections: the same question is the same call (so that a paid one is found again), and a text
+    that holds its own digest cannot be written.
+    """
+    nonce = hashlib.blake2b(dumps([rubric, sections]).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     data = "\n\n".join(f"<{name} {nonce}>\n{text}\n</{name} {nonce}>" for name, text in sections.items())
     return Message(role="system", content=_FRAME + rubric.strip()), Message(role="user", content=data)
 

@@ -7,25 +7,31 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import ray
 
+from memray_eval.clients.building import build_judges
 from memray_eval.clients.embeddings import build_embedder
 from memray_eval.clients.openai import OpenAIGenerator
-from memray_eval.clients.routing import Choice, build_judges, limited
+from memray_eval.clients.routing import Choice
 from memray_eval.config import EmbeddingConfig, JudgingConfig, ServerConfig
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.scan import read_shard
 from memray_eval.datasets.sources import Shard
+from memray_eval.errors import BudgetSpent
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge
-from memray_eval.results import RunFolder
-from memray_eval.rows import from_table, to_table
+from memray_eval.results import RESPONSES, RunFolder
+from memray_eval.rows import RECORD_SCHEMA, from_table, to_table
 from memray_eval.runtime.engine import MESSAGES, RECORD, SAMPLING, sampling_params
 from memray_eval.runtime.progress import reported
+from memray_eval.runtime.services import Handles, services_of
+from memray_eval.runtime.stock import Stock, UnitSet
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate, new_record
 from memray_eval.stages.judge import judge_record
@@ -54,14 +60,48 @@ PROMPT_SCHEMA = pa.schema(
 )
 
 
-def read_prompts(table: pa.Table, suite_name: str, candidates: Sequence[Candidate], counter: Any) -> pa.Table:
-    """Shards to rows of PROMPT_SCHEMA: every sample asked of every candidate."""
+PART = "part"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where workers write and report, and when they let go: the run folder, the run's counter, and whether the first failed
+    unit ends the run."""
+
+    folder: str
+    counter: Any
+    stops_at_failure: bool = False
+
+    def is_stopping(self) -> bool:
+        return ray.get(self.counter.stopping.remote()) is not None
+
+    def mind(self, records: Sequence[Record]) -> None:
+        """Ends the run at a failed unit, where that is asked for."""
+        failed = next((record for record in records if record.is_failed), None) if self.stops_at_failure else None
+        if failed is not None:
+            errors = [failed.response.error] if failed.response else []
+            why = next(error for error in (*errors, *(score.error for score in failed.scores)) if error)
+            self.counter.stop.remote(f"sample {failed.sample.id!r} failed: {why}")
+
+    def keep(self, records: Sequence[Record]) -> pa.Table:
+        """Writes what was generated, so that it need not be again if the run ends before it is judged."""
+        table = to_table(records)
+        if table.num_rows:
+            RunFolder(self.folder).write_part(table, RESPONSES)
+        self.mind(records)
+        return table
+
+
+def read_prompts(table: pa.Table, suite_name: str, candidates: Sequence[Candidate], stock: Stock, desk: Desk) -> pa.Table:
+    """Shards to rows of PROMPT_SCHEMA: every sample asked of every candidate, but for what an earlier session did."""
     suite, rows = get_suite(suite_name), []
     started = time.time()
-    for text in table.column(SHARD).to_pylist():
+    for text in [] if desk.is_stopping() else table.column(SHARD).to_pylist():
         for sample in read_shard(Shard.model_validate_json(text), suite_name, parse_sample):
             for candidate in candidates:
                 record = new_record(sample, candidate)
+                if stock.has(record.unit_id):
+                    continue
                 messages = [message.model_dump() for message in suite.prompt(sample, candidate)]
                 rows.append(
                     {
@@ -70,11 +110,11 @@ def read_prompts(table: pa.Table, suite_name: str, candidates: Sequence[Candidat
                         SAMPLING: sampling_params(candidate.sampling),
                     }
                 )
-    counter.add.remote("read", len(rows), started, time.time())
+    desk.counter.add.remote("read", len(rows), started, time.time())
     return pa.Table.from_pylist(rows, schema=PROMPT_SCHEMA)
 
 
-def fold_answers(table: pa.Table, stop_ids: frozenset[int], max_model_len: int | None, counter: Any) -> pa.Table:
+def fold_answers(table: pa.Table, stop_ids: frozenset[int], max_model_len: int | None, desk: Desk) -> pa.Table:
     """What the engine left in its rows, as records. Its messages, and with them any long context, end here."""
     records = []
     for row in table.to_pylist():
@@ -83,40 +123,52 @@ def fold_answers(table: pa.Table, stop_ids: frozenset[int], max_model_len: int |
         records.append(record.model_copy(update={"response": response}))
     longest = max((record.response.duration_s or 0.0 for record in records if record.response), default=0.0)
     now = time.time()
-    counter.add.remote("generate", len(records), now - longest, now)
-    return to_table(records)
+    desk.counter.add.remote("generate", len(records), now - longest, now)
+    return desk.keep(records)
 
 
-def write_records(table: pa.Table, folder: str, counter: Any) -> pa.Table:
+def write_records(table: pa.Table, desk: Desk) -> pa.Table:
     """Writes a block to the run folder; hands on only which units it held."""
-    with reported(counter, "write", table.num_rows):
-        RunFolder(folder).write_records(table)
+    with reported(desk.counter, "write", table.num_rows):
+        if table.num_rows:
+            RunFolder(desk.folder).write_part(table)
     return table.select(["unit_id"])
 
 
-def read_answers(table: pa.Table, suite_name: str, counter: Any) -> pa.Table:
-    """Shards of responses that exist already, as records."""
+def read_answers(table: pa.Table, suite_name: str, stock: Stock, desk: Desk) -> pa.Table:
+    """Shards of responses that exist already, as records, but for what an earlier session judged."""
     started = time.time()
-    shards = (Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist())
+    shards = [] if desk.is_stopping() else [Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist()]
     records = [record for shard in shards for record in read_shard(shard, suite_name, parse_answer)]
-    counter.add.remote("read", len(records), started, time.time())
-    return to_table(records)
+    new = [record for record in records if not stock.has(record.unit_id)]
+    desk.counter.add.remote("read", len(new), started, time.time())
+    return to_table(new)
+
+
+def read_waiting(table: pa.Table, generated: UnitSet, candidates: Sequence[str], desk: Desk) -> pa.Table:
+    """Parts of responses that an earlier session left to be judged, for some of the candidates."""
+    folder, out = RunFolder(desk.folder), []
+    for part in [] if desk.is_stopping() else table.column(PART).to_pylist():
+        rows = folder.read_part(part, RESPONSES)
+        mine = zip(rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True)
+        out.append(rows.filter(pa.array([unit in generated and name in candidates for unit, name in mine])).cast(RECORD_SCHEMA))
+    return pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
 
 
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers; one client a candidate, built on this actor's loop."""
 
-    def __init__(self, config: ServerConfig, counter: Any) -> None:
-        self._config, self._counter = config, counter
+    def __init__(self, config: ServerConfig, desk: Desk) -> None:
+        self._config, self._desk = config, desk
         self._client = cache(self._new_client)
 
     def _new_client(self, candidate_json: str) -> OpenAIGenerator:
         return OpenAIGenerator(Candidate.model_validate_json(candidate_json), self._config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        with reported(self._counter, "generate", table.num_rows):
+        with reported(self._desk.counter, "generate", table.num_rows):
             answered = await asyncio.gather(*(self._ask(row) for row in table.to_pylist()))
-        yield to_table(answered)
+        yield self._desk.keep(answered)
 
     async def _ask(self, row: dict[str, Any]) -> Record:
         record = Record.model_validate_json(row[RECORD])
@@ -125,37 +177,61 @@ class AskServers:
 
 
 class JudgeRecords:
-    """Scores the metrics of the judge stage."""
+    """Scores the metrics of the judge stage. Many blocks are judged at once, so that one slow call holds up its block alone."""
 
     def __init__(
-        self, metrics: Sequence[str], choices: Mapping[str, Choice], config: JudgingConfig, url: str | None, counter: Any
+        self,
+        metrics: Sequence[str],
+        choices: Mapping[str, Choice],
+        config: JudgingConfig,
+        handles: Handles | None,
+        url: str | None,
+        desk: Desk,
     ) -> None:
-        self._metrics, self._counter = pick(metrics), counter
+        self._metrics, self._desk, self._handles = pick(metrics), desk, handles
         self._choices, self._config, self._embedded_url = choices, config, url
         self._judges: Mapping[str, Sequence[Judge]] | None = None
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        if self._judges is None:  # on the loop that will use them: no client can move to another
-            judges = build_judges(self._choices, self._config, self._embedded_url)
-            self._judges = limited(judges, self._config.max_in_flight)
-        by_metric = self._judges
-        with reported(self._counter, "judge", table.num_rows):
-            records = await asyncio.gather(
-                *(judge_record(record, self._metrics, by_metric, self._config.vote) for record in from_table(table))
-            )
+        if await self._desk.counter.stopping.remote() is not None:
+            yield RECORD_SCHEMA.empty_table()
+            return
+        judges = self._built()
+        with reported(self._desk.counter, "judge", table.num_rows):
+            judged = await asyncio.gather(*(self._judge(record, judges) for record in from_table(table)))
+        records = [record for record in judged if record is not None]
+        self._desk.mind(records)
         yield to_table(records)
+
+    def _built(self) -> Mapping[str, Sequence[Judge]]:
+        if self._judges is None:  # on the loop that will use them: no client can move to another
+            if self._handles is None:
+                self._judges = {}
+            else:
+                services = services_of(self._handles, self._desk.counter.tell.remote, self._embedded_url)
+                self._judges = build_judges(self._choices, self._config, services)
+        return self._judges
+
+    async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
+        """The judged record; None when the money ran out before its last call: it is judged when the run is resumed."""
+        try:
+            return await judge_record(record, self._metrics, judges, self._config.vote)
+        except BudgetSpent as error:
+            self._desk.counter.stop.remote(str(error))
+            return None
 
 
 class EmbedRecords:
     """Scores the metrics of the embed stage, with one embedding model loaded."""
 
-    def __init__(self, metrics: Sequence[str], config: EmbeddingConfig, counter: Any) -> None:
-        self._metrics, self._counter = pick(metrics), counter
+    def __init__(self, metrics: Sequence[str], config: EmbeddingConfig, desk: Desk) -> None:
+        self._metrics, self._desk = pick(metrics), desk
         self._embedder = build_embedder(config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        with reported(self._counter, "embed", table.num_rows):
+        with reported(self._desk.counter, "embed", table.num_rows):
             records = await embed_records(list(from_table(table)), self._metrics, self._embedder)
+        self._desk.mind(records)
         yield to_table(records)
 
 

@@ -18,7 +18,7 @@ from memray_eval.metrics import all_metrics, pick
 from memray_eval.runtime import cluster
 from memray_eval.runtime.packages import MEND, is_installed
 from memray_eval.runtime.pipeline import engine_groups
-from memray_eval.runtime.plan import check, device_of, pools_of
+from memray_eval.runtime.plan import check, device_of, judge_actors, pools_of
 from memray_eval.suites import get_suite
 from memray_eval.types import Frozen
 
@@ -128,13 +128,13 @@ def _plan(config: RunConfig) -> Iterator[Check]:
         return
     for metric, choice in choices.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
-    device = device_of(config, capacity.gpus)
+    device, judges = device_of(config, capacity.gpus), judge_actors(config, capacity.cpus)
     has = f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, {capacity.memory_gib:.1f} GiB of memory"
     for group in engine_groups(config.candidates):
         names = ", ".join(candidate.name for candidate in group)
         model = "the embedded model" if group[0].model == EMBEDDED else group[0].model
         try:
-            check(pools_of(config, group, device, judge_server=has_server), capacity)
+            check(pools_of(config, group, device, judge_server=has_server, judge_actors=judges), capacity)
             yield Check(state="ok", what=f"the plan for {names} ({model}, {device}) fits {has}")
         except EvalError as error:
             yield Check(state="fail", what=str(error))

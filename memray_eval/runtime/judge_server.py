@@ -22,8 +22,8 @@ from typing import Any
 
 import ray
 
+from memray_eval.clients.building import SERVER_MODEL
 from memray_eval.clients.embedded_model import resolve_model
-from memray_eval.clients.routing import SERVER_MODEL
 from memray_eval.config import EngineConfig
 from memray_eval.errors import JudgeError
 from memray_eval.runtime.plan import SERVER_CPUS, Device

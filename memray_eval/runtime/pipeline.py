@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
@@ -17,17 +17,22 @@ from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
 from memray_eval.metric import RULES, Metric
 from memray_eval.runtime.actors import (
+    PART,
     AskServers,
+    Desk,
     EmbedRecords,
     JudgeRecords,
     fold_answers,
     read_answers,
     read_prompts,
+    read_waiting,
     shard_rows,
     write_records,
 )
 from memray_eval.runtime.engine import build_engine, stop_token_ids
 from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
+from memray_eval.runtime.services import Handles
+from memray_eval.runtime.stock import Stock
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import GIVEN, Candidate
 
@@ -48,35 +53,53 @@ def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]
     return [tuple(group) for _, group in groupby(sorted(candidates, key=shared), key=shared)]
 
 
-def run_pipeline(
-    config: RunConfig,
-    candidates: tuple[Candidate, ...],
-    metrics: Sequence[Metric],
-    choices: Mapping[str, Choice],
-    shards: Sequence[Shard],
-    folder: str,
-    device: Device,
-    counter: Any,
-    embedded_url: str | None = None,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a run's pipelines have in common. `stock` is what earlier sessions did; `handles` are the services of its judges,
+    None where no model judges."""
+
+    config: RunConfig
+    metrics: Sequence[Metric]
+    choices: Mapping[str, Choice]
+    shards: Sequence[Shard]
+    desk: Desk
+    device: Device
+    stock: Stock
+    handles: Handles | None = None
+    embedded_url: str | None = None
+    judge_actors: int = 1
+    judge_tasks: int = 4
+
+
+def run_pipeline(work: Work, candidates: tuple[Candidate, ...]) -> int:
     """Runs all samples through all stages for candidates that share an engine; without metrics it only generates. Returns
     how many units were written.
 
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
-    set_up_data_context(config)
+    set_up_data_context(work.config)
     if candidates[0].backend == GIVEN:
-        dataset = given(config, shards, counter)
-    else:
-        dataset = prompted(config, candidates, shards, counter)
-        dataset = generated(dataset, config, candidates[0], device, counter)
-    if metrics:
-        dataset = scored(dataset, config, metrics, choices, counter, embedded_url)
-    written = dataset.map_batches(write_records, fn_kwargs={"folder": folder, "counter": counter}, num_cpus=TASK_CPUS, **BLOCKS)
+        return _finish(scored(given(work), work), work, GIVEN)
+    dataset = generated(prompted(work, candidates), work, candidates[0])
+    return _finish(scored(dataset, work), work, candidates[0].model)
+
+
+def judge_waiting(work: Work, candidates: tuple[Candidate, ...]) -> int:
+    """Judges what an earlier session generated. Returns how many units were written."""
+    set_up_data_context(work.config)
+    rows = [{PART: part} for part in work.stock.waiting]
+    read = {"generated": work.stock.generated, "candidates": [one.name for one in candidates], "desk": work.desk}
+    parts = ray.data.from_items(rows, override_num_blocks=len(rows))
+    waiting = parts.map_batches(read_waiting, fn_kwargs=read, num_cpus=TASK_CPUS, **BLOCKS)
+    return _finish(scored(waiting, work), work, candidates[0].model)
+
+
+def _finish(dataset: Dataset, work: Work, model: str) -> int:
+    written = dataset.map_batches(write_records, fn_kwargs={"desk": work.desk}, num_cpus=TASK_CPUS, **BLOCKS)
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
     except ray.exceptions.RayError as error:
-        raise _translated(error, candidates[0].model) from error
+        raise _translated(error, model) from error
 
 
 def set_up_data_context(config: RunConfig) -> None:
@@ -95,61 +118,55 @@ def spread(shards: Sequence[Shard]) -> Dataset:
     return ray.data.from_items(rows, override_num_blocks=len(rows))
 
 
-def even(dataset: Dataset, config: RunConfig, shards: Sequence[Shard]) -> Dataset:
+def even(dataset: Dataset, work: Work) -> Dataset:
     """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are spread afterwards."""
-    if any(shard.kind == "json" for shard in shards):
-        return dataset.repartition(target_num_rows_per_block=config.engine.batch_size)
+    if any(shard.kind == "json" for shard in work.shards):
+        return dataset.repartition(target_num_rows_per_block=work.config.engine.batch_size)
     return dataset
 
 
-def prompted(config: RunConfig, candidates: tuple[Candidate, ...], shards: Sequence[Shard], counter: Any) -> Dataset:
-    asked = {"suite_name": config.suite, "candidates": candidates, "counter": counter}
-    rows = spread(shards).map_batches(read_prompts, fn_kwargs=asked, num_cpus=TASK_CPUS, **BLOCKS)
-    return even(rows, config, shards)
+def prompted(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
+    asked = {"suite_name": work.config.suite, "candidates": candidates, "stock": work.stock, "desk": work.desk}
+    return even(spread(work.shards).map_batches(read_prompts, fn_kwargs=asked, num_cpus=TASK_CPUS, **BLOCKS), work)
 
 
-def given(config: RunConfig, shards: Sequence[Shard], counter: Any) -> Dataset:
+def given(work: Work) -> Dataset:
     """Records whose responses exist already."""
-    read = {"suite_name": config.suite, "counter": counter}
-    return even(spread(shards).map_batches(read_answers, fn_kwargs=read, num_cpus=TASK_CPUS, **BLOCKS), config, shards)
+    read = {"suite_name": work.config.suite, "stock": work.stock, "desk": work.desk}
+    return even(spread(work.shards).map_batches(read_answers, fn_kwargs=read, num_cpus=TASK_CPUS, **BLOCKS), work)
 
 
-def generated(dataset: Dataset, config: RunConfig, candidate: Candidate, device: Device, counter: Any) -> Dataset:
+def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
+    config = work.config
     if candidate.backend == "openai":
         pool = ActorPoolStrategy(size=config.server.actors)
         return dataset.map_batches(
-            AskServers, fn_constructor_args=(config.server, counter), compute=pool, num_cpus=STAGE_CPUS, **BLOCKS
+            AskServers, fn_constructor_args=(config.server, work.desk), compute=pool, num_cpus=STAGE_CPUS, **BLOCKS
         )
-    fold = {
-        "stop_ids": stop_token_ids(candidate.model),
-        "max_model_len": config.engine.max_model_len,
-        "counter": counter,
-    }
-    answered = build_engine(config.engine, candidate.model, device)(dataset)
+    fold = {"stop_ids": stop_token_ids(candidate.model), "max_model_len": config.engine.max_model_len, "desk": work.desk}
+    answered = build_engine(config.engine, candidate.model, work.device)(dataset)
     return answered.map_batches(fold_answers, fn_kwargs=fold, num_cpus=TASK_CPUS, **BLOCKS)
 
 
-def scored(
-    dataset: Dataset,
-    config: RunConfig,
-    metrics: Sequence[Metric],
-    choices: Mapping[str, Choice],
-    counter: Any,
-    embedded_url: str | None = None,
-) -> Dataset:
-    at_judge, at_embed = split(metrics, choices)
+def scored(dataset: Dataset, work: Work) -> Dataset:
+    config = work.config
+    at_judge, at_embed = split(work.metrics, work.choices)
     if at_judge:
         dataset = dataset.map_batches(
             JudgeRecords,
-            fn_constructor_args=(at_judge, choices, config.judging, embedded_url, counter),
-            compute=ActorPoolStrategy(size=config.judging.actors),
+            fn_constructor_args=(at_judge, work.choices, config.judging, work.handles, work.embedded_url, work.desk),
+            compute=ActorPoolStrategy(
+                size=work.judge_actors,
+                max_tasks_in_flight_per_actor=work.judge_tasks,
+                max_concurrent_calls_per_actor=work.judge_tasks,
+            ),
             num_cpus=config.judging.cpus,
             **BLOCKS,
         )
     if at_embed:
         dataset = dataset.map_batches(
             EmbedRecords,
-            fn_constructor_args=(at_embed, config.embedding, counter),
+            fn_constructor_args=(at_embed, config.embedding, work.desk),
             compute=ActorPoolStrategy(size=config.embedding.actors),
             num_cpus=config.embedding.cpus,
             **BLOCKS,

@@ -6,11 +6,16 @@ needs are counted against what is there, and a run that could hang is refused wi
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from memray_eval.clients.building import IN_FLIGHT
+from memray_eval.clients.routing import Choice, JudgeTable, limits_of
 from memray_eval.config import RunConfig
 from memray_eval.errors import ResourceError
+from memray_eval.metric import RULES
 from memray_eval.types import Candidate, Frozen
 
 Device = Literal["cpu", "gpu"]
@@ -25,6 +30,11 @@ ENGINE_OVERHEAD_GIB = 1.5  # beside weights and KV cache: a rough allowance, not
 EMBED_GIB = 1.0
 ACTOR_GIB = 0.3
 SLACK = 1e-6
+MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
+MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
+LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
+ADMITTED = 16  # calls that wait for each one in flight, or the slowest of a block would hold up the others
+LEAST_TASKS, MOST_TASKS = 4, 64
 
 
 class Pool(Frozen):
@@ -54,56 +64,87 @@ def device_of(config: RunConfig, gpus: float) -> Device:
     return "gpu" if gpus > 0 else "cpu"
 
 
-def pools_of(config: RunConfig, candidates: tuple[Candidate, ...], device: Device, judge_server: bool = False) -> list[Pool]:
+class JudgePool(Frozen):
+    """The judge actors of a run: how many, how many calls each may have in flight to one judge, and how many blocks each
+    judges at once."""
+
+    actors: int
+    max_in_flight: int
+    tasks: int
+
+
+def judge_actors(config: RunConfig, cpus: float) -> int:
+    """As configured, else one for two CPUs."""
+    return config.judging.actors or max(1, min(MOST_JUDGES, int(cpus) // 2))
+
+
+def judge_pool(config: RunConfig, choices: Mapping[str, Choice], table: JudgeTable, cpus: float, rows: int) -> JudgePool:
+    """As configured; else as many calls in flight as the fastest judge's firm limit and the expected latency call for
+    (without one: IN_FLIGHT an actor), and enough blocks of `rows` rows that a slow call does not empty the pool."""
+    judging = config.judging
+    actors = judge_actors(config, cpus)
+    names = {name for choice in choices.values() for name in choice.judges if name != RULES}
+    limits = [limits.requests_per_min for limits, is_firm in (limits_of(name, judging, table) for name in names) if is_firm]
+    needed = IN_FLIGHT
+    if limits and all(limits):
+        fastest = max(limit for limit in limits if limit)
+        needed = max(4, math.ceil(fastest / 60.0 * judging.latency_s * LATENCY_SPREAD / actors))
+    in_flight = judging.max_in_flight or min(needed, MOST_IN_FLIGHT)
+    calls_a_row = max(1, sum(len(choice.judges) * judging.repeats for choice in choices.values() if choice.judge != RULES))
+    tasks = math.ceil(ADMITTED * in_flight / (max(1, rows) * calls_a_row))
+    return JudgePool(actors=actors, max_in_flight=in_flight, tasks=max(LEAST_TASKS, min(MOST_TASKS, tasks)))
+
+
+def pools_of(
+    config: RunConfig, candidates: tuple[Candidate, ...], device: Device, judge_server: bool = False, judge_actors: int = 1
+) -> list[Pool]:
     """The pools of one pipeline: the engines or the clients of these candidates, then judges, embedders and tasks."""
-    engine = config.engine
-    pools = []
-    if judge_server:
-        gpus = 1.0 if device == "gpu" else 0.0
-        pools.append(
-            Pool(name="embedded judge", actors=1, cpus=SERVER_CPUS, gpus=gpus, memory_gib=SERVER_GIB, knob="judge: rules")
-        )
-    if candidates[0].backend == "vllm":
-        workers = engine.tensor_parallel * engine.pipeline_parallel
-        on_gpu = device == "gpu"
-        memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidates[0].model))
-        pools.append(
-            Pool(
-                name="vLLM engine",
-                actors=engine.replicas,
-                cpus=engine.cpus * workers,
-                gpus=float(workers) if on_gpu else 0.0,
-                memory_gib=memory,
-                knob="engine.replicas, engine.tensor_parallel or engine.cpus",
-            )
-        )
-        pools.append(Pool(name="chat template", actors=1, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB))
-    elif candidates[0].backend == "openai":
-        server = config.server
-        pools.append(
-            Pool(name="server clients", actors=server.actors, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB, knob="server.actors")
-        )
     judging, embedding = config.judging, config.embedding
-    pools.append(
+    return [
+        *([_server_pool(device)] if judge_server else []),
+        *_candidate_pools(config, candidates[0], device),
         Pool(
             name="judges",
-            actors=judging.actors,
+            actors=judge_actors,
             cpus=judging.cpus,
             memory_gib=ACTOR_GIB,
             knob="judging.actors or judging.cpus",
-        )
-    )
-    pools.append(
+        ),
         Pool(
             name="embedders",
             actors=embedding.actors,
             cpus=embedding.cpus,
             memory_gib=EMBED_GIB,
             knob="embedding.actors or embedding.cpus",
-        )
-    )
-    pools.append(Pool(name="read, fold and write tasks", actors=TASKS_AT_ONCE, cpus=TASK_CPUS))
-    return pools
+        ),
+        Pool(name="read, fold and write tasks", actors=TASKS_AT_ONCE, cpus=TASK_CPUS),
+    ]
+
+
+def _server_pool(device: Device) -> Pool:
+    gpus = 1.0 if device == "gpu" else 0.0
+    return Pool(name="embedded judge", actors=1, cpus=SERVER_CPUS, gpus=gpus, memory_gib=SERVER_GIB, knob="judge: rules")
+
+
+def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) -> list[Pool]:
+    engine, server = config.engine, config.server
+    if candidate.backend == "openai":
+        return [Pool(name="server clients", actors=server.actors, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB, knob="server.actors")]
+    if candidate.backend != "vllm":
+        return []
+    workers, on_gpu = engine.tensor_parallel * engine.pipeline_parallel, device == "gpu"
+    memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model))
+    return [
+        Pool(
+            name="vLLM engine",
+            actors=engine.replicas,
+            cpus=engine.cpus * workers,
+            gpus=float(workers) if on_gpu else 0.0,
+            memory_gib=memory,
+            knob="engine.replicas, engine.tensor_parallel or engine.cpus",
+        ),
+        Pool(name="chat template", actors=1, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB),
+    ]
 
 
 def check(pools: list[Pool], capacity: Capacity) -> None:

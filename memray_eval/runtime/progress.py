@@ -44,16 +44,35 @@ class StageCount(Frozen):
 
 @ray.remote(num_cpus=0, max_restarts=-1)
 class ProgressCounter:
-    """Counts rows by stage. Stages report without waiting; a lost report costs a number on the display, nothing else."""
+    """What the workers of a run tell its driver, and it them. Stages report without waiting; a lost report costs a number on
+    the display, nothing else."""
 
     def __init__(self) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
+        self._lines: list[str] = []
+        self._stop: str | None = None
 
     def add(self, stage: str, rows: int, started: float, ended: float) -> None:
         self._stages[stage] = self._stages[stage].plus(rows, started, ended)
 
     def stages(self) -> dict[str, StageCount]:
         return self._stages
+
+    def tell(self, line: str) -> None:
+        """Something that a person should read: a judge is down, the run is stopping."""
+        self._lines.append(line)
+
+    def told(self, since: int) -> list[str]:
+        return self._lines[since:]
+
+    def stop(self, reason: str) -> None:
+        """Ends the run early: nothing new is read or judged, what is under way is finished. The first reason stays."""
+        if self._stop is None:
+            self._stop = reason
+            self._lines.append(f"Stopping: {reason}")
+
+    def stopping(self) -> str | None:
+        return self._stop
 
 
 @contextmanager
@@ -93,17 +112,25 @@ def _show_bars(counter: Any, total: int, stages: Sequence[str], stop: threading.
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         tasks = {stage: progress.add_task(stage, total=total, rate="") for stage in stages}
-        is_last = False
+        is_last, read = False, 0
         while not is_last:
             is_last = stop.wait(POLL_S)
+            lines = _told(counter, read)
+            read += len(lines)
+            for line in lines:
+                progress.console.print(line, markup=False, highlight=False)
             for stage, count in _poll(counter, stages).items():
                 progress.update(tasks[stage], completed=count.rows, rate=_rate(count))
 
 
 def _show_lines(counter: Any, total: int, stages: Sequence[str], stop: threading.Event) -> None:
-    began, shown, is_last = time.monotonic(), "", False
+    began, shown, is_last, read = time.monotonic(), "", False, 0
     while not is_last:
         is_last = stop.wait(PLAIN_EVERY_S if shown else 1.0)
+        lines = _told(counter, read)
+        read += len(lines)
+        for line in lines:
+            print(line, file=sys.stderr, flush=True)
         counts = _poll(counter, stages)
         state = "  ".join(f"{stage} {count.rows}/{total}" for stage, count in counts.items())
         done = counts["write"].rows if "write" in counts else 0
@@ -116,6 +143,13 @@ def _show_lines(counter: Any, total: int, stages: Sequence[str], stop: threading
 
 def _rate(count: StageCount) -> str:
     return f"{count.rows / count.span_s:.1f}/s" if count.rows and count.span_s else ""
+
+
+def _told(counter: Any, since: int) -> list[str]:
+    try:
+        return list(ray.get(counter.told.remote(since), timeout=10))
+    except ray.exceptions.RayError:
+        return []
 
 
 def _poll(counter: Any, stages: Sequence[str]) -> dict[str, StageCount]:

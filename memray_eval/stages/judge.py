@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 from memray_eval.errors import JudgeError, Refused
@@ -34,9 +34,23 @@ def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
 
 
 async def judge_record(record: Record, metrics: Sequence[Metric], judges: Judges, vote: Vote = "median") -> Record:
-    """The record with a score for each of the metrics, asked side by side; several judges of a metric vote."""
-    scores = await asyncio.gather(*(_score(record, metric, judges, vote) for metric in metrics))
+    """The record with a score for each of the metrics that it has none for, asked side by side; several judges of a metric
+    vote. Raises BudgetSpent, once every call that was made has ended."""
+    there = {score.metric for score in record.scores}
+    scores = await _all(_score(record, metric, judges, vote) for metric in metrics if metric.name not in there)
     return record.model_copy(update={"scores": (*record.scores, *scores)})
+
+
+async def _all(asked: Iterable[Awaitable[Score]]) -> list[Score]:
+    """All scores; what one of them raises, once the others have ended: a call that was paid is never left alone."""
+    scores = await asyncio.gather(*asked, return_exceptions=True)
+    return [_raised(score) for score in scores]
+
+
+def _raised(score: Score | BaseException) -> Score:
+    if isinstance(score, BaseException):
+        raise score
+    return score
 
 
 async def _score(record: Record, metric: Metric, judges: Judges, vote: Vote) -> Score:
@@ -46,7 +60,7 @@ async def _score(record: Record, metric: Metric, judges: Judges, vote: Vote) -> 
     assert isinstance(metric, JudgedMetric)
     if metric.name in judges and not response.is_empty:
         jury = judges[metric.name]
-        return settle(await asyncio.gather(*(_ask(record, response, metric, judge) for judge in jury)), vote)
+        return settle(await _all(_ask(record, response, metric, judge) for judge in jury), vote)
     return score_by_rules(metric, record.sample, response, {}, RULES)
 
 
@@ -60,12 +74,10 @@ def settle(scores: Sequence[Score], vote: Vote) -> Score:
         return scores[0]
     heard = sorted((score for score in scores if score.value is not None), key=lambda score: score.value or 0.0)
     spent = {
-        "usage": Usage(
-            input_tokens=sum(score.usage.input_tokens for score in scores),
-            output_tokens=sum(score.usage.output_tokens for score in scores),
-        ),
+        "usage": sum((score.usage for score in scores), Usage()),
         "cost_usd": sum(score.cost_usd for score in scores),
         "latency_s": max(score.latency_s for score in scores),
+        "cached": all(score.cached for score in scores),
     }
     if not heard:
         return scores[0].model_copy(update=spent)

@@ -1,7 +1,9 @@
 """A real HTTP server that speaks the wire formats of OpenAI (chat, streamed or not, and embeddings), Anthropic (messages) and
 Google (generateContent), scripted by the test.
 
-`reply` turns a request's body into what the server does: a text to answer, an `Answer`, or a `Fault`. Every body is kept.
+`reply` turns a request's body into what the server does: a text to answer, an `Answer`, or a `Fault`; `Storm` is one that fails
+at random. `Limits` refuse what comes too fast. Every body is kept, or with `keep_requests=False` only counted by its digest.
+tests/servers/process.py runs the same server as a process of its own.
 """
 
 from __future__ import annotations
@@ -9,16 +11,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
+import random
 import threading
-from collections.abc import Callable, Iterator
+import time
+from array import array
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
 from aiohttp import web
 
-INPUT_TOKENS = 10  # every answer says that its prompt had so many; its output has one a word
+from tests.servers.judgments import body_digest, judgment_reply, message_texts
+
+INPUT_TOKENS = 10  # unless tokens are counted, every answer says that its prompt had so many; its output has one a word
 
 
 @dataclass(frozen=True)
@@ -44,15 +52,139 @@ class Fault:
 Reply = Callable[[dict[str, Any]], str | Answer | Fault]
 
 
+@dataclass(kw_only=True)
+class Storm:
+    """A reply that fails at random: every attempt of a body by itself, at these rates, decided by a hash of seed, body and the
+    number of the attempt. What does not fail is left to `reply`; a malformed answer is the first half of it."""
+
+    rate_429: float = 0.0
+    rate_500: float = 0.0
+    rate_hang: float = 0.0
+    rate_reset: float = 0.0
+    rate_malformed: float = 0.0
+    seed: int = 0
+    hang_s: float = 30.0
+    retry_after: str | None = None
+    reply: Reply = judgment_reply
+    attempts: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, body: dict[str, Any]) -> str | Answer | Fault:
+        digest = body_digest(body)
+        self.attempts[digest] += 1
+        chance = random.Random(f"{self.seed} {digest} {self.attempts[digest]}").random()
+        for rate, fault in (
+            (self.rate_429, Fault(429, retry_after=self.retry_after)),
+            (self.rate_500, Fault(500)),
+            (self.rate_hang, Fault(500, hang_s=self.hang_s)),
+            (self.rate_reset, Fault(reset=True)),
+        ):
+            if chance < rate:
+                return fault
+            chance -= rate
+        scripted = self.reply(body)
+        if chance >= self.rate_malformed or isinstance(scripted, Fault):
+            return scripted
+        text = scripted.text if isinstance(scripted, Answer) else scripted
+        return text[: len(text) // 2]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Rates that are never passed in any stretch of `window_s`: a shorter window allows its share of a minute. None: no limit.
+    `announce` says them in the headers of every OpenAI and Anthropic reply. Tokens are input and output together."""
+
+    requests_per_min: float | None = None
+    tokens_per_min: float | None = None
+    window_s: float = 60.0
+    announce: bool = True
+
+    def __post_init__(self) -> None:
+        if self.in_window(self.requests_per_min) < 1:
+            raise ValueError(f"{self.requests_per_min:g} requests a minute are less than one in {self.window_s:g} s")
+
+    def in_window(self, per_min: float | None) -> float:
+        return math.inf if per_min is None else math.floor(per_min * self.window_s / 60 + 1e-9)
+
+
+class SlidingWindow:
+    """What was let in during the last `limits.window_s`: a time and a number of tokens each."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.tokens = limits, 0
+        self._let_in: deque[tuple[float, int]] = deque()
+
+    def wait_s(self, now_s: float, tokens: int = 0) -> float:
+        """Seconds until one more request of so many tokens fits: 0.0 now. What never fits waits a whole window."""
+        self._forget(now_s)
+        limits = self.limits
+        surplus = len(self._let_in) + 1 - limits.in_window(limits.requests_per_min)
+        too_many = self.tokens + tokens - limits.in_window(limits.tokens_per_min)
+        if surplus <= 0 and too_many <= 0:
+            return 0.0
+        for at_s, freed in self._let_in:
+            surplus, too_many = surplus - 1, too_many - freed
+            if surplus <= 0 and too_many <= 0:
+                return max(1e-3, at_s + limits.window_s - now_s)
+        return limits.window_s
+
+    def let_in(self, now_s: float, tokens: int) -> None:
+        self._let_in.append((now_s, tokens))
+        self.tokens += tokens
+
+    def left(self, now_s: float) -> tuple[float, float]:
+        """Requests and tokens that would still fit; infinite where there is no limit."""
+        self._forget(now_s)
+        limits = self.limits
+        requests = limits.in_window(limits.requests_per_min) - len(self._let_in)
+        return max(0.0, requests), max(0.0, limits.in_window(limits.tokens_per_min) - self.tokens)
+
+    def _forget(self, now_s: float) -> None:
+        while self._let_in and self._let_in[0][0] <= now_s - self.limits.window_s:
+            self.tokens -= self._let_in.popleft()[1]
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What a server was asked, without the bodies. Times are of time.monotonic, which all processes of a machine share."""
+
+    n_requests: int = 0
+    n_429: int = 0  # refused by the limits; a scripted 429 is a fault
+    n_faults: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    in_flight: int = 0
+    max_in_flight_seen: int = 0
+    counts: Counter[str] = field(default_factory=Counter)  # requests that the limits let in, by the digest of the body
+    answered: Counter[str] = field(default_factory=Counter)  # those that got an answer: they are paid for
+    times: array[float] = field(default_factory=lambda: array("d"))  # arrivals of those that the limits let in
+
+
+class Spent(NamedTuple):
+    """Tokens of one request."""
+
+    input: int = 0
+    output: int = 0
+
+
+Write = Callable[[web.Request, dict[str, Any], Answer | Fault, Spent, dict[str, str]], Awaitable[web.StreamResponse]]
+
+
 @dataclass
-class Provider:
-    """The running server: its root address, and what it was asked."""
+class Provider(Tally):
+    """The running server: its root address, and what it was asked. `down`: every request is answered 500. `count_tokens`:
+    a token for every four characters, in and out, instead of the fixed figures."""
 
     reply: Reply
     latency_s: float = 0.0
     port: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    window: SlidingWindow = field(default_factory=lambda: SlidingWindow(Limits()))
+    count_tokens: bool = False
+    keep_requests: bool = True
+    down: bool = False
+    clock: Callable[[], float] = time.monotonic
+    held: dict[str, str | Answer | Fault] = field(default_factory=dict)  # scripted for a request that the limits then refused
 
     @property
     def root(self) -> str:
@@ -63,60 +195,80 @@ class Provider:
         """Where OpenAI clients point."""
         return f"{self.root}/v1"
 
-    async def outcome(self, request: web.Request) -> tuple[dict[str, Any], Answer | Fault]:
-        body = await request.json()
-        self.requests.append(body)
-        self.headers.append(dict(request.headers))
-        await asyncio.sleep(self.latency_s)
-        scripted = self.reply(body)
-        return body, Answer(scripted) if isinstance(scripted, str) else scripted
+    def reset(self) -> None:
+        """Forgets what was asked, and what the limits let in; requests in flight stay in flight."""
+        vars(self).update(vars(Tally(in_flight=self.in_flight, max_in_flight_seen=self.in_flight)))
+        self.window = SlidingWindow(self.window.limits)
+        for kept in (self.requests, self.headers, self.held):
+            kept.clear()
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        body, outcome = await self.outcome(request)
-        if isinstance(outcome, Fault) and not outcome.cut:
-            return await failed(request, outcome)
-        if body.get("stream"):
-            return await self._streamed(request, body, outcome)
-        assert isinstance(outcome, Answer)
-        finish = {"truncated": "length", "filtered": "content_filter"}.get(outcome.ending, "stop")
-        message = {"role": "assistant", "content": None if outcome.ending == "refused" else outcome.text}
-        message["refusal"] = outcome.text or "no" if outcome.ending == "refused" else None
-        choice = {"index": 0, "message": message, "finish_reason": finish}
-        return web.json_response({**_chunk(body, "chat.completion"), "choices": [choice], "usage": usage(outcome)})
-
-    async def _streamed(self, request: web.Request, body: dict[str, Any], outcome: Answer | Fault) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
-        words = outcome.text.split(" ") if isinstance(outcome, Answer) else ["Cut", "short"]
-        for index, word in enumerate(words):
-            await _send(response, body, {"content": word if index == 0 else f" {word}"}, None)
-        if isinstance(outcome, Answer):
-            await _send(response, body, {}, "stop")
-            last = {**_chunk(body, "chat.completion.chunk"), "choices": [], "usage": usage(outcome)}
-            await response.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
-        await response.write_eof()
-        return response
+        return await self._handled(request, await request.json(), _openai_headers, _write_chat)
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
-        body, outcome = await self.outcome(request)
-        if isinstance(outcome, Fault):
-            return await failed(request, outcome)
-        stop = {"truncated": "max_tokens", "refused": "refusal", "filtered": "refusal"}.get(outcome.ending, "end_turn")
-        spent = {"input_tokens": INPUT_TOKENS, "output_tokens": len(outcome.text.split())}
-        content = [{"type": "text", "text": outcome.text}] if outcome.text else []
-        fixed = {"id": "m", "type": "message", "role": "assistant", "model": body["model"], "stop_sequence": None}
-        return web.json_response({**fixed, "content": content, "stop_reason": stop, "usage": spent})
+        return await self._handled(request, await request.json(), _anthropic_headers, _write_message)
 
     async def generate_content(self, request: web.Request) -> web.StreamResponse:
-        _, outcome = await self.outcome(request)
+        """Google's path names the model, not its body: it is put there, where the other formats have it."""
+        model = request.match_info["model"].removeprefix("models/").partition(":")[0]
+        return await self._handled(request, {"model": model} | await request.json(), lambda window, now_s: {}, _write_candidate)
+
+    async def _handled(
+        self,
+        request: web.Request,
+        body: dict[str, Any],
+        announced: Callable[[SlidingWindow, float], dict[str, str]],
+        write: Write,
+    ) -> web.StreamResponse:
+        self.n_requests += 1
+        if self.keep_requests:
+            self.requests.append(body)
+            self.headers.append(dict(request.headers))
+        if self.down:
+            return await failed(request, Fault(hang_s=self.latency_s))
+        now_s, digest = self.clock(), body_digest(body)
+        outcome, spent, wait_s = self._let_in(body, digest, now_s)
+        headers = announced(self.window, now_s) if self.window.limits.announce else {}
+        if wait_s:
+            self.n_429 += 1
+            return await failed(request, Fault(429, retry_after=f"{math.ceil(wait_s * 1000) / 1000:.3f}"), headers)
+        self.in_flight += 1
+        self.max_in_flight_seen = max(self.max_in_flight_seen, self.in_flight)
+        try:
+            await asyncio.sleep(self.latency_s)
+            if isinstance(outcome, Fault):
+                self.n_faults += 1
+            else:
+                self.answered[digest] += 1
+                self.input_tokens, self.output_tokens = self.input_tokens + spent.input, self.output_tokens + spent.output
+            if isinstance(outcome, Fault) and not (outcome.cut and body.get("stream")):
+                return await failed(request, outcome, headers)
+            return await write(request, body, outcome, spent, headers)
+        finally:
+            self.in_flight -= 1
+
+    def _let_in(self, body: dict[str, Any], digest: str, now_s: float) -> tuple[Answer | Fault, Spent, float]:
+        """What to answer, its tokens, and 0.0; or seconds to wait, where it does not fit the limits. What was scripted for a
+        request that is refused waits for the next with that body."""
+        if wait_s := self.window.wait_s(now_s):
+            return Fault(), Spent(), wait_s
+        scripted = self.held.pop(digest) if digest in self.held else self.reply(body)
+        outcome = Answer(scripted) if isinstance(scripted, str) else scripted
+        spent = self._spent(body, outcome)
+        if wait_s := self.window.wait_s(now_s, sum(spent)):
+            self.held[digest] = scripted
+            return outcome, spent, wait_s
+        self.window.let_in(now_s, sum(spent))
+        self.counts[digest] += 1
+        self.times.append(now_s)
+        return outcome, spent, 0.0
+
+    def _spent(self, body: dict[str, Any], outcome: Answer | Fault) -> Spent:
         if isinstance(outcome, Fault):
-            return await failed(request, outcome)
-        spent = {"promptTokenCount": INPUT_TOKENS, "candidatesTokenCount": len(outcome.text.split())}
-        if outcome.ending == "filtered":
-            return web.json_response({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": spent})
-        finish = {"truncated": "MAX_TOKENS", "refused": "SAFETY"}.get(outcome.ending, "STOP")
-        candidate = {"content": {"role": "model", "parts": [{"text": outcome.text}]}, "finishReason": finish, "index": 0}
-        return web.json_response({"candidates": [candidate], "usageMetadata": spent})
+            return Spent()
+        if not self.count_tokens:
+            return Spent(INPUT_TOKENS, len(outcome.text.split()))
+        return Spent(math.ceil(sum(map(len, message_texts(body))) / 4), math.ceil(len(outcome.text) / 4))
 
     async def embeddings(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -125,13 +277,65 @@ class Provider:
         return web.json_response({"object": "list", "model": body["model"], "data": data, "usage": spent})
 
 
-async def failed(request: web.Request, fault: Fault) -> web.Response:
+async def failed(request: web.Request, fault: Fault, headers: dict[str, str] | None = None) -> web.Response:
     await asyncio.sleep(fault.hang_s)
     if fault.reset and request.transport is not None:
         request.transport.abort()
-    headers = {"retry-after": fault.retry_after} if fault.retry_after is not None else {}
+    headers = (headers or {}) | ({"retry-after": fault.retry_after} if fault.retry_after is not None else {})
     error = {"error": {"message": "scripted", "code": fault.status, "status": "SCRIPTED", "type": "scripted"}}
     return web.json_response(error, status=fault.status, headers=headers)
+
+
+def _openai_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:
+    limits, (requests_left, tokens_left) = window.limits, window.left(now_s)
+    out: dict[str, float] = {}
+    if limits.requests_per_min is not None:
+        out |= {"limit-requests": limits.requests_per_min, "remaining-requests": requests_left}
+    if limits.tokens_per_min is not None:
+        out |= {"limit-tokens": limits.tokens_per_min, "remaining-tokens": tokens_left}
+    return {f"x-ratelimit-{name}": f"{figure:.0f}" for name, figure in out.items()}
+
+
+def _anthropic_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:
+    """Anthropic limits input and output apart; here each is announced with the limit on both together."""
+    limits, (requests_left, tokens_left) = window.limits, window.left(now_s)
+    out: dict[str, float] = {}
+    if limits.requests_per_min is not None:
+        out |= {"requests-limit": limits.requests_per_min, "requests-remaining": requests_left}
+    if limits.tokens_per_min is not None:
+        for kind in ("tokens", "input-tokens", "output-tokens"):
+            out |= {f"{kind}-limit": limits.tokens_per_min, f"{kind}-remaining": tokens_left}
+    return {f"anthropic-ratelimit-{name}": f"{figure:.0f}" for name, figure in out.items()}
+
+
+async def _write_chat(
+    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+) -> web.StreamResponse:
+    if body.get("stream"):
+        return await _write_stream(request, body, outcome, spent, headers)
+    assert isinstance(outcome, Answer)
+    finish = {"truncated": "length", "filtered": "content_filter"}.get(outcome.ending, "stop")
+    message = {"role": "assistant", "content": None if outcome.ending == "refused" else outcome.text}
+    message["refusal"] = outcome.text or "no" if outcome.ending == "refused" else None
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    completion = {**_chunk(body, "chat.completion"), "choices": [choice], "usage": _openai_usage(spent)}
+    return web.json_response(completion, headers=headers)
+
+
+async def _write_stream(
+    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"} | headers)
+    await response.prepare(request)
+    words = outcome.text.split(" ") if isinstance(outcome, Answer) else ["Cut", "short"]
+    for index, word in enumerate(words):
+        await _send(response, body, {"content": word if index == 0 else f" {word}"}, None)
+    if isinstance(outcome, Answer):
+        await _send(response, body, {}, "stop")
+        last = {**_chunk(body, "chat.completion.chunk"), "choices": [], "usage": _openai_usage(spent)}
+        await response.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
+    await response.write_eof()
+    return response
 
 
 async def _send(response: web.StreamResponse, body: dict[str, Any], delta: dict[str, str], finish: str | None) -> None:
@@ -143,45 +347,71 @@ def _chunk(body: dict[str, Any], kind: str) -> dict[str, Any]:
     return {"id": "c", "object": kind, "created": 0, "model": body["model"]}
 
 
-def usage(answer: Answer) -> dict[str, int]:
-    output = len(answer.text.split())
-    return {"prompt_tokens": INPUT_TOKENS, "completion_tokens": output, "total_tokens": INPUT_TOKENS + output}
+def _openai_usage(spent: Spent) -> dict[str, int]:
+    return {"prompt_tokens": spent.input, "completion_tokens": spent.output, "total_tokens": sum(spent)}
+
+
+async def _write_message(
+    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+) -> web.StreamResponse:
+    assert isinstance(outcome, Answer)
+    stop = {"truncated": "max_tokens", "refused": "refusal", "filtered": "refusal"}.get(outcome.ending, "end_turn")
+    content = [{"type": "text", "text": outcome.text}] if outcome.text else []
+    fixed = {"id": "m", "type": "message", "role": "assistant", "model": body["model"], "stop_sequence": None}
+    usage = {"input_tokens": spent.input, "output_tokens": spent.output}
+    return web.json_response({**fixed, "content": content, "stop_reason": stop, "usage": usage}, headers=headers)
+
+
+async def _write_candidate(
+    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+) -> web.StreamResponse:
+    assert isinstance(outcome, Answer)
+    usage = {"promptTokenCount": spent.input, "candidatesTokenCount": spent.output}
+    if outcome.ending == "filtered":
+        return web.json_response({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": usage}, headers=headers)
+    finish = {"truncated": "MAX_TOKENS", "refused": "SAFETY"}.get(outcome.ending, "STOP")
+    candidate = {"content": {"role": "model", "parts": [{"text": outcome.text}]}, "finishReason": finish, "index": 0}
+    return web.json_response({"candidates": [candidate], "usageMetadata": usage}, headers=headers)
 
 
 def word_vector(text: str, dimensions: int = 64) -> list[float]:
     """A bag of hashed words: texts with common words are close."""
-    vector = np.zeros(dimensions)
+    vector = [0.0] * dimensions
     for word in text.lower().split():
         vector[hashlib.blake2b(word.encode()).digest()[0] % dimensions] += 1.0
-    return [float(value) for value in vector]
+    return vector
+
+
+async def start(provider: Provider, port: int = 0, more: Sequence[web.RouteDef] = ()) -> web.AppRunner:
+    """Listens at 127.0.0.1, on this event loop, until the runner is cleaned up; port 0 is any free one."""
+    app = web.Application(client_max_size=1 << 28)
+    app.add_routes(
+        [
+            web.post("/v1/chat/completions", provider.chat),
+            web.post("/v1/embeddings", provider.embeddings),
+            web.post("/v1/messages", provider.messages),
+            *more,
+            web.post("/{version}/{model:models/.*}", provider.generate_content),
+        ]
+    )
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
+    provider.port = runner.addresses[0][1]
+    return runner
 
 
 @contextmanager
-def serving(reply: Reply, latency_s: float = 0.0) -> Iterator[Provider]:
-    """Runs a provider on a free port of 127.0.0.1, in a thread of its own."""
-    provider, loop = Provider(reply, latency_s), asyncio.new_event_loop()
+def serving(reply: Reply, latency_s: float = 0.0, *, limits: Limits | None = None, **options: Any) -> Iterator[Provider]:
+    """Runs a provider on a free port of 127.0.0.1, in a thread of its own. `options`: further fields of Provider."""
+    provider = Provider(reply, latency_s, window=SlidingWindow(limits or Limits()), **options)
+    loop = asyncio.new_event_loop()
     started = threading.Event()
-
-    async def start() -> web.AppRunner:
-        app = web.Application(client_max_size=1 << 28)
-        app.add_routes(
-            [
-                web.post("/v1/chat/completions", provider.chat),
-                web.post("/v1/embeddings", provider.embeddings),
-                web.post("/v1/messages", provider.messages),
-                web.post("/{version}/{model:models/.*}", provider.generate_content),
-            ]
-        )
-        runner = web.AppRunner(app, handler_cancellation=True)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        provider.port = runner.addresses[0][1]
-        started.set()
-        return runner
 
     def serve() -> None:
         asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(start())
+        runner = loop.run_until_complete(start(provider))
+        started.set()
         loop.run_forever()
         loop.run_until_complete(runner.cleanup())
 

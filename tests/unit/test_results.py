@@ -17,7 +17,7 @@ CONFIG = RunConfig.model_validate({"dataset": "d", "candidates": [{"name": "org/
 def test_blocks_written_again_by_a_retry_are_the_same_file(tmp_path: Path, record: Record) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    names = {folder.write_records(to_table([record])) for _ in range(2)}
+    names = {folder.write_part(to_table([record])) for _ in range(2)}
     assert len(names) == 1
     assert [path.name for path in (tmp_path / "run" / "records").iterdir()] == list(names)
     assert list(from_table(folder.records().to_table())) == [record]

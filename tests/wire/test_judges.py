@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.clients.anthropic import anthropic_judge
 from memray_eval.clients.google import google_judge
-from memray_eval.clients.instructed import InstructedJudge, JudgeSpec, Price
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Price
 from memray_eval.clients.openai import openai_judge
 from memray_eval.clients.policy import RetryPolicy
 from memray_eval.errors import (
@@ -64,13 +65,14 @@ class Slept:
 
 
 def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> InstructedJudge:
+    access = Access(policy)
     if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens
-        judge = openai_judge(JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), policy)
-        judge._client.client.base_url = server.base_url
+        judge = openai_judge(JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access)
+        judge._wire._client.base_url = server.base_url
         return judge
     builder = {"openai-compatible": openai_judge, "anthropic": anthropic_judge, "google": google_judge}[wire]
     base_url = server.base_url if wire == "openai-compatible" else server.root
-    return builder(JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_JUDGE_KEY", **spec), policy)
+    return builder(JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_JUDGE_KEY", **spec), access)
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +182,7 @@ def test_native_structured_output_is_asked_for() -> None:
 def test_a_missing_key_is_named() -> None:
     for builder in (openai_judge, anthropic_judge, google_judge):
         with pytest.raises(ConfigError, match="judge x/m needs a key in the environment variable NOT_SET_ANYWHERE"):
-            builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), RetryPolicy())
+            builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), Access())
 
 
 def test_throttles_are_no_tries_but_end_at_the_ceiling() -> None:
@@ -193,7 +195,7 @@ def test_throttles_are_no_tries_but_end_at_the_ceiling() -> None:
 
     calls: list[int] = []
     with pytest.raises(Throttled):
-        asyncio.run(policy.run(lambda: always(calls)))
+        asyncio.run(policy.run(lambda _: always(calls), nullcontext))
     assert len(calls) == 12
     assert slept.clock() < 100
 
@@ -201,7 +203,7 @@ def test_throttles_are_no_tries_but_end_at_the_ceiling() -> None:
 def test_a_call_that_never_ends_is_ended_at_the_ceiling() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"no verdict within 0\.2 s"):
-        asyncio.run(replace(RetryPolicy(), ceiling_s=0.2).run(lambda: asyncio.sleep(30)))
+        asyncio.run(replace(RetryPolicy(), ceiling_s=0.2).run(lambda _: asyncio.sleep(30), nullcontext))
     assert time.monotonic() - started < 5
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from memray_eval.clients.routing import FallbackJudge, choose, limited, load_table
+from memray_eval.clients.building import FallbackJudge
+from memray_eval.clients.routing import choose, load_table
 from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.metric import JudgedMetric
@@ -110,7 +111,9 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
 
 def test_a_table_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "judges.yaml"
-    path.write_text("price_date: 2026-11-01\nmodels: {openai/mine: {input_usd: 1, output_usd: 2}}\n")
+    path.write_text(
+        "models: {openai/mine: {input_usd: 1, output_usd: 2, price_date: '2026-11-01', limits: {requests_per_min: 5}}}\n"
+    )
     assert load_table(str(path)).models["openai/mine"].output_usd == 2
     path.write_text("models: {a/b: {price: 1}}\n")
     with pytest.raises(ConfigError, match=r"models\.a/b\.price: no such key"):
@@ -124,17 +127,12 @@ class Nothing(BaseModel):
 
 
 class Fixed:
-    """Returns a verdict or raises an error; counts how many calls run at once."""
+    """Returns a verdict or raises an error."""
 
     def __init__(self, name: str, error: JudgeError | None = None) -> None:
         self.name, self.error = name, error
-        self.running = self.most = 0
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        self.running += 1
-        self.most = max(self.most, self.running)
-        await asyncio.sleep(0.001)
-        self.running -= 1
         if self.error:
             raise self.error
         return Verdict(judgment=Nothing(), judge=self.name, usage=Usage(input_tokens=5), cost_usd=1.0)
@@ -158,14 +156,3 @@ def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
     with pytest.raises(Unavailable, match="down too") as raised:
         asyncio.run(both.judge([], Nothing))
     assert (raised.value.input_tokens, raised.value.cost_usd) == (6, 0.5)
-
-
-def test_no_more_calls_run_at_once_than_allowed() -> None:
-    judge = Fixed("a")
-
-    async def ask() -> None:
-        judges = limited({"x": [judge], "y": [judge]}, 3)
-        await asyncio.gather(*(judges[name][0].judge([], Nothing) for name in "xy" * 10))
-
-    asyncio.run(ask())
-    assert judge.most == 3

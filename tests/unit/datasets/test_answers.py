@@ -13,6 +13,7 @@ import pytest
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.scan import read_shard, scan
+from memray_eval.report.exports import export_responses
 from memray_eval.results import RunFolder
 from memray_eval.rows import to_table
 from memray_eval.types import Candidate, Record, Response, Score
@@ -80,7 +81,7 @@ def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(tmp_pat
     other = Candidate(name="other", model="m2")
     scored = record.model_copy(update={"scores": (Score(metric="x", status="error", error="e"),)})
     twin = record.model_copy(update={"candidate": other, "unit_id": "u2", "response": Response(text="Hm.")})
-    folder.write_records(to_table([scored, twin]))
+    folder.write_part(to_table([scored, twin]))
     folder.write_manifest({})
     records, problems = read(tmp_path / "run")
     assert not problems
@@ -92,8 +93,8 @@ def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(tmp_pat
 def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    folder.write_records(to_table([record]))
-    folder.export_responses(str(tmp_path / "responses_x.json"), "small", "20261121_000000")
+    folder.write_part(to_table([record]))
+    export_responses(str(tmp_path / "responses_x.json"), folder.each(), "small", "20261121_000000")
     assert json.loads((tmp_path / "responses_x.json").read_text())["model"] == "small"
     (found,), problems = read(tmp_path / "responses_x.json")
     assert not problems

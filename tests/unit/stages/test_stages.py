@@ -12,7 +12,7 @@ import pyarrow.dataset as pads
 import pytest
 from pydantic import BaseModel
 
-from memray_eval.errors import EmbeddingError, JudgeError, Malformed, Refused
+from memray_eval.errors import BudgetSpent, EmbeddingError, JudgeError, Malformed, Refused, Unavailable
 from memray_eval.metric import ComputedMetric, Measure, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJudgment
@@ -139,10 +139,37 @@ def test_stages_share_the_metrics_out() -> None:
     }
 
 
-def test_scores_are_added_to_those_that_are_there(record: Record) -> None:
+def test_what_has_a_score_is_not_scored_again(record: Record) -> None:
     once = judged(record, [WORDS], {})
-    assert [score.metric for score in judged(once, [WORDS], {}).scores] == ["words", "words"]
+    assert [score.metric for score in once.scores] == ["words"]
+    assert judged(once, [WORDS], {}) == once
+    embedder = FakeEmbedder()
+    (both,) = asyncio.run(embed_records([once], BY_VECTORS, embedder))
+    assert [score.metric for score in both.scores] == ["words", *(metric.name for metric in BY_VECTORS)]
+    assert asyncio.run(embed_records([both], BY_VECTORS, embedder)) == [both]
     assert record.scores == ()
+
+
+def test_money_that_runs_out_is_no_score_and_waits_for_the_calls_under_way(record: Record) -> None:
+    ended = []
+
+    class Poor:
+        name = "openai/x"
+
+        def __init__(self, is_last: bool) -> None:
+            self.is_last = is_last
+
+        async def judge(self, messages: Any, judgment: type[BaseModel]) -> Verdict:
+            if self.is_last:
+                raise BudgetSpent("gone")
+            await asyncio.sleep(0.01)
+            ended.append(1)
+            raise Unavailable("down")
+
+    jury = {metric.name: [Poor(False), Poor(True)] for metric in pick(["empathy", "helpfulness"])}
+    with pytest.raises(BudgetSpent):
+        judged(record, pick(["empathy", "helpfulness"]), jury)
+    assert len(ended) == 2
 
 
 def test_one_embedding_call_serves_a_whole_batch(record: Record) -> None:

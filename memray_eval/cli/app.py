@@ -1,0 +1,68 @@
+"""The typer apps, and the options that mean the same in every command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memray_eval import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Evaluate language models with a memory of their user, and long-context models, on a laptop or a Ray cluster.\n\n"
+    "Start with: memray-eval run jobs/quickstart.yaml (no key, no GPU needed).\n\n"
+    "Exit codes: 0 done, 1 finished but too many units failed, 2 wrong usage, config or dataset, 3 nothing could run.",
+)
+dataset_app = typer.Typer(no_args_is_help=True, help="Check datasets.")
+cache_app = typer.Typer(no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice.")
+list_app = typer.Typer(no_args_is_help=True, help="What this installation knows.")
+app.add_typer(dataset_app, name="dataset")
+app.add_typer(list_app, name="list")
+app.add_typer(cache_app, name="cache")
+
+ConfigArgument = Annotated[Path, typer.Argument(help="A job's YAML, such as jobs/quickstart.yaml.", show_default=False)]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override any key: --set engine.replicas=2 --set candidates.0.sampling.temperature=0.7"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of text.")]
+
+
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first N valid samples.")]
+ModelOption = Annotated[
+    str | None, typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder.")
+]
+DatasetOption = Annotated[str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")]
+MetricsOption = Annotated[str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")]
+JudgeOption = Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, embedded, or PROVIDER/MODEL.")]
+OutOption = Annotated[str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")]
+NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Ask every judge anew; keep no verdict.")]
+BudgetOption = Annotated[float | None, typer.Option(min=0, help="Stop before judges have cost more, resumably.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Start without a budget, whatever the estimate says.")]
+SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Take the valid samples; report the others.")]
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if show:
+        print(__version__)
+        raise typer.Exit
+
+
+def say(text: str) -> None:
+    """A line for a person: stdout is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_report(folder: str, as_json: bool) -> None:
+    from memray_eval.report.console import render
+    from memray_eval.results import RunFolder
+
+    summary = RunFolder(folder).read_summary()
+    print(summary.model_dump_json(indent=2) if as_json else render(summary), end="\n" if as_json else "")

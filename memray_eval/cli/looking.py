@@ -1,0 +1,141 @@
+"""The commands that look: report, doctor, list, dataset validate, cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memray_eval.cli.app import JsonOption, SetOption, app, cache_app, dataset_app, list_app, print_report
+from memray_eval.config import RunConfig, calls_file, keys_set, load_config
+from memray_eval.errors import ConfigError
+
+
+@app.command()
+def report(
+    run_folder: Annotated[str, typer.Argument(help="The folder of a finished run: results/<run_id>.", show_default=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Print a finished run's summary again, from its summary.json."""
+    print_report(run_folder, as_json)
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path | None, typer.Argument(help="Also check that this job could run.", show_default=False)] = None,
+    settings: SetOption = None,
+) -> None:
+    """Say what would hang or fail here, and how to mend it: platform, packages, models, keys, resources."""
+    job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
+    from memray_eval.runtime.doctor import examine
+
+    failed = False
+    for check in examine(job):
+        print(f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else ""))
+        failed = failed or check.state == "fail"
+    if failed:
+        raise typer.Exit(3)
+
+
+@dataset_app.command("validate")
+def validate(
+    path: Annotated[str, typer.Argument(help="A folder of samples, a .json, .jsonl or .parquet file.", show_default=False)],
+    suite: Annotated[str, typer.Option(help="The suite that the samples are for.")] = "memory",
+) -> None:
+    """Check every sample of a dataset; print each problem with its file, sample and field. Exit code 2 if there is any."""
+    from memray_eval.datasets.scan import scan
+    from memray_eval.suites import get_suite
+
+    get_suite(suite)
+    found = scan(path, suite, on_problem=print)
+    if found.n_invalid or not found.n_samples:
+        print(f"{path}: {found.n_samples} valid samples, {found.n_invalid} invalid")
+        raise typer.Exit(2)
+    print(f"{path}: {found.n_samples} valid samples")
+
+
+@list_app.command("metrics")
+def list_metrics() -> None:
+    """Every metric: its kind, family, scale and preferred judge."""
+    from memray_eval.metric import JudgedMetric
+    from memray_eval.metrics import all_metrics
+
+    for metric in all_metrics().values():
+        judge = f"prefers {metric.preferred_judge}" if isinstance(metric, JudgedMetric) else ""
+        low, high = metric.scale
+        print(f"{metric.name:<26} {metric.kind:<9} {metric.family:<12} {low:g}-{high:g}  {judge}".rstrip())
+
+
+@list_app.command("suites")
+def list_suites() -> None:
+    """Every suite, with the metrics that it computes unless told otherwise."""
+    from memray_eval.suites import all_suites
+
+    for suite in all_suites().values():
+        print(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
+
+
+@list_app.command("judges")
+def list_judges(
+    models: Annotated[str | None, typer.Option(help="A judge table of your own instead of the package's.")] = None,
+) -> None:
+    """Every judge model of the table: its price per million tokens, its metrics, and whether its key is set."""
+    from memray_eval.clients.routing import KEYS, load_table
+    from memray_eval.metric import JudgedMetric
+    from memray_eval.metrics import all_metrics
+
+    table, keys = load_table(models), keys_set()
+    print("US dollars per million tokens in and out, with the date of the price, and a beginner's limits per minute")
+    for name, entry in table.models.items():
+        preferred = [m.name for m in all_metrics().values() if isinstance(m, JudgedMetric) and m.preferred_judge == name]
+        variable = next((key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), "")
+        state = "key set" if keys.get(variable) else "no key"
+        limits = ", ".join(f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit)
+        print(f"{name:<28} {entry.input_usd:>6g} {entry.output_usd:>6g}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
+        if preferred:
+            print(f"{'':<28} preferred for {', '.join(preferred)}")
+    print("rules: the offline estimates, no model; embedded: a small local model on a server of the run's own")
+
+
+CacheOption = Annotated[str | None, typer.Option("--cache", help="Another file than this machine's, as in judging.cache.")]
+
+
+@cache_app.command("stats")
+def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
+    """How many judge calls are kept, of which judges, and what they had cost."""
+    from memray_eval.clients.cache import CallCache
+
+    stats = CallCache(_calls_file(cache)).stats()
+    if as_json:
+        print(stats.model_dump_json(indent=2))
+        return
+    print(f"{stats.path}: {stats.entries} calls, {stats.size_bytes / 1e6:.1f} MB; they had cost ${stats.saved:,.2f}")
+    for judge, entries in stats.by_judge.items():
+        print(f"  {judge}: {entries}")
+
+
+@cache_app.command("clear")
+def cache_clear(
+    cache: CacheOption = None,
+    older_than_days: Annotated[float | None, typer.Option(min=0, help="Only calls made longer ago.")] = None,
+) -> None:
+    """Forget the judge calls that are kept: they will be paid again."""
+    from memray_eval.clients.cache import CallCache, discard
+
+    path = _calls_file(cache)
+    try:
+        deleted = CallCache(path).clear(None if older_than_days is None else older_than_days * 86400.0)
+    except ConfigError:
+        if older_than_days is not None:
+            raise
+        discard(path)
+        print(f"{path}: deleted; it could not be read")
+        return
+    print(f"{path}: {deleted} calls forgotten")
+
+
+def _calls_file(cache: str | None) -> str:
+    if cache is not None and "://" in cache:
+        raise ConfigError(f"--cache {cache}: calls kept in the cloud belong to their run; delete that folder instead")
+    return cache or str(calls_file())

@@ -1,0 +1,201 @@
+"""The commands that run: run, generate, evaluate, resume, estimate."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memray_eval.cli.app import (
+    BudgetOption,
+    ConfigArgument,
+    DatasetOption,
+    JsonOption,
+    JudgeOption,
+    LimitOption,
+    MetricsOption,
+    ModelOption,
+    NoCacheOption,
+    OutOption,
+    SetOption,
+    SkipOption,
+    YesOption,
+    app,
+    print_report,
+    say,
+)
+from memray_eval.config import RunConfig, load_config
+from memray_eval.report.exports import export_evaluation, export_responses
+from memray_eval.types import GIVEN
+
+if TYPE_CHECKING:
+    from memray_eval.runtime.estimate import Estimate
+    from memray_eval.runtime.job import Finished
+
+
+@app.command("run")
+def run_command(
+    config: ConfigArgument,
+    limit: LimitOption = None,
+    dataset: DatasetOption = None,
+    model: ModelOption = None,
+    metrics: MetricsOption = None,
+    judge: JudgeOption = None,
+    out: OutOption = None,
+    skip_invalid: SkipOption = False,
+    no_cache: NoCacheOption = False,
+    budget_usd: BudgetOption = None,
+    yes: YesOption = False,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a job: read, generate, judge, embed, write, and print the summary."""
+    overrides = _overrides(limit, dataset, metrics, judge, out, skip_invalid) | _model(model) | _paying(no_cache, budget_usd)
+    job = load_config(config, overrides, settings or ())
+    finished = _run(job, quiet=as_json, yes=yes)
+    print_report(finished.folder.path, as_json)
+    _end(finished)
+
+
+@app.command()
+def generate(
+    config: ConfigArgument,
+    limit: LimitOption = None,
+    dataset: DatasetOption = None,
+    model: ModelOption = None,
+    out: OutOption = None,
+    skip_invalid: SkipOption = False,
+    settings: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Also write responses_{model}_{timestamp}.json beside it.")] = False,
+) -> None:
+    """Only generate: write the responses of a job's candidates to a run folder, to be judged by `evaluate`."""
+    overrides = _overrides(limit, dataset, None, "rules", out, skip_invalid) | _model(model)
+    job = load_config(config, overrides, settings or ())
+    finished = _run(job, generate_only=True)
+    print(finished.folder.path)
+    if as_json:
+        stamp, name = time.strftime("%Y%m%d_%H%M%S", time.gmtime()), job.candidates[0].name
+        path = f"{job.out}/responses_{_plain(name)}_{stamp}.json"
+        export_responses(path, finished.folder.each(), name, stamp)
+        print(path)
+    _end(finished)
+
+
+@app.command()
+def evaluate(
+    responses: Annotated[
+        str,
+        typer.Argument(
+            help="A run folder, a responses_*.json, .jsonl or .parquet with query and response.", show_default=False
+        ),
+    ],
+    config: Annotated[Path | None, typer.Option(help="A job's YAML to take judging and cluster settings from.")] = None,
+    limit: LimitOption = None,
+    metrics: MetricsOption = None,
+    judge: JudgeOption = None,
+    out: OutOption = None,
+    skip_invalid: SkipOption = False,
+    no_cache: NoCacheOption = False,
+    budget_usd: BudgetOption = None,
+    yes: YesOption = False,
+    settings: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Also write eval_{input}.json beside it.")] = False,
+) -> None:
+    """Judge responses that exist already, with any metrics and any judge, and print the summary."""
+    overrides = _overrides(limit, responses, metrics, judge, out, skip_invalid) | _paying(no_cache, budget_usd)
+    overrides["candidates"] = [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}]
+    job = load_config(config, overrides, settings or ())
+    finished = _run(job, yes=yes)
+    print_report(finished.folder.path, as_json=False)
+    if as_json:
+        path = f"{job.out}/eval_{_plain(Path(responses.rstrip('/')).stem)}.json"
+        export_evaluation(path, finished.folder.each(), finished.summary)
+        say(path)
+    _end(finished)
+
+
+@app.command()
+def resume(
+    run_folder: Annotated[str, typer.Argument(help="The folder of a run: results/<run_id>.", show_default=False)],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change how it runs: --set judging.actors=2 --set budget.usd=50")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a run that was killed, interrupted or stopped, and try its failed units again."""
+    from memray_eval.runtime.run import resume as go_on
+
+    finished = go_on(run_folder, say, quiet=as_json, settings=settings or ())
+    print_report(finished.folder.path, as_json)
+    _end(finished)
+
+
+@app.command()
+def estimate(
+    config: ConfigArgument,
+    limit: LimitOption = None,
+    dataset: DatasetOption = None,
+    model: ModelOption = None,
+    metrics: MetricsOption = None,
+    judge: JudgeOption = None,
+    skip_invalid: SkipOption = False,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a job would take, without a call: calls, tokens, dollars, time, and what holds it up."""
+    from memray_eval.runtime.estimate import lines
+    from memray_eval.runtime.run import estimate_of
+
+    job = load_config(config, _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model(model), settings or ())
+    made = estimate_of(job)
+    print(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
+
+
+def _paying(no_cache: bool, budget_usd: float | None) -> dict[str, Any]:
+    return {"judging.cache": "off" if no_cache else None, "budget.usd": budget_usd}
+
+
+def _overrides(
+    limit: int | None, dataset: str | None, metrics: str | None, judge: str | None, out: str | None, skip_invalid: bool
+) -> dict[str, Any]:
+    """Options as config keys; None leaves what the job says."""
+    names = [name.strip() for name in metrics.split(",") if name.strip()] if metrics else None
+    skip = True if skip_invalid else None
+    return {"limit": limit, "dataset": dataset, "metrics": names, "judge": judge, "out": out, "skip_invalid": skip}
+
+
+def _model(model: str | None) -> dict[str, Any]:
+    return {} if model is None else {"candidates.0.model": model, "candidates.0.name": Path(model).name}
+
+
+def _plain(name: str) -> str:
+    """A name as part of a file name."""
+    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
+
+
+def _run(job: RunConfig, quiet: bool = False, generate_only: bool = False, yes: bool = False) -> Finished:
+    from memray_eval.runtime.estimate import lines
+    from memray_eval.runtime.run import run  # Ray takes a second to import: only where it is used
+
+    def agree(made: Estimate) -> bool:
+        if yes or not sys.stdin.isatty():
+            return yes
+        say("\n".join(lines(made)))
+        return typer.confirm("Spend this without a budget?", err=True)
+
+    return run(job, say, quiet=quiet, generate_only=generate_only, agree=agree)
+
+
+def _end(finished: Finished) -> None:
+    """Says and exits with what too many failures, or an early end, call for."""
+    if finished.exit_code:
+        failed, units = finished.summary.n_failed_units, finished.summary.n_units
+        go_on = f"`memray-eval resume {finished.folder.path}`"
+        if finished.stopped:
+            say(f"Stopped early: {finished.stopped}. Go on with {go_on}.")
+        else:
+            say(f"{failed} of {units} units failed, more than the tolerance allows. Try them again with {go_on}.")
+        raise typer.Exit(finished.exit_code)

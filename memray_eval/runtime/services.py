@@ -1,0 +1,196 @@
+"""What all judge actors of a cluster share, as actors with names or handles: the limiter, the memory of paid calls, the money.
+
+The ports on this side translate: a service that cannot be reached is a JudgeError, for one call.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from memray_eval.clients.batching import Batcher
+from memray_eval.clients.budget import Spending, Treasury
+from memray_eval.clients.building import Services
+from memray_eval.clients.cache import CachedCall, CallCache, SegmentLog
+from memray_eval.clients.limiter import HORIZON_S, Grant, Limiter, Reservation
+from memray_eval.config import Budget, RateLimits, RunConfig, calls_file
+from memray_eval.errors import JudgeError
+
+NAMESPACE, LIMITER = "memray_eval", "memray_eval_limiter"
+AUTO, OFF = "auto", "off"
+_MANY = 10_000  # calls that may wait in a service at once
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
+class LimiterActor:
+    """The cluster's limiter. After a restart it holds back for as long as slots of the one before may still be used; limits
+    come back with the first reservations."""
+
+    def __init__(self) -> None:
+        is_again = ray.get_runtime_context().was_current_actor_reconstructed
+        self._limiter = Limiter(hold_s=HORIZON_S if is_again else 0.0)
+
+    async def reserve(self, wanted: Reservation) -> Grant:
+        return await self._limiter.reserve(wanted)
+
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None) -> None:
+        await self._limiter.throttled(judge, sent_at, retry_after_s)
+
+    async def learn(self, judge: str, limits: RateLimits) -> None:
+        await self._limiter.learn(judge, limits)
+
+    async def pause(self, judge: str, known: float) -> float:
+        return await self._limiter.pause(judge, known)
+
+    async def known(self) -> dict[str, RateLimits]:
+        return dict(self._limiter.known())
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+class CallsActor:
+    """The memory of paid calls: a file on its node, and a folder of segments where the file does not outlive the run."""
+
+    def __init__(self, file: str | None, segments: str | None) -> None:
+        self._log = SegmentLog(segments) if segments is not None else None
+        self._cache = CallCache(file or Path(tempfile.mkdtemp(prefix="memray_eval_calls_")) / calls_file().name)
+        for calls in self._log.load() if self._log is not None else ():
+            self._cache.put(calls)
+
+    def get(self, keys: list[str]) -> list[CachedCall | None]:
+        found = self._cache.get(keys)
+        return [found.get(key) for key in keys]
+
+    def put(self, calls: list[CachedCall]) -> None:
+        if self._log is not None:
+            self._log.append(calls)
+        self._cache.put(calls)
+
+
+@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=_MANY)
+class LedgerActor:
+    """The run's money. It is not restarted: a budget whose spending is forgotten is none."""
+
+    def __init__(self, budget: Budget, spent: Spending) -> None:
+        self._treasury = Treasury(budget, spent)
+
+    async def draw(self, most: Spending) -> bool:
+        return await self._treasury.draw(most)
+
+    async def settle(self, reserved: Spending, spent: Spending) -> None:
+        await self._treasury.settle(reserved, spent)
+
+    async def spent(self) -> Spending:
+        return self._treasury.spent()
+
+
+class Handles(NamedTuple):
+    """The services of a run, as the driver hands them to its judge actors; None: this run has none."""
+
+    limiter: Any
+    calls: Any | None
+    ledger: Any | None
+    members: int
+    max_in_flight: int
+
+
+def start_services(config: RunConfig, folder: str, spent: Spending, members: int, max_in_flight: int) -> Handles:
+    """Starts what judge actors share. On a cluster that others use too, the limiter is theirs as well and outlives the run."""
+    lifetime = "detached" if config.cluster.address is not None else None
+    limiter = LimiterActor.options(  # type: ignore[attr-defined]
+        name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime=lifetime
+    ).remote()
+    ledger = LedgerActor.remote(config.budget, spent) if config.budget.is_set else None  # type: ignore[attr-defined]
+    return Handles(limiter, _start_calls(config.judging.cache, folder), ledger, members, max_in_flight)
+
+
+def _start_calls(cache: str, folder: str) -> Any | None:
+    if cache == OFF:
+        return None
+    file, segments = where_calls_are(cache, folder)
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    return CallsActor.options(scheduling_strategy=here).remote(file, segments)  # type: ignore[attr-defined]
+
+
+def where_calls_are(cache: str, folder: str) -> tuple[str | None, str | None]:
+    """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is None."""
+    place = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
+    return (None, place) if "://" in place else (place, None)
+
+
+class _RemoteLimiter:
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    async def reserve(self, wanted: Reservation) -> Grant:
+        grant: Grant = await self._handle.reserve.remote(wanted)
+        return grant
+
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None) -> None:
+        await self._handle.throttled.remote(judge, sent_at, retry_after_s)
+
+    async def learn(self, judge: str, limits: RateLimits) -> None:
+        await self._handle.learn.remote(judge, limits)
+
+    async def pause(self, judge: str, known: float) -> float:
+        return float(await self._handle.pause.remote(judge, known))
+
+
+class _RemoteCalls:
+    """Looks up and keeps calls in batches. `put` returns when the call outlives a kill."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self.get = Batcher[str, CachedCall | None](self._get)
+        self._puts = Batcher[CachedCall, None](self._put)
+
+    async def put(self, call: CachedCall) -> None:
+        await self._puts(call)
+
+    async def _get(self, keys: list[str]) -> list[CachedCall | None]:
+        try:
+            return list(await self._handle.get.remote(keys))
+        except ray.exceptions.RayError as error:
+            raise JudgeError(f"the memory of paid calls cannot be read: {_cause(error)}") from None
+
+    async def _put(self, calls: list[CachedCall]) -> list[None]:
+        try:
+            await self._handle.put.remote(calls)
+        except ray.exceptions.RayError as error:
+            raise JudgeError(f"the memory of paid calls cannot be written: {_cause(error)}") from None
+        return [None] * len(calls)
+
+
+class _RemoteLedger:
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    async def draw(self, most: Spending) -> bool:
+        return bool(await self._handle.draw.remote(most))
+
+    async def settle(self, reserved: Spending, spent: Spending) -> None:
+        await self._handle.settle.remote(reserved, spent)
+
+
+def _cause(error: ray.exceptions.RayError) -> str:
+    cause = getattr(error, "cause", None)
+    return str(cause) if cause is not None else type(error).__name__
+
+
+def services_of(handles: Handles, say: Callable[[str], None], embedded_url: str | None) -> Services:
+    """The services as one judge actor sees them. Call it on the loop that will use them."""
+    return Services(
+        limiter=_RemoteLimiter(handles.limiter),
+        member=uuid.uuid4().hex,
+        say=say,
+        members=handles.members,
+        max_in_flight=handles.max_in_flight,
+        calls=_RemoteCalls(handles.calls) if handles.calls is not None else None,
+        ledger=_RemoteLedger(handles.ledger) if handles.ledger is not None else None,
+        embedded_url=embedded_url,
+    )

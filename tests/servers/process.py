@@ -1,0 +1,229 @@
+"""The provider of tests/servers/provider.py as a process of its own, so that it shares no interpreter lock with its clients.
+
+    python -m tests.servers.process --latency-s 0.2 --requests-per-min 6000 --storm 7,0.02,0.05,0,0.01,0.02
+
+prints its port and serves until it is ended. It answers judges by their schema and every other request with some words. GET
+/_stats says what it counted (with ?full=1 also by digest, and every arrival), POST /_reset forgets it, POST /_set changes
+settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import http.client
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from tests.servers.judgments import judgment_reply, prose_reply, schema_of
+from tests.servers.provider import Limits, Provider, Reply, SlidingWindow, Storm, start
+
+STORM = ("seed", "rate_429", "rate_500", "rate_hang", "rate_reset", "rate_malformed")
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the process serves; each is a flag (--latency-s), a keyword of `serving_process`, and a key of POST /_set. `storm`
+    holds the figures of STORM, in that order; those left out are 0. `words`: the length of an answer without a schema."""
+
+    latency_s: float = 0.0
+    requests_per_min: float | None = None
+    tokens_per_min: float | None = None
+    window_s: float = 60.0
+    announce: bool = True
+    count_tokens: bool = False
+    down: bool = False
+    storm: Sequence[float] = ()
+    hang_s: float = 30.0
+    retry_after_s: float | None = None
+    words: int = 12
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            wanted = (bool,) if isinstance(setting.default, bool) else (int, float)
+            parts = value if setting.name == "storm" else [value]
+            if not all(isinstance(part, wanted) or (part is None and setting.default is None) for part in parts):
+                raise ValueError(f"{setting.name} cannot be {value!r}")
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.requests_per_min, self.tokens_per_min, self.window_s, self.announce)
+
+    def reply(self) -> Reply:
+        """A new script: a storm has not seen any body yet."""
+
+        def calm(body: dict[str, Any]) -> str:
+            return judgment_reply(body) if schema_of(body) else prose_reply(body, self.words)
+
+        if not self.storm:
+            return calm
+        rates: dict[str, Any] = dict(zip(STORM, self.storm, strict=False)) | {"seed": int(self.storm[0])}
+        wait = None if self.retry_after_s is None else f"{self.retry_after_s:g}"
+        return Storm(reply=calm, hang_s=self.hang_s, retry_after=wait, **rates)
+
+    def flags(self) -> list[str]:
+        """The command line that says these settings."""
+        out = []
+        for name, value in dataclasses.asdict(self).items():
+            flag = name.replace("_", "-")
+            if isinstance(value, bool):
+                out.append(f"--{flag}" if value else f"--no-{flag}")
+            elif value not in (None, ()):
+                out.append(f"--{flag}={','.join(map(str, value)) if name == 'storm' else value}")
+        return out
+
+
+class Served:
+    """A provider and the settings that it serves by, with the handlers that tell and change them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.provider = Provider(settings.reply(), window=SlidingWindow(settings.limits), keep_requests=False)
+        self._obey(settings)
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/_stats", self.stats), web.post("/_reset", self.reset), web.post("/_set", self.set)]
+
+    async def stats(self, request: web.Request) -> web.Response:
+        return web.json_response(stats(self.provider, "full" in request.query))
+
+    async def reset(self, request: web.Request) -> web.Response:
+        self.provider.reset()
+        self.provider.reply = self._settings.reply()
+        return web.json_response({})
+
+    async def set(self, request: web.Request) -> web.Response:
+        changes = await request.json()
+        try:
+            changed = dataclasses.replace(self._settings, **changes)
+            self._obey(changed)
+        except (TypeError, ValueError) as error:
+            return web.json_response({"error": str(error)}, status=400)
+        if changes.keys() & {"storm", "hang_s", "retry_after_s", "words"}:
+            self.provider.reply = changed.reply()
+        self._settings = changed
+        return web.json_response({})
+
+    def _obey(self, settings: Settings) -> None:
+        self.provider.window.limits = settings.limits
+        self.provider.latency_s, self.provider.down = settings.latency_s, settings.down
+        self.provider.count_tokens = settings.count_tokens
+
+
+def stats(provider: Provider, full: bool = False) -> dict[str, Any]:
+    """What was counted. `duplicates`: requests let in beyond the first with their body, so also what is tried again after a
+    fault; `paid_again`: the same for requests that were answered. Arrivals are those let in, in s of time.monotonic."""
+    times = provider.times
+    out: dict[str, Any] = {
+        "n_requests": provider.n_requests,
+        "n_429": provider.n_429,
+        "n_accepted": len(times),
+        "n_answered": provider.answered.total(),
+        "n_faults": provider.n_faults,
+        "input_tokens": provider.input_tokens,
+        "output_tokens": provider.output_tokens,
+        "in_flight": provider.in_flight,
+        "max_in_flight": provider.max_in_flight_seen,
+        "duplicates": provider.counts.total() - len(provider.counts),
+        "paid_again": provider.answered.total() - len(provider.answered),
+        "first_arrival_s": times[0] if times else None,
+        "last_arrival_s": times[-1] if times else None,
+    }
+    if full:
+        out |= {"counts_by_digest": provider.counts, "answered_by_digest": provider.answered, "times": list(times)}
+    return out
+
+
+class ServerProcess:
+    """A running server process, seen from the test."""
+
+    def __init__(self, port: int, process: subprocess.Popen[str]) -> None:
+        self.port, self.process = port, process
+        self.root = f"http://127.0.0.1:{port}"
+        self.base_url = f"{self.root}/v1"
+
+    def stats(self, full: bool = False) -> dict[str, Any]:
+        return self._asked("GET", "/_stats?full=1" if full else "/_stats")
+
+    def reset(self) -> None:
+        self._asked("POST", "/_reset")
+
+    def set(self, **changes: Any) -> None:
+        """Changes some of the settings from the next request on; ValueError for a name or value that cannot be."""
+        self._asked("POST", "/_set", json.dumps(changes))
+
+    def _asked(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, {"content-type": "application/json"})
+            response = connection.getresponse()
+            answer: dict[str, Any] = json.loads(response.read())
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise ValueError(answer["error"])
+        return answer
+
+
+@contextmanager
+def serving_process(port: int = 0, **settings: Any) -> Iterator[ServerProcess]:
+    """Runs the server as a process until the block ends (or this process does). `settings`: the fields of Settings. A fixed
+    port lets a later server take an earlier one's place."""
+    program = [sys.executable, "-m", "tests.servers.process", f"--port={port}", "--until-stdin-closes"]
+    program += Settings(**settings).flags()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, cwd=REPOSITORY, text=True, stdin=pipe, stdout=pipe) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"the server process ended at its start with {process.wait()}; see its stderr")
+            yield ServerProcess(int(line), process)
+        finally:
+            process.terminate()
+
+
+async def serve(settings: Settings, port: int, until_stdin_closes: bool) -> None:
+    """Serves until SIGTERM or SIGINT, or until nobody holds the other end of its standard input. What is in flight is lost."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    served = Served(settings)
+    await start(served.provider, port, served.routes())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    if until_stdin_closes:
+        loop.add_reader(sys.stdin.fileno(), ended.set)
+    print(served.provider.port, flush=True)
+    await ended.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--until-stdin-closes", action="store_true")
+    for setting in fields(Settings):
+        flag = f"--{setting.name.replace('_', '-')}"
+        if setting.name == "storm":
+            parser.add_argument(flag, type=lambda text: tuple(map(float, text.split(","))), default=(), metavar=",".join(STORM))
+        elif isinstance(setting.default, bool):
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=setting.default)
+        else:
+            parser.add_argument(flag, type=int if setting.name == "words" else float, default=setting.default)
+    options = vars(parser.parse_args())
+    port, until_stdin_closes = options.pop("port"), options.pop("until_stdin_closes")
+    asyncio.run(serve(Settings(**options), port, until_stdin_closes))
+
+
+if __name__ == "__main__":
+    main()
