@@ -1,35 +1,48 @@
-"""The reduce stage: written records to a summary, by DuckDB over Arrow columns. A unit written twice counts once."""
+"""The reduce stage: written records to a summary. A unit written twice counts once.
+
+Of each file only the columns that a summary needs are decoded (no texts, no judgments), names as dictionary codes, and the
+scores are taken apart at once. What stays in memory is a number a unit for every column of every metric.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
 from memray_eval.metric import Metric, Outcomes, summarise
+from memray_eval.ports import FloatArray
+from memray_eval.rows import RECORD_SCHEMA
 from memray_eval.types import GenerationSummary, MetricSummary
 
-# A retried write task may leave a unit in two files; the units are the same, so any one of them will do.
-_UNITS = "CREATE TEMP TABLE units AS SELECT DISTINCT ON (unit_id) * FROM (SELECT {columns} FROM records)"
-_COLUMNS = (
-    "unit_id, candidate, model, error, finish_reason, prompt_tokens, output_tokens, ttft_s, duration_s, "
-    "list_transform(scores, lambda s: {'metric': s.metric, 'status': s.status, 'value': s.value, 'parts': s.parts, "
-    "'judge': s.judge}) AS scores"
-)
-_SCORES = "CREATE TEMP TABLE outcomes AS SELECT candidate, unnest(scores, recursive := true) FROM units"
+_FILES_AT_ONCE = 8  # more than there may be cores, because a cloud's files take their time to come
+_UNITS_AT_ONCE = 8192  # of a large file, so that its scores are not all in memory before they are taken apart
+_SCORE = "scores.list.element"
+_CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
+_OF_UNITS = ("candidate", "model", "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s")
+_COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "parts", "judge")))
+_UNITS = pa.schema([*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())])
+
 _GENERATION = """
-SELECT candidate, any_value(model), count(*), count(error), coalesce(sum(prompt_tokens), 0), coalesce(sum(output_tokens), 0),
-       avg(ttft_s), quantile_cont(ttft_s, 0.95), avg(duration_s)
+SELECT candidate, any_value(model), count(*), count_if(unanswered), coalesce(sum(prompt_tokens), 0),
+       coalesce(sum(output_tokens), 0), avg(ttft_s), quantile_cont(ttft_s, 0.95), avg(duration_s)
 FROM units GROUP BY candidate ORDER BY candidate
 """
 _FINISH = "SELECT finish_reason, count(*) FROM units WHERE candidate = ? AND finish_reason IS NOT NULL GROUP BY 1 ORDER BY 1"
-_FAILED_UNITS = """
-SELECT count(*) FROM units WHERE error IS NOT NULL OR len(list_filter(scores, lambda s: s.status = 'error')) > 0
-"""
+
+Flags: TypeAlias = npt.NDArray[np.bool_]  # one a unit, or one a score
+Indices: TypeAlias = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -43,55 +56,166 @@ class Reduced:
 
 
 def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], generation_s: float | None) -> Reduced:
-    """Aggregates per candidate and metric. `generation_s` is the stage's wall time, for tokens per second."""
-    with duckdb.connect() as database:
-        database.register("records", records)
-        database.execute(_UNITS.format(columns=_COLUMNS))
-        database.execute(_SCORES)
-        generation = tuple(_generation(database, generation_s))
-        return Reduced(
-            n_units=sum(candidate.n for candidate in generation),
-            n_failed_units=_one(database, _FAILED_UNITS),
-            generation=generation,
-            metrics=tuple(
-                summarise(metric, _outcomes(database, metric, candidate.candidate))
-                for metric in metrics
-                for candidate in generation
-            ),
-        )
-
-
-def _generation(database: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
-    for name, model, n, failed, prompt, output, ttft, ttft_p95, duration in database.execute(_GENERATION).fetchall():
-        yield GenerationSummary(
-            candidate=name,
-            model=model,
-            n=n,
-            n_failed=failed,
-            prompt_tokens=int(prompt),
-            output_tokens=int(output),
-            output_tokens_per_s=int(output) / generation_s if generation_s else None,
-            ttft_s_mean=ttft,
-            ttft_s_p95=ttft_p95,
-            duration_s_mean=duration,
-            finish_reasons=dict(database.execute(_FINISH, [name]).fetchall()),
-        )
-
-
-def _outcomes(database: Any, metric: Metric, candidate: str) -> Outcomes:
-    where = [metric.name, candidate]
-    counted = "SELECT {0}, count(*) FROM outcomes WHERE metric = ? AND candidate = ? {1} GROUP BY 1 ORDER BY 1"
-    parts = "".join(f", coalesce(parts['{part}'], 0.0) AS \"{part}\"" for part in metric.columns)
-    figures = database.execute(
-        f"SELECT value{parts} FROM outcomes WHERE metric = ? AND candidate = ? AND status = 'scored'", where
-    ).fetchnumpy()
-    return Outcomes(
-        candidate=candidate,
-        by_status=dict(database.execute(counted.format("status", ""), where).fetchall()),
-        by_judge=dict(database.execute(counted.format("judge", "AND status = 'scored'"), where).fetchall()),
-        columns={name: np.asarray(figures[name], dtype=np.float64) for name in ("value", *metric.columns)},
+    """Aggregates per candidate and metric, of Parquet files with RECORD_SCHEMA. `generation_s` is the stage's wall time, for
+    tokens per second."""
+    files = list(records.get_fragments())
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        kept = _first_of_each(list(pool.map(_unit_ids, files)))
+        found = [block for blocks in pool.map(partial(_read, metrics=metrics), files, kept) for block in blocks]
+    units = pa.Table.from_batches([block.units for block in found], _UNITS)
+    outcomes: defaultdict[tuple[str, str], list[Outcomes]] = defaultdict(list)
+    for block in found:
+        for metric, outcome in block.outcomes:
+            outcomes[metric, outcome.candidate].append(outcome)
+    generation = tuple(_generation(units, generation_s))
+    return Reduced(
+        n_units=units.num_rows,
+        n_failed_units=pc.sum(units["failed"]).as_py() or 0,
+        generation=generation,
+        metrics=tuple(
+            summarise(metric, _joined(candidate.candidate, outcomes[metric.name, candidate.candidate]))
+            for metric in metrics
+            for candidate in generation
+        ),
     )
 
 
-def _one(database: Any, query: str) -> int:
-    return int(database.execute(query).fetchone()[0])
+def _unit_ids(file: pads.ParquetFileFragment) -> pa.ChunkedArray:
+    with file.open() as stream:
+        return pq.ParquetFile(stream).read(columns=["unit_id"])["unit_id"]
+
+
+def _first_of_each(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
+    """Per file, which of its units no earlier row has. A retried write task may leave a unit in two files; the units are the
+    same, so any one of them will do."""
+    column = pa.chunked_array([chunk for file in ids for chunk in file.chunks], pa.string())
+    rows = pa.table({"unit_id": column, "row": np.arange(len(column))})
+    kept = np.zeros(len(column), dtype=np.bool_)
+    kept[rows.group_by("unit_id").aggregate([("row", "min")])["row_min"].to_numpy()] = True
+    return np.split(kept, np.cumsum([len(file) for file in ids])[:-1])
+
+
+class _Block(NamedTuple):
+    """What a block of records holds: a row a unit, and the outcomes of each metric and candidate."""
+
+    units: pa.RecordBatch
+    outcomes: list[tuple[str, Outcomes]]
+
+
+def _read(file: pads.ParquetFileFragment, kept: Flags, metrics: Sequence[Metric]) -> list[_Block]:
+    blocks, row = [], 0
+    with file.open() as stream:
+        for batch in _batches(pq.ParquetFile(stream, read_dictionary=_CODED, pre_buffer=True)):
+            wanted = kept[row : row + batch.num_rows]
+            row += batch.num_rows
+            blocks.append(_block(batch if wanted.all() else batch.filter(pa.array(wanted)), metrics))
+    return blocks
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    for group in range(file.num_row_groups):  # a batch across two fails: pyarrow cannot join their codes within a list
+        yield from file.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=_COLUMNS)
+
+
+def _block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
+    """Takes a batch of records apart. A unit has failed if it is unanswered, or any of its scores is an error."""
+    scores, unit = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"]).to_numpy()
+    names = {name: _coded(pc.struct_field(scores, name)) for name in ("metric", "status", "judge")}
+    unanswered = batch["error"].is_valid().to_numpy(zero_copy_only=False)
+    failed = unanswered.copy()
+    failed[unit[names["status"].where("error")]] = True
+    columns = [*(batch[name] for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
+    outcomes = _outcomes(scores, names, _coded(batch["candidate"]), unit, metrics)
+    return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes))
+
+
+def _outcomes(
+    scores: pa.StructArray, names: Mapping[str, _Coded], candidates: _Coded, unit: Indices, metrics: Sequence[Metric]
+) -> Iterator[tuple[str, Outcomes]]:
+    """Metric and outcomes, for each metric and candidate of a block. `unit` is the row that each of the scores is from."""
+    values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
+    parts = _parts(pc.struct_field(scores, "parts"))
+    candidate = _Coded(candidates.names, candidates.codes[unit])
+    for metric in metrics:
+        of_metric, scored = names["metric"].where(metric.name), names["status"].where("scored")
+        for name in candidate.names:
+            rows = of_metric & candidate.where(name)
+            figures = np.flatnonzero(rows & scored)
+            columns = {part: parts[part][figures] if part in parts else np.zeros(figures.size) for part in metric.columns}
+            yield (
+                metric.name,
+                Outcomes(
+                    candidate=name,
+                    by_status=names["status"].counted(rows),
+                    by_judge=names["judge"].counted(figures),
+                    columns={"value": values[figures], **columns},
+                ),
+            )
+
+
+def _parts(parts: pa.MapArray) -> dict[str, FloatArray]:
+    """Part -> its figure a score, 0 where a score has no such part."""
+    offsets = parts.offsets.to_numpy()
+    score = np.repeat(np.arange(len(parts)), np.diff(offsets))
+    entries = slice(offsets[0], offsets[-1])
+    part = _coded(parts.keys[entries])
+    figures = np.zeros((len(part.names), len(parts)))
+    figures[part.codes, score] = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
+    return dict(zip(part.names, figures, strict=True))
+
+
+class _Coded(NamedTuple):
+    """A column of names as codes: the names, and for each row the place of its name among them."""
+
+    names: list[str]
+    codes: npt.NDArray[np.int32]
+
+    def where(self, name: str) -> Flags:
+        found: Flags = self.codes == (self.names.index(name) if name in self.names else -1)
+        return found
+
+    def counted(self, rows: Flags | Indices) -> Counter[str]:
+        counts = np.bincount(self.codes[rows], minlength=len(self.names))
+        return Counter({name: int(count) for name, count in zip(self.names, counts, strict=True) if count})
+
+
+def _coded(names: pa.Array) -> _Coded:
+    coded = names.dictionary_encode()  # as it is, where it was read so
+    return _Coded(coded.dictionary.to_pylist(), coded.indices.to_numpy())
+
+
+def _joined(candidate: str, outcomes: Sequence[Outcomes]) -> Outcomes:
+    """The outcomes of one metric and candidate, as one."""
+    names = outcomes[0].columns if outcomes else ()
+    return Outcomes(
+        candidate=candidate,
+        by_status=_total(outcome.by_status for outcome in outcomes),
+        by_judge=_total(outcome.by_judge for outcome in outcomes),
+        columns={name: np.concatenate([outcome.columns[name] for outcome in outcomes]) for name in names},
+    )
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
+
+
+def _generation(units: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
+    with duckdb.connect() as database:
+        database.register("units", units)
+        for name, model, n, failed, prompt, output, ttft, ttft_p95, duration in database.execute(_GENERATION).fetchall():
+            yield GenerationSummary(
+                candidate=name,
+                model=model,
+                n=n,
+                n_failed=failed,
+                prompt_tokens=int(prompt),
+                output_tokens=int(output),
+                output_tokens_per_s=int(output) / generation_s if generation_s else None,
+                ttft_s_mean=ttft,
+                ttft_s_p95=ttft_p95,
+                duration_s_mean=duration,
+                finish_reasons=dict(database.execute(_FINISH, [name]).fetchall()),
+            )
