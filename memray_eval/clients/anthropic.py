@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import anthropic
 from instructor import Mode
@@ -33,7 +33,11 @@ class AnthropicWire:
 
     async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
         turns = [turn for turn in talk if turn["role"] != "system"]
-        return await self._client.messages.create(messages=cast(Any, turns), **prepared)
+        # As an extra body: what the SDK takes by name it walks through, type by type, at every call.
+        body = {**prepared, "messages": turns}
+        return await self._client.messages.create(
+            model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body
+        )
 
     def read(self, completion: Any) -> Reply:
         usage = Usage(input_tokens=completion.usage.input_tokens, output_tokens=completion.usage.output_tokens)
@@ -60,8 +64,5 @@ def anthropic_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     client = anthropic.AsyncAnthropic(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )
-    parameters = dict(spec.parameters)
-    if "temperature" in parameters:  # the SDK has no such argument since 1.0, the API still takes it
-        parameters["extra_body"] = {"temperature": parameters.pop("temperature")}
-    wire = AnthropicWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **parameters})
+    wire = AnthropicWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters})
     return InstructedJudge(spec, wire, access, client.close)

@@ -51,11 +51,13 @@ class LedgerPort(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of `members`; `say` takes lines
-    that a person should read; `embedded_url` is where the embedded judge's server answers."""
+    that a person should read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the embedded
+    judge's server answers."""
 
     limiter: LimiterPort
     member: str
     say: Callable[[str], None]
+    is_stopping: Callable[[], bool] = lambda: False
     members: int = 1
     max_in_flight: int = IN_FLIGHT
     calls: CallStore | None = None
@@ -133,6 +135,7 @@ class _Building:
             Breaker(name, config.breaker, services.say),
             member=services.member,
             members=services.members,
+            is_stopping=services.is_stopping,
             limits=limits,
             is_firm=is_firm,
             max_in_flight=services.max_in_flight,

@@ -16,7 +16,7 @@ from typing import Protocol
 from memray_eval.clients.breaker import Breaker
 from memray_eval.clients.limiter import LANES, LATE_S, Cost, LimiterPort, Reservation
 from memray_eval.config import RateLimits
-from memray_eval.errors import JudgeError, Throttled
+from memray_eval.errors import JudgeError, Stopped, Throttled
 
 CHUNK = 25  # slots are asked for so many at a time, and only for calls that wait
 NOTHING = Cost()
@@ -67,11 +67,13 @@ class Gate:
         max_in_flight: int = 64,
         max_output_tokens: int = 2048,
         purse: Purse | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._judge, self._limiter, self._breaker, self._purse = judge, limiter, breaker, purse
         self._member, self._members, self._limits, self._is_firm = member, members, limits, is_firm
+        self._is_stopping = is_stopping
         self._max_output, self._clock, self._sleep = float(max_output_tokens), clock, sleep
         even = max(1, limits.concurrency // members) if limits.concurrency else max_in_flight
         self._places, self._most_places = _Places(min(max_in_flight, even)), max_in_flight
@@ -92,9 +94,12 @@ class Gate:
         """Waits for its turn, however long that takes, and holds a place in flight to the end of the block. `input_tokens` is a
         rough figure, corrected by what earlier calls turned out to take.
 
-        Raises Unavailable, Unauthorised or UnknownModel while the judge is out of reach, BudgetSpent at the end of the money.
+        Raises Unavailable, Unauthorised or UnknownModel while the judge is out of reach, BudgetSpent at the end of the money,
+        Stopped when the run ends.
         """
         async with self._places:
+            if self._is_stopping():
+                raise Stopped("the run is stopping")
             turn = Turn(input_tokens, Cost(input_tokens * (self._ratio or 1.0), self._output))
             async with self._paid(turn):
                 turn.sent_at = await self._moment(turn.estimate)
@@ -109,8 +114,8 @@ class Gate:
                 except JudgeError as error:
                     self._breaker.failed(error)
                     raise
-                except BaseException:  # cancelled, or a bug: neither speaks of the judge
-                    self._breaker.abandoned()
+                except BaseException:  # cancelled, or a reply that does not fit: whoever used tokens has answered
+                    self._breaker.abandoned() if turn.used == NOTHING else self._breaker.succeeded()
                     raise
                 else:
                     self._breaker.succeeded()
@@ -186,7 +191,8 @@ class Gate:
                     if not future.done():
                         future.set_exception(JudgeError(f"the rate limiter cannot be reached: {type(error).__name__}"))
                 return
-            self._free_until, self._found_per_min = grant.free_until, grant.found_per_min
+            is_paused = self._clock() < self._paused_until  # what was free before a 429 is no more
+            self._free_until, self._found_per_min = 0.0 if is_paused else grant.free_until, grant.found_per_min
             self._places.resize(min(self._most_places, grant.share or self._most_places))
             times = grant.times or (self._clock(),) * (len(self._waiting) if grant.free_until else 0)
             for at in times:

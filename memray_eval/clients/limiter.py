@@ -127,7 +127,7 @@ class Pace:
             self._free_at[REQUESTS] += WINDOW_S / limits.requests_per_min
         self._blocked_until = self._last_slot = not_before
         self._factor, self._cut_at = 1.0, -math.inf
-        self._is_found, self._found_at = False, -math.inf
+        self._is_found, self._found_at, self._moved_at = False, -math.inf, -math.inf
         self._ended: deque[tuple[float, int]] = deque()
         self._last_minute = _LastMinute()
         self.concurrency = limits.concurrency
@@ -197,11 +197,12 @@ class Pace:
         if self.is_free:
             ended = sum(calls for moment, calls in self._ended if moment > now - 60.0)
             self._find(max(FIRST_FOUND_PER_MIN, ended), now)
-        elif self._is_found and now - self._found_at > 60.0:  # before, calls from before the last 429 count still
+        elif self._is_found and now - self._moved_at > 60.0:  # before, calls from before the last 429 count still
             kept = max(LEAST_KEPT, SHYNESS * factor)
-            self._find(kept * (self._per_min[REQUESTS] or 0.0), now)
+            self._per_min[REQUESTS], self._moved_at = kept * (self._per_min[REQUESTS] or 0.0), now
             factor /= kept
         self._factor, self._cut_at = factor * CUT, now
+        self._blocked_until = max(self._blocked_until, self._last_slot)  # slots given at the old pace are dropped
 
     def learn(self, limits: RateLimits, now: float) -> None:
         """Takes over what the provider says. A firm limit is only ever lowered."""
@@ -224,7 +225,8 @@ class Pace:
             self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
 
     def _find(self, per_min: float, now: float) -> None:
-        self._per_min[REQUESTS], self._is_found, self._found_at = per_min, True, now
+        self._per_min[REQUESTS], self._is_found = per_min, True
+        self._found_at = self._moved_at = now
 
     def _due(self, cost: Cost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
@@ -304,8 +306,12 @@ class Limiter:
             if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
                 return (), now + FREE_S
             if pace.is_proven or now - self._canaries.get(wanted.judge, -math.inf) > CANARY_S:
-                if times := pace.reserve(wanted.costs if pace.is_proven else wanted.costs[:1], now):
+                costs = wanted.costs if pace.is_proven else wanted.costs[:1]
+                if times := pace.reserve(costs, now):
                     self._canaries[wanted.judge] = times[0]
+                    if len(times) < len(costs):  # or who is the last to find some would always get less than the others
+                        await asyncio.sleep(GATHER_S)
+                        times += pace.reserve(costs[len(times) :], self._clock())
                     return times, 0.0
                 wait_s = pace.opens_at(now, wanted.costs[0]) - now
             else:

@@ -99,7 +99,9 @@ class OpenAIWire:
         return arguments
 
     async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
-        return await self._client.chat.completions.create(messages=cast(Any, talk), **prepared)
+        # As an extra body: what the SDK takes by name it walks through, type by type, at every call.
+        body = {**prepared, "messages": talk}
+        return await self._client.chat.completions.create(model=self._model, messages=[], extra_body=body)
 
     def read(self, completion: Any) -> Reply:
         choice, usage = completion.choices[0], completion.usage

@@ -23,7 +23,7 @@ from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.scan import read_shard
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import BudgetSpent
+from memray_eval.errors import BudgetSpent, Stopped
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge
 from memray_eval.results import RESPONSES, RunFolder
@@ -39,6 +39,7 @@ from memray_eval.suites import get_suite
 from memray_eval.types import Candidate, Message, Record
 
 SHARD = "shard"
+LISTEN_S = 1.0
 PROMPT_SCHEMA = pa.schema(
     [
         (RECORD, pa.string()),
@@ -75,13 +76,14 @@ class Desk:
     def is_stopping(self) -> bool:
         return ray.get(self.counter.stopping.remote()) is not None
 
-    def mind(self, records: Sequence[Record]) -> None:
-        """Ends the run at a failed unit, where that is asked for."""
+    def mind(self, records: Sequence[Record]) -> bool:
+        """Ends the run at a failed unit, where that is asked for; whether it did."""
         failed = next((record for record in records if record.is_failed), None) if self.stops_at_failure else None
         if failed is not None:
             errors = [failed.response.error] if failed.response else []
             why = next(error for error in (*errors, *(score.error for score in failed.scores)) if error)
             self.counter.stop.remote(f"sample {failed.sample.id!r} failed: {why}")
+        return failed is not None
 
     def keep(self, records: Sequence[Record]) -> pa.Table:
         """Writes what was generated, so that it need not be again if the run ends before it is judged."""
@@ -191,34 +193,48 @@ class JudgeRecords:
         self._metrics, self._desk, self._handles = pick(metrics), desk, handles
         self._choices, self._config, self._embedded_url = choices, config, url
         self._judges: Mapping[str, Sequence[Judge]] | None = None
+        self._is_stopping = False
+        self._watch: asyncio.Task[None] | None = None
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        if await self._desk.counter.stopping.remote() is not None:
+        self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
+        if self._is_stopping:
             yield RECORD_SCHEMA.empty_table()
             return
         judges = self._built()
         with reported(self._desk.counter, "judge", table.num_rows):
             judged = await asyncio.gather(*(self._judge(record, judges) for record in from_table(table)))
-        records = [record for record in judged if record is not None]
-        self._desk.mind(records)
-        yield to_table(records)
+        yield to_table([record for record in judged if record is not None])
 
     def _built(self) -> Mapping[str, Sequence[Judge]]:
         if self._judges is None:  # on the loop that will use them: no client can move to another
             if self._handles is None:
                 self._judges = {}
             else:
-                services = services_of(self._handles, self._desk.counter.tell.remote, self._embedded_url)
+                self._watch = asyncio.create_task(self._watch_for_the_end())
+                services = services_of(
+                    self._handles, self._desk.counter.tell.remote, lambda: self._is_stopping, self._embedded_url
+                )
                 self._judges = build_judges(self._choices, self._config, services)
         return self._judges
 
+    async def _watch_for_the_end(self) -> None:
+        """Hears that the run is stopping while its calls still wait for their turn."""
+        while not self._is_stopping:
+            await asyncio.sleep(LISTEN_S)
+            self._is_stopping = await self._desk.counter.stopping.remote() is not None
+
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
-        """The judged record; None when the money ran out before its last call: it is judged when the run is resumed."""
+        """The judged record; None when the run stopped before its last call: it is judged when the run is resumed."""
         try:
-            return await judge_record(record, self._metrics, judges, self._config.vote)
+            judged = await judge_record(record, self._metrics, judges, self._config.vote)
         except BudgetSpent as error:
             self._desk.counter.stop.remote(str(error))
             return None
+        except Stopped:
+            return None
+        self._is_stopping = self._desk.mind([judged]) or self._is_stopping
+        return judged
 
 
 class EmbedRecords:

@@ -73,6 +73,7 @@ def resume(path: str, say: Callable[[str], None], quiet: bool = False, settings:
     with folder.held(), ExitStack() as stack:
         start = _start(config, bool(before.get("generate_only")), stack)
         _check_same(start, before)
+        folder.create()
         stock = take_stock(folder)
         job = start.job(folder, before, stock)
         say(

@@ -100,10 +100,9 @@ class Handles(NamedTuple):
 
 
 def start_services(config: RunConfig, folder: str, spent: Spending, members: int, max_in_flight: int) -> Handles:
-    """Starts what judge actors share. On a cluster that others use too, the limiter is theirs as well and outlives the run."""
-    lifetime = "detached" if config.cluster.address is not None else None
+    """Starts what judge actors share. The limiter is the cluster's: it outlives the run, for the next one and for others."""
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
-        name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime=lifetime
+        name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
     ).remote()
     ledger = LedgerActor.remote(config.budget, spent) if config.budget.is_set else None  # type: ignore[attr-defined]
     return Handles(limiter, _start_calls(config.judging.cache, folder), ledger, members, max_in_flight)
@@ -182,12 +181,15 @@ def _cause(error: ray.exceptions.RayError) -> str:
     return str(cause) if cause is not None else type(error).__name__
 
 
-def services_of(handles: Handles, say: Callable[[str], None], embedded_url: str | None) -> Services:
+def services_of(
+    handles: Handles, say: Callable[[str], None], is_stopping: Callable[[], bool], embedded_url: str | None
+) -> Services:
     """The services as one judge actor sees them. Call it on the loop that will use them."""
     return Services(
         limiter=_RemoteLimiter(handles.limiter),
         member=uuid.uuid4().hex,
         say=say,
+        is_stopping=is_stopping,
         members=handles.members,
         max_in_flight=handles.max_in_flight,
         calls=_RemoteCalls(handles.calls) if handles.calls is not None else None,

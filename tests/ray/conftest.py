@@ -38,6 +38,7 @@ def job(tmp_path: Path) -> Callable[..., RunConfig]:
             "judge": "rules",
             "out": str(tmp_path / "results"),
         }
-        return RunConfig.model_validate(config | overrides)
+        judging = {"cache": str(tmp_path / "calls.sqlite"), **overrides.pop("judging", {})}
+        return RunConfig.model_validate(config | overrides | {"judging": judging})
 
     return make

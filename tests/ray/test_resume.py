@@ -1,0 +1,135 @@
+"""Runs that stop or fail, and go on: nothing is asked twice that was answered, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config import RunConfig
+from memray_eval.errors import ConfigError
+from memray_eval.rows import from_table
+from memray_eval.runtime.job import Finished
+from memray_eval.runtime.run import resume, run
+from memray_eval.types import Record
+from tests.conftest import SAMPLES
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Answer, Fault, Provider, serving
+
+Job = Callable[..., RunConfig]
+ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
+METRICS = ["empathy", "helpfulness", "safety"]
+
+
+def reply(body: dict[str, Any]) -> str | Answer | Fault:
+    return ANSWER if body.get("stream") else judgment_reply(body)
+
+
+def quiet(text: str) -> None:
+    return
+
+
+def judged_by(server: Provider, **judging: Any) -> dict[str, Any]:
+    return {"metrics": METRICS, "judge": "openai/j", "judging": {"base_urls": {"openai": server.base_url}, **judging}}
+
+
+def judged(server: Provider) -> list[dict[str, Any]]:
+    return [body for body in server.requests if not body.get("stream")]
+
+
+def records(done: Finished) -> list[Record]:
+    return list(from_table(done.folder.records().to_table()))
+
+
+def test_a_call_that_was_paid_is_not_paid_again_by_another_run(job: Job) -> None:
+    with serving(reply) as server:
+        config = job(server, limit=4, **judged_by(server))
+        first, second = run(config, quiet, quiet=True), run(config, quiet, quiet=True)
+        assert len(judged(server)) == 12
+        third = run(job(server, limit=4, **judged_by(server, cache="off")), quiet, quiet=True)
+        assert len(judged(server)) == 24
+    assert not any(score.cached for record in (*records(first), *records(third)) for score in record.scores)
+    for record in records(second):
+        assert all(score.cached and score.cost_usd == 0.0 and score.usage.input_tokens == 0 for score in record.scores)
+    values = [{(r.sample.id, s.metric): s.value for r in records(done) for s in r.scores} for done in (first, second)]
+    assert values[0] == values[1]
+
+
+def test_failed_scores_are_tried_again_and_nothing_else(job: Job) -> None:
+    def without_safety(body: dict[str, Any]) -> str | Answer | Fault:
+        return Fault(400) if "safety" in json.dumps(body.get("response_format", "")) else reply(body)
+
+    with serving(without_safety) as server:
+        first = run(job(server, limit=4, **judged_by(server, cache="off")), quiet, quiet=True)
+        assert (first.exit_code, first.summary.n_failed_units) == (1, 4)
+        asked = len(server.requests)
+        server.reply = reply
+        second = resume(first.folder.path, quiet, quiet=True)
+        again = server.requests[asked:]
+    assert len(again) == 4
+    assert all("safety" in json.dumps(body["response_format"]) for body in again)
+    assert (second.exit_code, second.summary.n_failed_units, second.summary.n_units) == (0, 0, 4)
+    assert len({record.unit_id for record in records(second)}) == len(records(second)) == 4
+    assert [session["status"] for session in second.folder.read_manifest()["sessions"]] == ["finished", "finished"]
+    assert second.folder.parts("responses") == []
+
+
+def test_failed_answers_are_asked_for_again(job: Job) -> None:
+    with serving(lambda body: Fault(400)) as server:
+        first = run(job(server, limit=3, **judged_by(server)), quiet, quiet=True)
+        assert first.summary.n_failed_units == 3
+        server.reply = reply
+        second = resume(first.folder.path, quiet, quiet=True)
+        assert sum(bool(body.get("stream")) for body in server.requests) == 6
+    assert (second.summary.n_failed_units, len(records(second))) == (0, 3)
+
+
+def test_the_first_failure_ends_a_run_that_says_so(job: Job) -> None:
+    with serving(lambda body: Fault(400) if not body.get("stream") else ANSWER, latency_s=0.1) as server:
+        config = job(server, limit=40, on_error="fail", rows_per_block=4, **judged_by(server, max_in_flight=3))
+        first = run(config, quiet, quiet=True)
+        assert first.exit_code == 1
+        assert first.stopped is not None
+        assert "JudgeError: the provider answered 400" in first.stopped
+        assert 0 < first.summary.n_units < 40
+        server.reply = reply
+        second = resume(first.folder.path, quiet, quiet=True)
+    assert (second.exit_code, second.summary.n_units, second.summary.n_failed_units) == (0, 40, 0)
+    assert len({record.unit_id for record in records(second)}) == len(records(second)) == 40
+
+
+def test_a_budget_is_never_passed_and_the_run_goes_on_with_more(job: Job) -> None:
+    with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
+        options = judged_by(judge, max_output_tokens=200)
+        first = run(job(candidate, limit=30, rows_per_block=4, budget={"tokens": 30_000}, **options), quiet, quiet=True)
+        assert first.stopped == "the next judge call does not fit the budget"
+        assert 15_000 < judge.input_tokens + judge.output_tokens <= 30_000
+        assert first.summary.n_units < 30
+        second = resume(first.folder.path, quiet, quiet=True, settings=["budget.tokens=null"])
+        assert (len(candidate.requests), len(judge.requests)) == (30, 90)  # none was made twice
+    assert (second.summary.n_units, second.summary.n_failed_units) == (30, 0)
+
+
+def test_what_would_be_another_run_is_refused(job: Job, tmp_path: Path) -> None:
+    dataset = tmp_path / "d.jsonl"
+    samples = sorted(SAMPLES.glob("*/sample.json"))[:3]
+    dataset.write_text("".join(json.dumps(json.loads(path.read_text())) + "\n" for path in samples))
+    with serving(reply) as server:
+        done = run(job(server, dataset=str(dataset), **judged_by(server)), quiet, quiet=True)
+        with pytest.raises(ConfigError, match="a resumed run keeps its"):
+            resume(done.folder.path, quiet, settings=["judge=rules"])
+        with pytest.raises(ConfigError, match="no such key"):
+            resume(done.folder.path, quiet, settings=["judging.actor=2"])
+        with done.folder.held(), pytest.raises(ConfigError, match="another process is at work"):
+            resume(done.folder.path, quiet)
+        manifest = done.folder.read_manifest()
+        done.folder.write_manifest(manifest | {"rubrics": manifest["rubrics"] | {"safety": "other"}})
+        with pytest.raises(ConfigError, match="the rubric of safety was other when the run began"):
+            resume(done.folder.path, quiet)
+        done.folder.write_manifest(manifest)
+        dataset.write_text(dataset.read_text().replace("I ", "You ", 1))
+        with pytest.raises(ConfigError, match="has changed since the run began"):
+            resume(done.folder.path, quiet)
