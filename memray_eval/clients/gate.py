@@ -208,9 +208,11 @@ class Gate:
     async def _settle(self, after_s: float) -> None:
         """Reports what calls took when no reservation takes it along, as while one waits at the limiter: others may go sooner
         for it."""
-        while self._done or self._owed != NOTHING:
+        while True:
             if after_s:
                 await self._sleep(after_s)
+            if not self._done and self._owed == NOTHING:
+                return
             with suppress(Exception):  # a limiter that starts anew has no use for what it would have heard
                 await self._limiter.reserve(self._wanted(()))
             after_s = REPORT_S
@@ -265,7 +267,7 @@ class _Places:
         self._let_in()
 
     async def __aenter__(self) -> None:
-        if self._taken < self._places and not self._waiting:
+        if self._taken < self._places:
             self._taken += 1
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -221,7 +221,6 @@ class Pace:
         """Takes over a limit that was found before a restart, where nothing is known."""
         if self.is_free:
             self._find(found_per_min, -math.inf)
-            self._factor = CUT
             self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
 
     def _find(self, per_min: float, now: float) -> None:

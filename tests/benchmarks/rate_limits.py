@@ -1,0 +1,53 @@
+"""How much of a provider's limit four judge actors use, and how many 429s they draw: requests/min, then tokens/min.
+
+    python -m tests.benchmarks.rate_limits [--seconds 90]
+
+The provider enforces its limit by a sliding window of a minute and announces it in its headers; the run knows nothing of it
+beforehand. Use is what was let in, over what the limit allows between the first request and the last; a window's worth at the
+start is not counted, because a sliding window would let a minute's calls in at once there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from memray_eval.runtime.run import run
+from tests.benchmarks.judge_throughput import METRICS
+from tests.benchmarks.judging import job, responses
+from tests.servers.process import serving_process
+
+REQUESTS_PER_MIN, TOKENS_PER_MIN = 6000, 6_000_000
+LATENCY_S = 0.2
+
+
+def judged(units: int, **limits: Any) -> dict[str, Any]:
+    """The provider's counts after a run of four judge actors."""
+    with serving_process(latency_s=LATENCY_S, **limits) as server, tempfile.TemporaryDirectory() as folder:
+        config = job(responses(Path(folder), units), Path(folder), server.base_url, METRICS, actors=4, latency_s=LATENCY_S)
+        finished = run(config, lambda line: None, quiet=True)
+        assert finished.summary.n_failed_units == 0
+        return server.stats()
+
+
+def told(what: str, used: float, limit: float, stats: dict[str, Any]) -> None:
+    seconds = stats["last_arrival_s"] - stats["first_arrival_s"]
+    share = used / (limit * seconds / 60.0)
+    print(f"{what}: {share:.3f} of {limit:g}/min over {seconds:.0f} s, {stats['n_429']} times 429", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=90.0)
+    options = parser.parse_args()
+    units = round(REQUESTS_PER_MIN / 60.0 * options.seconds / len(METRICS))
+    stats = judged(units, requests_per_min=REQUESTS_PER_MIN)
+    told("requests", stats["n_accepted"], REQUESTS_PER_MIN, stats)
+    stats = judged(units, tokens_per_min=TOKENS_PER_MIN, count_tokens=True)
+    told("tokens", stats["input_tokens"] + stats["output_tokens"], TOKENS_PER_MIN, stats)
+
+
+if __name__ == "__main__":
+    main()

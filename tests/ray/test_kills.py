@@ -1,0 +1,90 @@
+"""kill -9 of the driver, of a judge actor, of the limiter, of a node, at random moments: every unit is in the output once, and
+what was paid twice is at most what was in flight. MEMRAY_EVAL_KILLS=3 repeats each; -s shows the books."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.ray.killing import (
+    CALLS,
+    IN_FLIGHT,
+    ROUNDS,
+    UNITS,
+    Books,
+    books,
+    config_file,
+    counted,
+    evaluating,
+    gone,
+    run_folder,
+    some_moment,
+    wait_for,
+    workers,
+)
+from tests.servers.process import serving_process
+
+rounds = pytest.mark.parametrize("round_", range(ROUNDS))
+LATENCY_S = 0.2
+
+
+def hold(found: Books, in_flight: int) -> None:
+    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
+    assert found.paid_again <= in_flight
+    assert found.calls - found.paid_again == CALLS
+
+
+@rounds
+def test_the_driver(tmp_path: Path, round_: int) -> None:
+    with serving_process(latency_s=LATENCY_S) as server:
+        config = config_file(tmp_path, server, actors=1)
+        with evaluating(config, tmp_path / "log") as process:
+            wait_for(server, some_moment(), process)
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+        gone(children)
+        before = run_folder(tmp_path).parts()
+        with evaluating(config, tmp_path / "log") as process:
+            assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
+        found = books(run_folder(tmp_path), server)
+    counted(f"driver, {len(before)} parts written before", found)
+    hold(found, IN_FLIGHT)
+    assert [session["status"] for session in run_folder(tmp_path).read_manifest()["sessions"]] == ["killed", "finished"]
+
+
+@rounds
+@pytest.mark.parametrize("victim", ["JudgeRecords", "LimiterActor", "CallsActor"])
+def test_an_actor(tmp_path: Path, victim: str, round_: int) -> None:
+    """The run survives it, or is resumed."""
+    with serving_process(latency_s=LATENCY_S) as server:
+        config = config_file(tmp_path, server, actors=2)
+        with evaluating(config, tmp_path / "log") as process:
+            wait_for(server, some_moment(), process)
+            target = workers(process.pid, victim)[0]
+            target.kill()
+            code = process.wait(150)
+        if code:
+            with evaluating(config, tmp_path / "log") as process:
+                assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
+        found = books(run_folder(tmp_path), server)
+    counted(f"{victim}, the run {'went on' if code == 0 else 'was resumed'}", found)
+    hold(found, 2 * IN_FLIGHT)
+
+
+@rounds
+def test_a_node(tmp_path: Path, round_: int) -> None:
+    """The raylet of a second node, with the judges that run there."""
+    with serving_process(latency_s=LATENCY_S) as server:
+        config = config_file(tmp_path, server, actors=2)
+        with evaluating(config, tmp_path / "log", script="tests.ray.victim_cluster") as process:
+            code = process.wait(240)
+        text = (tmp_path / "log").read_text()
+        assert "second node killed" in text, text[-2000:]
+        if code:
+            with evaluating(config, tmp_path / "log") as process:
+                assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
+        found = books(run_folder(tmp_path), server)
+    counted(f"node, the run {'went on' if code == 0 else 'was resumed'}", found)
+    hold(found, 2 * IN_FLIGHT)
