@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -11,6 +14,7 @@ from pydantic import Field
 from memray_eval.config import Budget
 from memray_eval.types import Frozen
 
+LOOK_S = 1.0  # how often a call that waits for money looks for what nobody will settle any more
 DUST_USD = 1e-9  # what adding and subtracting floats may leave behind; no call is so cheap
 
 Dollars = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -91,27 +95,48 @@ class Ledger:
 
 
 class Treasury:
-    """The ledger of a run behind one queue: first come, first served."""
+    """The ledger of a run behind one queue: first come, first served. What was reserved and not settled after `stale_s` belongs
+    to an actor that died, and is given back."""
 
-    def __init__(self, budget: Budget, spent: Spending = NOTHING) -> None:
-        self._ledger = Ledger(budget)
-        self._ledger.settle(Spending(), spent)
+    def __init__(
+        self,
+        budget: Budget,
+        spent: Spending = NOTHING,
+        stale_s: float = 1800.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger, self._stale_s, self._clock = Ledger(budget), stale_s, clock
+        self._ledger.settle(NOTHING, spent)
+        self._tickets: dict[int, tuple[Spending, float]] = {}
+        self._numbers = itertools.count(1)
         self._settled = asyncio.Event()
         self._queue = asyncio.Lock()
 
-    async def draw(self, most: Spending) -> bool:
-        """Reserves what a call may cost at most; waits while it does not fit and others may give back. False: it never will."""
+    async def draw(self, most: Spending) -> int:
+        """Reserves what a call may cost at most, and gives a ticket for it; waits while it does not fit and others may give
+        back. 0: it never will."""
         async with self._queue:
             while not self._ledger.reserve([most]):
                 if self._ledger.is_spent:
-                    return False
+                    return 0
                 self._settled.clear()
-                await self._settled.wait()
-            return True
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._settled.wait(), LOOK_S)
+                self._give_back_stale()
+            ticket = next(self._numbers)
+            self._tickets[ticket] = most, self._clock()
+            return ticket
 
-    async def settle(self, reserved: Spending, spent: Spending) -> None:
+    async def settle(self, ticket: int, spent: Spending) -> None:
+        """Books what a call really cost."""
+        reserved, _ = self._tickets.pop(ticket, (NOTHING, 0.0))
         self._ledger.settle(reserved, spent)
         self._settled.set()
 
     def spent(self) -> Spending:
         return self._ledger.spent
+
+    def _give_back_stale(self) -> None:
+        oldest = self._clock() - self._stale_s
+        for ticket in [ticket for ticket, (_, drawn) in self._tickets.items() if drawn < oldest]:
+            self._ledger.release(self._tickets.pop(ticket)[0])

@@ -37,15 +37,16 @@ from memray_eval.types import Message, Usage
 
 SERVER_MODEL = "judge"  # how the embedded judge's server calls its model
 EMBEDDED_OUTPUT_TOKENS = 1024
-IN_FLIGHT = 64  # calls to one judge in one actor, where nothing else says
+IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
 
 
 class LedgerPort(Protocol):
-    """The run's money, near or far. `draw` waits while calls under way may still give back, and is False at the end of it."""
+    """The run's money, near or far. `draw` waits while calls under way may still give back; it gives a ticket to settle with,
+    0 at the end of the money."""
 
-    async def draw(self, most: Spending) -> bool: ...
+    async def draw(self, most: Spending) -> int: ...
 
-    async def settle(self, reserved: Spending, spent: Spending) -> None: ...
+    async def settle(self, ticket: int, spent: Spending) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,12 +152,13 @@ class JudgePurse:
     def __init__(self, ledger: LedgerPort, price: Price) -> None:
         self._ledger, self._price = ledger, price
 
-    async def draw(self, most: Cost) -> None:
-        if not await self._ledger.draw(self._spending(most)):
+    async def draw(self, most: Cost) -> int:
+        if not (ticket := await self._ledger.draw(self._spending(most))):
             raise BudgetSpent("the next judge call does not fit the budget")
+        return ticket
 
-    async def settle(self, most: Cost, spent: Cost) -> None:
-        await self._ledger.settle(self._spending(most), self._spending(spent))
+    async def settle(self, ticket: int, spent: Cost) -> None:
+        await self._ledger.settle(ticket, self._spending(spent))
 
     def _spending(self, cost: Cost) -> Spending:
         return Spending(usd=self._price.of(*cost), tokens=math.ceil(sum(cost)))

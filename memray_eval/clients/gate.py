@@ -22,6 +22,7 @@ CHUNK = 25  # slots are asked for so many at a time, and only for calls that wai
 NOTHING = Cost()
 FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
+WITH_A_429 = 8  # so many calls that were not refused are reported with each at most: the rest is for the next of a burst
 REPORT_S = 2.0  # what calls took is reported after so long, where no reservation took it along
 _HEADERS = {
     "x-ratelimit-limit-requests": "requests_per_min",
@@ -33,14 +34,15 @@ _HEADERS = {
 
 
 class Purse(Protocol):
-    """The run's money, for one judge. Raises BudgetSpent where a call does not fit any more."""
+    """The run's money, for one judge: a ticket for what a call may cost, settled with what it did. Raises BudgetSpent where
+    a call does not fit any more."""
 
-    async def draw(self, most: Cost) -> None: ...
+    async def draw(self, most: Cost) -> int: ...
 
-    async def settle(self, most: Cost, spent: Cost) -> None: ...
+    async def settle(self, ticket: int, spent: Cost) -> None: ...
 
 
-@dataclass
+@dataclass(eq=False)
 class Turn:
     """One call that may be made now. The caller says what it used; a call that failed used nothing that is known of."""
 
@@ -48,6 +50,7 @@ class Turn:
     estimate: Cost
     sent_at: float = 0.0
     used: Cost = NOTHING
+    is_counted: bool = False  # among those that ended, beforehand
 
 
 class Gate:
@@ -83,6 +86,7 @@ class Gate:
         self._report: asyncio.Task[None] | None = None
         self._free_until = self._paused_until = 0.0
         self._owed, self._done = Cost(), 0
+        self._in_flight: dict[Turn, None] = {}  # in the order of their sending
         self._ratio: float | None = None
         self._output = FIRST_OUTPUT_TOKENS
         self._said: RateLimits | None = None
@@ -103,7 +107,7 @@ class Gate:
             turn = Turn(input_tokens, Cost(input_tokens * (self._ratio or 1.0), self._output))
             async with self._paid(turn):
                 turn.sent_at = await self._moment(turn.estimate)
-                is_throttled = False
+                is_throttled, self._in_flight[turn] = False, None
                 try:
                     yield turn
                 except Throttled as error:
@@ -120,6 +124,7 @@ class Gate:
                 else:
                     self._breaker.succeeded()
                 finally:
+                    del self._in_flight[turn]
                     self._owe(turn, is_throttled)
 
     async def heard(self, headers: Mapping[str, str]) -> None:
@@ -155,11 +160,11 @@ class Gate:
             yield
             return
         most = Cost(turn.estimate.input_tokens * 1.2, self._max_output)
-        await self._purse.draw(most)
+        ticket = await self._purse.draw(most)
         try:
             yield
         finally:
-            await self._purse.settle(most, turn.used)
+            await self._purse.settle(ticket, turn.used)
 
     async def _slot(self, cost: Cost) -> float:
         """When the call may be sent: now. Slots that came too late, or before a pause, are dropped and asked for anew."""
@@ -230,19 +235,35 @@ class Gate:
         with suppress(Exception):
             while True:
                 until = await self._limiter.pause(self._judge, self._paused_until)
-                if until > self._paused_until:
-                    self._paused_until, self._free_until = until, 0.0
+                self._pause(until)
+
+    def _pause(self, until: float) -> None:
+        if until > self._paused_until:
+            self._paused_until, self._free_until = until, 0.0
 
     async def _throttled(self, turn: Turn, retry_after_s: float | None) -> None:
-        self._free_until = 0.0
-        self._paused_until = max(self._paused_until, self._clock() + (1.0 if retry_after_s is None else retry_after_s))
-        with suppress(Exception):  # out of reach: the caller must hear of the 429, not of that
-            await self._limiter.throttled(self._judge, turn.sent_at, retry_after_s)
+        self._done += self._outlived(turn) - turn.is_counted
+        done = min(self._done, WITH_A_429)
+        self._done -= done
+        try:
+            until = await self._limiter.throttled(self._judge, turn.sent_at, retry_after_s, done)
+        except Exception:  # out of reach: the caller must hear of the 429, not of that
+            until = self._clock() + (1.0 if retry_after_s is None else retry_after_s)
+        self._pause(until)
+
+    def _outlived(self, turn: Turn) -> int:
+        """Counts calls that were sent no later than a refused one and are still in flight: most will be answered. Refusals come
+        back first, and without those others the few of a burst would look like all of it."""
+        others = (other for other in self._in_flight if other is not turn and other.sent_at <= turn.sent_at)
+        outlived = list(islice((other for other in others if not other.is_counted), WITH_A_429))
+        for other in outlived:
+            other.is_counted = True
+        return len(outlived)
 
     def _owe(self, turn: Turn, is_throttled: bool) -> None:
         if is_throttled or turn.used != NOTHING:  # else it failed, and the provider may have counted it: the estimate stands
             self._owed = self._owed.plus(turn.used.minus(turn.estimate))
-        self._done += not is_throttled
+        self._done += not (is_throttled or turn.is_counted)
         if self._report is None or self._report.done():
             # The first at once: the limiter waits for one call before it lets more go.
             self._report = asyncio.create_task(self._settle(0.0 if self._report is None else REPORT_S))

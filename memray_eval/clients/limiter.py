@@ -26,6 +26,7 @@ FREE_S = 2.0  # without a limit a member need not ask again for so long
 CANARY_S = 10.0  # while nothing is known of a judge one call goes first; another when it has not come back for so long
 GATHER_S, LOOK_S = 0.1, 1.0  # the first in the queue waits so long at least, for more than one slot, and looks again so often
 CUT, RECOVERY_PER_S = 0.5, 1 / 60  # on a 429 the pace halves; it grows back by this share of the limit a second
+MEMORY_CALLS, SIGN = 50.0, 0.25  # over about so many calls, this share of 429s is no chance any more
 FIRST_FOUND_PER_MIN = 60.0  # what is taken for an unknown limit at least, when the first 429 comes after few calls
 SHYNESS, LEAST_KEPT = 0.95, 0.7  # a found limit moves to a little below the pace that was too much, but not down by more
 DOUBLES_S = 200.0  # a found limit is tried out slowly at first, then faster: at double pace so long after it was reached
@@ -126,7 +127,8 @@ class Pace:
         if not_before and limits.requests_per_min:  # the last slot of the limiter before may be just then
             self._free_at[REQUESTS] += WINDOW_S / limits.requests_per_min
         self._blocked_until = self._last_slot = not_before
-        self._factor, self._cut_at = 1.0, -math.inf
+        self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
+        self._throttle_share = 0.0
         self._is_found, self._found_at, self._moved_at = False, -math.inf, -math.inf
         self._ended: deque[tuple[float, int]] = deque()
         self._last_minute = _LastMinute()
@@ -172,13 +174,15 @@ class Pace:
         return self._blocked_until
 
     def settle(self, owed: Cost, done: int, now: float) -> None:
-        """Calls ended: what they took beyond their estimates moves the token lanes on, or back."""
+        """Calls ended: what they took beyond their estimates moves the token lanes on, or back. Fewer than none: some that were
+        counted beforehand got a 429."""
+        self._throttle_share = min(1.0, self._throttle_share * (1.0 - 1.0 / MEMORY_CALLS) ** done)
         if self.is_free:
             self._ended.append((now, done))
             while self._ended[0][0] < now - 60.0:
                 self._ended.popleft()
         elif self._is_found and now - self._found_at <= HORIZON_S:  # they ended before it was found
-            self._per_min[REQUESTS] = (self._per_min[REQUESTS] or 0.0) + done
+            self._per_min[REQUESTS] = max(FIRST_FOUND_PER_MIN, (self._per_min[REQUESTS] or 0.0) + done)
         for lane in self._caps(now):
             if lane != REQUESTS:
                 self._free_at[lane] += math.copysign(self._lasts(lane, abs(owed.of(lane)), now), owed.of(lane))
@@ -187,11 +191,21 @@ class Pace:
         self.is_proven = self.is_proven or done > 0
 
     def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
-        """A call that was sent at `sent_at` got a 429. All slots move past its Retry-After; the pace halves once for all calls
-        that were sent before it did."""
-        factor = self._factor_now(now)
-        self._blocked_until = max(self._blocked_until, now + (1.0 if retry_after_s is None else retry_after_s))
+        """A call that was sent at `sent_at` got a 429. Where that speaks of the limit, all slots move past its Retry-After, and
+        the pace halves once for all calls that were sent before it did.
+
+        It does where a found limit is tried out, or when of the last calls a SIGN share got one. Fewer are a provider's
+        hiccups, as when it sheds load at random: those calls wait and try again, the others go on, a little slower where
+        there is a limit.
+        """
         self.is_proven = True
+        self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
+        factor = self._factor_now(now)
+        if not self._is_found and self._throttle_share < SIGN:
+            if not self.is_free and now - self._eased_at > HORIZON_S:
+                self._ease(factor * (1.0 - self._throttle_share), now)
+            return
+        self._blocked_until = max(self._blocked_until, now + (1.0 if retry_after_s is None else retry_after_s))
         if sent_at <= self._cut_at:
             return
         if self.is_free:
@@ -201,7 +215,8 @@ class Pace:
             kept = max(LEAST_KEPT, SHYNESS * factor)
             self._per_min[REQUESTS], self._moved_at = kept * (self._per_min[REQUESTS] or 0.0), now
             factor /= kept
-        self._factor, self._cut_at = factor * CUT, now
+        self._cut_at = now
+        self._ease(factor * CUT, now)
         self._blocked_until = max(self._blocked_until, self._last_slot)  # slots given at the old pace are dropped
 
     def learn(self, limits: RateLimits, now: float) -> None:
@@ -222,6 +237,10 @@ class Pace:
         if self.is_free:
             self._find(found_per_min, -math.inf)
             self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
+
+    def _ease(self, factor: float, now: float) -> None:
+        """Slows the pace down; it grows back from when slots are given again."""
+        self._factor, self._eased_at = factor, now
 
     def _find(self, per_min: float, now: float) -> None:
         self._per_min[REQUESTS], self._is_found = per_min, True
@@ -249,7 +268,7 @@ class Pace:
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
     def _factor_now(self, now: float) -> float:
-        grown = self._factor + max(0.0, now - self._blocked_until) * RECOVERY_PER_S
+        grown = self._factor + max(0.0, now - max(self._blocked_until, self._eased_at)) * RECOVERY_PER_S
         if grown <= 1.0 or not self._is_found:
             return min(1.0, grown)
         beyond_s = (grown - 1.0) / RECOVERY_PER_S
@@ -261,7 +280,10 @@ class LimiterPort(Protocol):
 
     async def reserve(self, wanted: Reservation) -> Grant: ...
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None) -> None: ...
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        """Tells of a 429, and of the calls that since the last report have ended or outlived it (those that are refused later
+        are taken off again); until when nobody may ask the judge."""
+        ...
 
     async def learn(self, judge: str, limits: RateLimits) -> None: ...
 
@@ -317,11 +339,14 @@ class Limiter:
                 wait_s = LOOK_S
             await _happens(self._changes, wanted.judge, min(LOOK_S, max(GATHER_S, wait_s)))
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None) -> None:
-        if (pace := self._paces.get(judge)) is not None:
-            pace.throttled(sent_at, retry_after_s, self._clock())
-            _happened(self._changes, judge)
-            _happened(self._pauses, judge)
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        if (pace := self._paces.get(judge)) is None:
+            return 0.0
+        pace.settle(Cost(), done, self._clock())
+        pace.throttled(sent_at, retry_after_s, self._clock())
+        _happened(self._changes, judge)
+        _happened(self._pauses, judge)
+        return pace.blocked_until()
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         if (pace := self._paces.get(judge)) is not None:

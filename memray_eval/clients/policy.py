@@ -23,7 +23,7 @@ class RetryPolicy:
     random share of a doubling delay, up to `tries` tries. No call waits past `ceiling_s` of wall clock in all."""
 
     tries: int = 5
-    first_delay_s: float = 1.0
+    first_delay_s: float = 0.5
     longest_delay_s: float = 60.0
     ceiling_s: float = 600.0
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

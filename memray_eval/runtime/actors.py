@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from memray_eval.types import Candidate, Message, Record
 
 SHARD = "shard"
 LISTEN_S = 1.0
+RENDERED = 6  # calls made ready for each one in flight
 PROMPT_SCHEMA = pa.schema(
     [
         (RECORD, pa.string()),
@@ -195,6 +197,10 @@ class JudgeRecords:
         self._judges: Mapping[str, Sequence[Judge]] | None = None
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
+        calls_a_record = sum(len(choice.judges) * config.repeats for choice in choices.values())
+        in_flight = handles.max_in_flight if handles is not None else 1
+        # Enough records that slow calls leave no place empty, few enough that not all prompts are rendered at once.
+        self._seats = asyncio.Semaphore(max(1, math.ceil(RENDERED * in_flight / max(1, calls_a_record))))
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
@@ -227,7 +233,8 @@ class JudgeRecords:
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
         """The judged record; None when the run stopped before its last call: it is judged when the run is resumed."""
         try:
-            judged = await judge_record(record, self._metrics, judges, self._config.vote)
+            async with self._seats:
+                judged = await judge_record(record, self._metrics, judges, self._config.vote)
         except BudgetSpent as error:
             self._desk.counter.stop.remote(str(error))
             return None

@@ -108,6 +108,7 @@ class Job:
                 stock=self.stock,
                 handles=self._services(pool.actors, pool.max_in_flight),
                 embedded_url=url,
+                tasks_at_once=max(2, int(self.capacity.cpus) // 4),
                 judge_actors=pool.actors,
                 judge_tasks=pool.tasks,
             )

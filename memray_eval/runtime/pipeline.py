@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import ray
-from ray.data import ActorPoolStrategy, DataContext, Dataset
+from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 
 from memray_eval import errors
 from memray_eval.clients.routing import Choice
@@ -67,6 +68,7 @@ class Work:
     stock: Stock
     handles: Handles | None = None
     embedded_url: str | None = None
+    tasks_at_once: int = 2
     judge_actors: int = 1
     judge_tasks: int = 4
 
@@ -90,12 +92,12 @@ def judge_waiting(work: Work, candidates: tuple[Candidate, ...]) -> int:
     rows = [{PART: part} for part in work.stock.waiting]
     read = {"generated": work.stock.generated, "candidates": [one.name for one in candidates], "desk": work.desk}
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
-    waiting = parts.map_batches(read_waiting, fn_kwargs=read, num_cpus=TASK_CPUS, **BLOCKS)
+    waiting = parts.map_batches(read_waiting, fn_kwargs=read, **tasks(work))
     return _finish(scored(waiting, work), work, candidates[0].model)
 
 
 def _finish(dataset: Dataset, work: Work, model: str) -> int:
-    written = dataset.map_batches(write_records, fn_kwargs={"desk": work.desk}, num_cpus=TASK_CPUS, **BLOCKS)
+    written = dataset.map_batches(write_records, fn_kwargs={"desk": work.desk}, **tasks(work))
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
     except ray.exceptions.RayError as error:
@@ -110,6 +112,14 @@ def set_up_data_context(config: RunConfig) -> None:
     context.issue_detectors_config.detectors = []  # they print tuning advice about Ray Data LLM's own stages
     context.execution_no_progress_timeout_s = config.cluster.no_progress_timeout_s
     context.max_errored_blocks = 0
+
+
+def tasks(work: Work) -> dict[str, Any]:
+    """How a stage of tasks runs: a few at a time (each is a process to start), with other CPUs than an actor stage has, or
+    Ray Data would run it inside the actor, on the event loop that judges or asks with hundreds of calls in flight."""
+    taken = {work.config.judging.cpus, work.config.embedding.cpus, STAGE_CPUS}
+    cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
+    return {**BLOCKS, "num_cpus": cpus, "compute": TaskPoolStrategy(size=work.tasks_at_once)}
 
 
 def spread(shards: Sequence[Shard]) -> Dataset:
@@ -127,13 +137,13 @@ def even(dataset: Dataset, work: Work) -> Dataset:
 
 def prompted(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
     asked = {"suite_name": work.config.suite, "candidates": candidates, "stock": work.stock, "desk": work.desk}
-    return even(spread(work.shards).map_batches(read_prompts, fn_kwargs=asked, num_cpus=TASK_CPUS, **BLOCKS), work)
+    return even(spread(work.shards).map_batches(read_prompts, fn_kwargs=asked, **tasks(work)), work)
 
 
 def given(work: Work) -> Dataset:
     """Records whose responses exist already."""
     read = {"suite_name": work.config.suite, "stock": work.stock, "desk": work.desk}
-    return even(spread(work.shards).map_batches(read_answers, fn_kwargs=read, num_cpus=TASK_CPUS, **BLOCKS), work)
+    return even(spread(work.shards).map_batches(read_answers, fn_kwargs=read, **tasks(work)), work)
 
 
 def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
@@ -145,7 +155,7 @@ def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
         )
     fold = {"stop_ids": stop_token_ids(candidate.model), "max_model_len": config.engine.max_model_len, "desk": work.desk}
     answered = build_engine(config.engine, candidate.model, work.device)(dataset)
-    return answered.map_batches(fold_answers, fn_kwargs=fold, num_cpus=TASK_CPUS, **BLOCKS)
+    return answered.map_batches(fold_answers, fn_kwargs=fold, **tasks(work))
 
 
 def scored(dataset: Dataset, work: Work) -> Dataset:

@@ -74,8 +74,8 @@ class JudgePool(Frozen):
 
 
 def judge_actors(config: RunConfig, cpus: float) -> int:
-    """As configured, else one for two CPUs."""
-    return config.judging.actors or max(1, min(MOST_JUDGES, int(cpus) // 2))
+    """As configured, else one a CPU, up to MOST_JUDGES."""
+    return config.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
 
 
 def judge_pool(config: RunConfig, choices: Mapping[str, Choice], table: JudgeTable, cpus: float, rows: int) -> JudgePool:

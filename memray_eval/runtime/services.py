@@ -39,8 +39,8 @@ class LimiterActor:
     async def reserve(self, wanted: Reservation) -> Grant:
         return await self._limiter.reserve(wanted)
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None) -> None:
-        await self._limiter.throttled(judge, sent_at, retry_after_s)
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        return await self._limiter.throttled(judge, sent_at, retry_after_s, done)
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         await self._limiter.learn(judge, limits)
@@ -79,11 +79,11 @@ class LedgerActor:
     def __init__(self, budget: Budget, spent: Spending) -> None:
         self._treasury = Treasury(budget, spent)
 
-    async def draw(self, most: Spending) -> bool:
+    async def draw(self, most: Spending) -> int:
         return await self._treasury.draw(most)
 
-    async def settle(self, reserved: Spending, spent: Spending) -> None:
-        await self._treasury.settle(reserved, spent)
+    async def settle(self, ticket: int, spent: Spending) -> None:
+        await self._treasury.settle(ticket, spent)
 
     async def spent(self) -> Spending:
         return self._treasury.spent()
@@ -130,8 +130,8 @@ class _RemoteLimiter:
         grant: Grant = await self._handle.reserve.remote(wanted)
         return grant
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None) -> None:
-        await self._handle.throttled.remote(judge, sent_at, retry_after_s)
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        return float(await self._handle.throttled.remote(judge, sent_at, retry_after_s, done))
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         await self._handle.learn.remote(judge, limits)
@@ -169,11 +169,11 @@ class _RemoteLedger:
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
-    async def draw(self, most: Spending) -> bool:
-        return bool(await self._handle.draw.remote(most))
+    async def draw(self, most: Spending) -> int:
+        return int(await self._handle.draw.remote(most))
 
-    async def settle(self, reserved: Spending, spent: Spending) -> None:
-        await self._handle.settle.remote(reserved, spent)
+    async def settle(self, ticket: int, spent: Spending) -> None:
+        await self._handle.settle.remote(ticket, spent)
 
 
 def _cause(error: ray.exceptions.RayError) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -34,18 +35,29 @@ def stage(config: RunConfig) -> float:
     """Tokens/s of the pipeline's generation stage."""
     import ray
 
+    from memray_eval.results import RunFolder
     from memray_eval.runtime import cluster
-    from memray_eval.runtime.pipeline import generated, prompted, set_up_data_context
+    from memray_eval.runtime.actors import Desk
+    from memray_eval.runtime.pipeline import Work, generated, prompted, set_up_data_context
     from memray_eval.runtime.progress import ProgressCounter
     from memray_eval.runtime.run import scan_dataset
+    from memray_eval.runtime.stock import Stock
 
     with cluster.connected(config.cluster):
         set_up_data_context(config)
         counter = ProgressCounter.remote()  # type: ignore[attr-defined]
-        shards = scan_dataset(config, []).shards
-        rows = generated(
-            prompted(config, config.candidates, shards, counter), config, config.candidates[0], "cpu", counter
-        ).take_all()
+        with tempfile.TemporaryDirectory() as folder:
+            RunFolder(folder).create()
+            work = Work(
+                config=config,
+                metrics=(),
+                choices={},
+                shards=scan_dataset(config, []).shards,
+                desk=Desk(folder, counter),
+                device="cpu",
+                stock=Stock(),
+            )
+            rows = generated(prompted(work, config.candidates), work, config.candidates[0]).take_all()
         tokens = sum(row["output_tokens"] for row in rows)
         span_s = ray.get(counter.stages.remote())["generate"].span_s
         return float(tokens / span_s)

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.rate_limits [--seconds 90]
 
 The provider enforces its limit by a sliding window of a minute and announces it in its headers; the run knows nothing of it
-beforehand. Use is what was let in, over what the limit allows between the first request and the last; a window's worth at the
-start is not counted, because a sliding window would let a minute's calls in at once there.
+beforehand. Use is what was let in over what the limit allows, from 10 s after the first request (the limit is known, and all
+four actors are up) to 5 s before the last (the first of them has no more to do); over the whole span it is printed too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.benchmarks.judging import job, responses
 from tests.servers.process import serving_process
 
 REQUESTS_PER_MIN, TOKENS_PER_MIN = 6000, 6_000_000
-LATENCY_S = 0.2
+LATENCY_S, KNOWN_AFTER_S, TAIL_S = 0.2, 10.0, 5.0
 
 
 def judged(units: int, **limits: Any) -> dict[str, Any]:
@@ -29,13 +29,16 @@ def judged(units: int, **limits: Any) -> dict[str, Any]:
         config = job(responses(Path(folder), units), Path(folder), server.base_url, METRICS, actors=4, latency_s=LATENCY_S)
         finished = run(config, lambda line: None, quiet=True)
         assert finished.summary.n_failed_units == 0
-        return server.stats()
+        return server.stats(full=True)
 
 
-def told(what: str, used: float, limit: float, stats: dict[str, Any]) -> None:
-    seconds = stats["last_arrival_s"] - stats["first_arrival_s"]
-    share = used / (limit * seconds / 60.0)
-    print(f"{what}: {share:.3f} of {limit:g}/min over {seconds:.0f} s, {stats['n_429']} times 429", flush=True)
+def told(what: str, a_call: float, limit: float, stats: dict[str, Any]) -> None:
+    """Prints the use of a limit of which every call takes `a_call` on average."""
+    times = stats["times"]
+    start, stop = times[0] + KNOWN_AFTER_S, times[-1] - TAIL_S
+    steady = sum(start <= moment < stop for moment in times) * a_call / (limit * (stop - start) / 60.0)
+    whole = len(times) * a_call / (limit * (times[-1] - times[0]) / 60.0)
+    print(f"{what}: {steady:.3f} of {limit:g}/min ({whole:.3f} from start to end), {stats['n_429']} times 429", flush=True)
 
 
 def main() -> None:
@@ -44,9 +47,9 @@ def main() -> None:
     options = parser.parse_args()
     units = round(REQUESTS_PER_MIN / 60.0 * options.seconds / len(METRICS))
     stats = judged(units, requests_per_min=REQUESTS_PER_MIN)
-    told("requests", stats["n_accepted"], REQUESTS_PER_MIN, stats)
+    told("requests", 1.0, REQUESTS_PER_MIN, stats)
     stats = judged(units, tokens_per_min=TOKENS_PER_MIN, count_tokens=True)
-    told("tokens", stats["input_tokens"] + stats["output_tokens"], TOKENS_PER_MIN, stats)
+    told("tokens", (stats["input_tokens"] + stats["output_tokens"]) / stats["n_answered"], TOKENS_PER_MIN, stats)
 
 
 if __name__ == "__main__":

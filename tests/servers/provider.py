@@ -235,10 +235,11 @@ class Provider(Tally):
         self.in_flight += 1
         self.max_in_flight_seen = max(self.max_in_flight_seen, self.in_flight)
         try:
-            await asyncio.sleep(self.latency_s)
-            if isinstance(outcome, Fault):
+            if isinstance(outcome, Fault) and not outcome.cut:  # a provider that fails does so before the work
                 self.n_faults += 1
             else:
+                await asyncio.sleep(self.latency_s)
+            if isinstance(outcome, Answer):
                 self.answered[digest] += 1
                 self.input_tokens, self.output_tokens = self.input_tokens + spent.input, self.output_tokens + spent.output
             if isinstance(outcome, Fault) and not (outcome.cut and body.get("stream")):
@@ -268,7 +269,10 @@ class Provider(Tally):
             return Spent()
         if not self.count_tokens:
             return Spent(INPUT_TOKENS, len(outcome.text.split()))
-        return Spent(math.ceil(sum(map(len, message_texts(body))) / 4), math.ceil(len(outcome.text) / 4))
+        # A schema that is sent beside the messages becomes part of the prompt at the provider.
+        schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
+        characters = sum(map(len, message_texts(body))) + (len(json.dumps(schema)) if schema else 0)
+        return Spent(math.ceil(characters / 4), math.ceil(len(outcome.text) / 4))
 
     async def embeddings(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from memray_eval import __version__
 from memray_eval.cli import main
+from memray_eval.clients.cache import CachedCall, CallCache
 from tests.conftest import REPOSITORY, SAMPLES
 
 QUICKSTART = str(REPOSITORY / "jobs" / "quickstart.yaml")
@@ -123,3 +125,39 @@ def test_ten_kinds_of_broken_dataset_stop_a_run_with_nothing_written(  # type: i
     assert "sample.json" in err
     assert "Traceback" not in err
     assert list(work.iterdir()) == []
+
+
+def test_an_estimate_makes_no_call_and_says_what_binds(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    limits = "judging.limits={openai/gpt-4o: {requests_per_min: 60}}"
+    base = "judging.base_urls={openai: http://127.0.0.1:9/v1}"
+    options = ("--limit", "10", "--judge", "openai/gpt-4o", "--set", limits, "--set", base)
+    code, out, _ = cli("estimate", str(QUICKSTART), *options)
+    assert code == 0
+    assert "bottleneck: judge: openai/gpt-4o, 60 requests/min" in out
+    assert "assumed: " in out
+    made = json.loads(cli("estimate", str(QUICKSTART), *options, "--json")[1])
+    assert made["units"] == 10
+    assert 90 < made["calls"] <= 110  # eleven judged metrics, some without what they need
+    assert made["usd"] == pytest.approx(sum(judge["usd"] for judge in made["judges"]))
+    assert cli("estimate", str(QUICKSTART), "--judge", "rules")[1].startswith("10 units, 0 judge calls, about $0.00")
+
+
+def test_the_memory_of_paid_calls_is_shown_and_cleared(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "calls.sqlite"
+    call = CachedCall(key="k", judge="openai/j", judgment="{}", input_tokens=1, output_tokens=1, cost_usd=0.5, created=1.0)
+    CallCache(path).put([call, call.model_copy(update={"key": "l", "created": time.time()})])
+    code, out, _ = cli("cache", "stats", "--cache", str(path))
+    assert (code, out.count("2 calls"), out.count("$1.00"), out.count("openai/j: 2")) == (0, 1, 1, 1)
+    assert json.loads(cli("cache", "stats", "--cache", str(path), "--json")[1])["entries"] == 2
+    assert cli("cache", "clear", "--cache", str(path), "--older-than-days", "1")[1].endswith("1 calls forgotten\n")
+    assert cli("cache", "clear", "--cache", str(path))[1].endswith("1 calls forgotten\n")
+    path.write_text("no database")
+    code, _, err = cli("cache", "stats", "--cache", str(path))
+    assert (code, "memray-eval cache clear" in err) == (2, True)
+    assert "deleted" in cli("cache", "clear", "--cache", str(path))[1]
+    assert cli("cache", "clear", "--cache", "s3://bucket/calls")[0] == 2
+
+
+def test_what_cannot_be_resumed_is_said(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = cli("resume", str(tmp_path / "none"))
+    assert (code, "has no manifest.json" in err) == (2, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pydantic import ValidationError
 
-from memray_eval.clients.budget import DUST_USD, Ledger, Spending
+from memray_eval.clients.budget import DUST_USD, Ledger, Spending, Treasury
 from memray_eval.config import Budget
 
 
@@ -187,3 +188,44 @@ class Spend(RuleBasedStateMachine):
 
 TestSpend = Spend.TestCase
 TestSpend.settings = settings(max_examples=100, stateful_step_count=30)
+
+
+def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
+    async def spend() -> list[bool]:
+        treasury = Treasury(Budget(tokens=100))
+        first, second = await treasury.draw(Spending(tokens=60)), await treasury.draw(Spending(tokens=40))
+        waiting = [asyncio.create_task(treasury.draw(Spending(tokens=tokens))) for tokens in (50, 10)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        await treasury.settle(first, Spending(tokens=10))
+        third = await waiting[0]
+        await treasury.settle(second, Spending(tokens=40))
+        await treasury.settle(third, Spending(tokens=50))
+        assert treasury.spent().tokens == 100
+        return [bool(ticket) for ticket in (first, second, third, await waiting[1])]
+
+    assert asyncio.run(spend()) == [True, True, True, False]
+
+
+def test_what_a_dead_actor_had_reserved_comes_back() -> None:
+    moment = [0.0]
+
+    async def spend() -> int:
+        treasury = Treasury(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
+        lost = await treasury.draw(Spending(tokens=100))
+        waiting = asyncio.create_task(treasury.draw(Spending(tokens=100)))
+        await asyncio.sleep(0)
+        moment[0] = 51.0
+        ticket = await asyncio.wait_for(waiting, 10)
+        await treasury.settle(lost, Spending(tokens=1))  # it had not died: what it spent counts
+        assert treasury.spent() == Spending(tokens=1)
+        return ticket
+
+    assert asyncio.run(spend())
+
+
+def test_what_was_spent_before_counts() -> None:
+    async def spend() -> int:
+        return await Treasury(Budget(usd=1.0), Spending(usd=0.95)).draw(Spending(usd=0.1))
+
+    assert asyncio.run(spend()) == 0

@@ -35,8 +35,9 @@ class Scripted:
     def __init__(self, *answers: Grant | Exception | Callable[[], Awaitable[Grant]]) -> None:
         self.answers = deque(answers)
         self.asked, self.reports = list[Reservation](), list[Reservation]()
-        self.throttles, self.learnt = list[tuple[str, float, float | None]](), list[RateLimits]()
+        self.throttles, self.learnt = list[tuple[str, float, float | None, int]](), list[RateLimits]()
         self.is_down, self.pauses = False, asyncio.Queue[float]()
+        self.paused_until = 0.0  # the reply to a 429
 
     async def reserve(self, wanted: Reservation) -> Grant:
         self._reach()
@@ -49,9 +50,10 @@ class Scripted:
             raise answer
         return answer if isinstance(answer, Grant) else await answer()
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None) -> None:
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
         self._reach()
-        self.throttles.append((judge, sent_at, retry_after_s))
+        self.throttles.append((judge, sent_at, retry_after_s, done))
+        return self.paused_until
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         self._reach()
@@ -499,13 +501,14 @@ class Purse:
     def __init__(self, refuses: bool = False) -> None:
         self.events, self.refuses = list[tuple[str, float, Cost]](), refuses
 
-    async def draw(self, most: Cost) -> None:
+    async def draw(self, most: Cost) -> int:
         if self.refuses:
             raise BudgetSpent("no more")
         self.events.append(("draw", clock() - EPOCH, most))
+        return 7
 
-    async def settle(self, most: Cost, spent: Cost) -> None:
-        assert most == self.events[0][2]
+    async def settle(self, ticket: int, spent: Cost) -> None:
+        assert ticket == 7
         self.events.append(("settle", clock() - EPOCH, spent))
 
 
@@ -566,8 +569,8 @@ class Restarting:
     async def reserve(self, wanted: Reservation) -> Grant:
         return await self._asked(lambda: self._limiter.reserve(wanted))
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None) -> None:
-        await self._limiter.throttled(judge, sent_at, retry_after_s)
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        return await self._limiter.throttled(judge, sent_at, retry_after_s, done)
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         await self._limiter.learn(judge, limits)

@@ -536,9 +536,9 @@ async def member_at_work(limiter: Limiter, provider: Provider, name: str, in_fli
             if retry_after_s is None:
                 await asyncio.sleep(0.7)
                 done += 1
-            else:
-                paused_until = max(paused_until, clock() + retry_after_s)
-                await limiter.throttled("judge", sent_at, retry_after_s)
+                return
+            reported, done = done, 0
+            paused_until = max(paused_until, await limiter.throttled("judge", sent_at, retry_after_s, reported))
 
     async def watch() -> None:
         nonlocal paused_until

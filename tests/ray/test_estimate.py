@@ -1,0 +1,64 @@
+"""What is said before a run, against what the provider counted after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config import RunConfig
+from memray_eval.errors import ConfigError
+from memray_eval.runtime.estimate import Estimate, lines
+from memray_eval.runtime.run import estimate_of, run
+from tests.benchmarks.judging import job, responses
+from tests.servers.process import serving_process
+
+METRICS = ("helpfulness", "empathy", "safety", "memory_utilization", "conversational_continuity")
+UNITS, REQUESTS_PER_MIN = 100, 1000
+
+
+def priced(config: RunConfig, folder: Path, **changes: object) -> RunConfig:
+    """The job with a price for its judge: a dollar for a thousand tokens in, two out."""
+    models = folder / "judges.yaml"
+    models.write_text("models: {openai/local: {input_usd: 1000, output_usd: 2000}}")
+    judging = config.judging.model_copy(update={"models": str(models), **changes})
+    return config.model_copy(update={"judging": judging})
+
+
+def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -> None:
+    with serving_process(latency_s=0.2, requests_per_min=REQUESTS_PER_MIN, count_tokens=True) as server:
+        limits = {"openai/local": {"requests_per_min": REQUESTS_PER_MIN}}
+        config = job(responses(tmp_path, UNITS), tmp_path / "out", server.base_url, METRICS, limits=limits)
+        config = priced(config, tmp_path)
+        assumptions = config.assumptions.model_copy(update={"verdict_tokens": 36.0})  # what the local provider's have, about
+        config = config.model_copy(update={"assumptions": assumptions})
+        made = estimate_of(config)
+        assert server.stats()["n_requests"] == 0
+        done = run(config, lambda line: None, quiet=True)
+        stats = server.stats()
+    spent = sum(score.cost_usd for record in done.folder.each() for score in record.scores)
+    pairs = {
+        "calls": (made.calls, stats["n_answered"]),
+        "input tokens": (sum(judge.input_tokens for judge in made.judges), stats["input_tokens"]),
+        "output tokens": (sum(judge.output_tokens for judge in made.judges), stats["output_tokens"]),
+        "dollars": (made.usd, spent),
+        "judging, seconds": (made.stages[-1].seconds, stats["last_arrival_s"] - stats["first_arrival_s"]),
+    }
+    print(pairs)
+    for what, (said, real) in pairs.items():
+        assert said == pytest.approx(real, rel=0.2), what
+    assert made.calls == UNITS * len(METRICS)
+    assert made.bottleneck == f"judge: openai/local, {REQUESTS_PER_MIN} requests/min"
+    assert any("openai/local: 500 calls" in line for line in lines(made))
+    assert stats["n_429"] == 0
+
+
+def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_path: Path) -> None:
+    asked: list[Estimate] = []
+    config = priced(job(responses(tmp_path, 3), tmp_path / "out", "http://127.0.0.1:9/v1", METRICS), tmp_path, tries=1)
+    dear = config.model_copy(update={"dataset": str(responses(tmp_path, 40))})
+    with pytest.raises(ConfigError, match="set one with --budget-usd, or say --yes"):
+        run(dear, lambda line: None, quiet=True, agree=lambda made: bool(asked.append(made)))
+    assert asked[0].usd > 10
+    assert not (tmp_path / "out").exists()
+    assert run(config, lambda line: None, quiet=True).summary.n_failed_units == 3  # cheap: nobody is asked
