@@ -22,7 +22,6 @@ CHUNK = 25  # slots are asked for so many at a time, and only for calls that wai
 NOTHING = Cost()
 FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
-WITH_A_429 = 8  # so many calls that were not refused are reported with each at most: the rest is for the next of a burst
 REPORT_S = 2.0  # what calls took is reported after so long, where no reservation took it along
 _HEADERS = {
     "x-ratelimit-limit-requests": "requests_per_min",
@@ -243,8 +242,7 @@ class Gate:
 
     async def _throttled(self, turn: Turn, retry_after_s: float | None) -> None:
         self._done += self._outlived(turn) - turn.is_counted
-        done = min(self._done, WITH_A_429)
-        self._done -= done
+        done, self._done = self._done, 0
         try:
             until = await self._limiter.throttled(self._judge, turn.sent_at, retry_after_s, done)
         except Exception:  # out of reach: the caller must hear of the 429, not of that
@@ -255,7 +253,7 @@ class Gate:
         """Counts calls that were sent no later than a refused one and are still in flight: most will be answered. Refusals come
         back first, and without those others the few of a burst would look like all of it."""
         others = (other for other in self._in_flight if other is not turn and other.sent_at <= turn.sent_at)
-        outlived = list(islice((other for other in others if not other.is_counted), WITH_A_429))
+        outlived = [other for other in others if not other.is_counted]
         for other in outlived:
             other.is_counted = True
         return len(outlived)

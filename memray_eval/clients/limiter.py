@@ -128,7 +128,7 @@ class Pace:
             self._free_at[REQUESTS] += WINDOW_S / limits.requests_per_min
         self._blocked_until = self._last_slot = not_before
         self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
-        self._throttle_share = 0.0
+        self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
         self._is_found, self._found_at, self._moved_at = False, -math.inf, -math.inf
         self._ended: deque[tuple[float, int]] = deque()
         self._last_minute = _LastMinute()
@@ -177,6 +177,9 @@ class Pace:
         """Calls ended: what they took beyond their estimates moves the token lanes on, or back. Fewer than none: some that were
         counted beforehand got a 429."""
         self._throttle_share = min(1.0, self._throttle_share * (1.0 - 1.0 / MEMORY_CALLS) ** done)
+        self._last_second.append((now, done, 0))
+        while self._last_second[0][0] < now - LOOK_S:
+            self._last_second.popleft()
         if self.is_free:
             self._ended.append((now, done))
             while self._ended[0][0] < now - 60.0:
@@ -194,14 +197,15 @@ class Pace:
         """A call that was sent at `sent_at` got a 429. Where that speaks of the limit, all slots move past its Retry-After, and
         the pace halves once for all calls that were sent before it did.
 
-        It does where a found limit is tried out, or when of the last calls a SIGN share got one. Fewer are a provider's
+        It does where a found limit is tried out, or when a SIGN share of the last calls got one. Fewer are a provider's
         hiccups, as when it sheds load at random: those calls wait and try again, the others go on, a little slower where
         there is a limit.
         """
         self.is_proven = True
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
+        self._last_second.append((now, 1, 1))
         factor = self._factor_now(now)
-        if not self._is_found and self._throttle_share < SIGN:
+        if not self._is_found and not self._is_sign(now):
             if not self.is_free and now - self._eased_at > HORIZON_S:
                 self._ease(factor * (1.0 - self._throttle_share), now)
             return
@@ -237,6 +241,14 @@ class Pace:
         if self.is_free:
             self._find(found_per_min, -math.inf)
             self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
+
+    def _is_sign(self, now: float) -> bool:
+        """Whether 429s are a SIGN share of the last MEMORY_CALLS, and of all calls of the last second: the refusals of a burst
+        are told in a row."""
+        if self._throttle_share < SIGN:
+            return False
+        recent = [entry for entry in self._last_second if entry[0] >= now - LOOK_S]
+        return sum(throttles for _, _, throttles in recent) >= SIGN * sum(calls for _, calls, _ in recent)
 
     def _ease(self, factor: float, now: float) -> None:
         """Slows the pace down; it grows back from when slots are given again."""

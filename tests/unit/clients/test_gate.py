@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -157,25 +159,23 @@ def test_where_nothing_is_limited_calls_go_at_once_after_the_first_has_come_back
     run(main())
 
 
-def test_a_429_of_one_member_stops_the_others() -> None:
+def test_429s_of_one_member_stop_the_others() -> None:
     async def main() -> None:
         limiter, call = Limiter(clock=clock), Calls()
         one_gate, other = (gate_to(limiter, member=name) for name in "ab")
-        calls = start(100, lambda: call(other, takes_s=0.01))
-        await asyncio.sleep(0.1)
-        assert call.sent, "others are at work, with slots ahead"
-        with pytest.raises(Throttled):
-            await call(one_gate, takes_s=0, fails=Throttled("429", retry_after_s=8.0))
-        paused_from = clock() - EPOCH
-        await settled(calls)
-        assert len(call.sent) == 101
-        assert [sent for sent in call.sent if paused_from + TICK < sent < paused_from + 8] == []
+        calls = start(200, lambda: call(other, takes_s=0.01))
+        refused = start(30, lambda: call(one_gate, takes_s=0.6, fails=Throttled("429", retry_after_s=8.0)))
+        await settled([*calls, *refused])
+        assert len(call.sent) == 230
+        [(paused_from, paused_until)] = [gap for gap in pairwise(call.sent) if gap[1] - gap[0] > 1.0]
+        assert 0.6 <= paused_from <= 1.5, "both were at work, with slots ahead"
+        assert paused_until >= paused_from + 8.0
 
     run(main())
 
 
 def test_the_limiter_hears_of_a_429_with_the_time_of_its_sending() -> None:
-    async def main() -> list[tuple[str, float, float | None]]:
+    async def main() -> list[tuple[str, float, float | None, int]]:
         call, limiter = Calls(), Scripted(Grant((EPOCH + 3,)))
         gate = gate_to(limiter)
         for retry_after_s in (7.0, None):
@@ -184,7 +184,60 @@ def test_the_limiter_hears_of_a_429_with_the_time_of_its_sending() -> None:
             limiter.answers.append(Grant((EPOCH + 20,)))
         return limiter.throttles
 
-    assert run(main()) == [("judge", EPOCH + 3, 7.0), ("judge", EPOCH + 20, None)]
+    assert run(main()) == [("judge", EPOCH + 3, 7.0, 0), ("judge", EPOCH + 20, None, 0)]
+
+
+def test_calls_that_have_ended_or_outlived_it_are_counted_with_a_429_and_only_once() -> None:
+    """Those sent no later; what is refused after all is taken off again."""
+
+    async def main() -> None:
+        limiter, call, refusal = Scripted(), Calls(), Throttled("429", retry_after_s=1.0)
+        gate = gate_to(limiter)
+        await call(gate, takes_s=0)
+        await asyncio.sleep(2 * REPORT_S)
+        assert [report.done for report in limiter.reports] == [1]
+        calls = start(3, lambda: call(gate, takes_s=0.4)) + start(2, lambda: call(gate, takes_s=1.5))
+        calls += start(2, lambda: call(gate, takes_s=0.5, fails=refusal)) + start(
+            1, lambda: call(gate, takes_s=0.6, fails=refusal)
+        )
+        await asyncio.sleep(0.1)
+        calls += start(1, lambda: call(gate, takes_s=1.5))
+        await settled(calls)
+        assert [done for *_, done in limiter.throttles] == [3 + 2 + 2, -1, -1]
+        await asyncio.sleep(2 * REPORT_S)
+        everything = [wanted.done for wanted in [*limiter.asked, *limiter.reports]]
+        assert sum(everything) == 1 + 1, "the one that was sent later"
+
+    run(main())
+
+
+def test_a_429_that_the_limiter_takes_for_a_hiccup_stops_nobody() -> None:
+    async def main() -> None:
+        limiter, call = Scripted(Grant((EPOCH,)), Grant(free_until=EPOCH + 100)), Calls()
+        gate = gate_to(limiter)
+        refused = asyncio.ensure_future(call(gate, takes_s=1, fails=Throttled("429", retry_after_s=50.0)))
+        await asyncio.sleep(0.1)
+        await settled([refused, *start(1, lambda: call(gate))])
+        await settled(start(3, lambda: call(gate)))
+        assert call.sent == pytest.approx([0, 0.1, 1.1, 1.1, 1.1], abs=TICK)
+
+    run(main())
+
+
+def test_a_429_pauses_its_member_where_the_limiter_cannot_be_asked() -> None:
+    async def main() -> None:
+        limiter, call = Scripted(), Calls()
+        gate = gate_to(limiter)
+        refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=30.0)))
+        await asyncio.sleep(0.5)
+        limiter.is_down = True
+        await settled(refused)
+        limiter.is_down = False
+        limiter.answers += [Grant((EPOCH + 5,)), Grant((EPOCH + 31.5,))]
+        await call(gate)
+        assert call.sent == pytest.approx([0, 31.5], abs=TICK), "the first slot was before the end of the pause"
+
+    run(main())
 
 
 def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
@@ -195,6 +248,7 @@ def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
 
         limiter, call = Scripted(Grant((EPOCH,)), slow), Calls()
         gate = gate_to(limiter)
+        limiter.paused_until = EPOCH + 6
         refused = asyncio.ensure_future(call(gate, takes_s=1, fails=Throttled("429", retry_after_s=5.0)))
         await asyncio.sleep(0.1)
         later = start(3, lambda: call(gate))
@@ -623,6 +677,62 @@ def at_work(
             await gate.aclose()
         ends = await settled(tasks)
         assert {type(end) for end in ends} == {asyncio.CancelledError}
+
+    run(main())
+
+
+class Shedding:
+    """A judge that refuses a tenth of the calls at random, long before it answers the others."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.n_asked, self.n_answered = Random(seed), 0, 0
+
+    async def ask(self, gate: Gate) -> None:
+        async with gate.turn(1000) as turn:
+            self.n_asked += 1
+            if self.chance.random() < 0.1:
+                await asyncio.sleep(0.05)
+                raise Throttled("429", retry_after_s=1.0)
+            await asyncio.sleep(self.chance.uniform(0.5, 1.5))
+            turn.used, self.n_answered = USED, self.n_answered + 1
+
+    async def takes_s(self, limiter: Limiter, n_calls: int, members: int, **more: Any) -> float:
+        """Until so many calls are answered; the refused are tried again."""
+
+        async def work(gate: Gate) -> None:
+            while self.n_answered < n_calls:
+                try:
+                    await self.ask(gate)
+                except Throttled as error:
+                    await asyncio.sleep(error.retry_after_s or 1.0)
+
+        gates = [gate_to(limiter, member=str(n), members=members, max_in_flight=64, **more) for n in range(members)]
+        await asyncio.gather(*(work(gate) for gate in gates for _ in range(100)))
+        for gate in gates:
+            await gate.aclose()
+        return clock() - EPOCH
+
+
+@pytest.mark.parametrize(("seed", "members"), [(0, 1), (1, 4), (2, 4), (3, 8)])
+def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(seed: int, members: int) -> None:
+    """Also at the start, when there are refusals and no answers yet."""
+
+    async def main() -> None:
+        limiter, n_calls = Limiter(clock=clock), 1000 * members
+        took_s = await Shedding(seed).takes_s(limiter, n_calls, members, limits=RateLimits(), is_firm=False)
+        assert limiter.known()["judge"].requests_per_min is None, "taken for a limit"
+        assert await limiter.pause("judge", 0.0) == 0.0, "paused"
+        assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_a_known_limit_of_a_judge_that_sheds_a_tenth_most_is_used(seed: int) -> None:
+    async def main() -> None:
+        judge, limits = Shedding(seed), RateLimits(requests_per_min=600)
+        took_s = await judge.takes_s(Limiter(clock=clock), 1500, 4, limits=limits, is_firm=True)
+        assert judge.n_asked >= 0.8 * 600 * took_s / 60
 
     run(main())
 
