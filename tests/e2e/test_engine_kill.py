@@ -1,0 +1,49 @@
+"""kill -9 of vLLM's engine process in the middle of a run: every unit is in the output once, and what was generated before is
+not judged twice. Only run with MEMRAY_EVAL_KILLS=3 (or another number of rounds)."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config import RunConfig, load_config
+from tests.conftest import REPOSITORY
+from tests.ray.killing import IN_FLIGHT, METRICS, ROUNDS, books, counted, evaluating, run_folder, wait_for, workers
+from tests.servers.process import serving_process
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif("MEMRAY_EVAL_KILLS" not in os.environ, reason="three minutes a round: set MEMRAY_EVAL_KILLS=3"),
+]
+SAMPLES = 24
+
+
+def job(out: Path, base_url: str) -> RunConfig:
+    judging = {"base_urls": {"openai": base_url}, "cache": str(out / "calls.sqlite"), "actors": 1, "max_in_flight": IN_FLIGHT}
+    changes = {"limit": SAMPLES, "metrics": METRICS, "judge": "openai/local", "judging": judging, "rows_per_block": 4}
+    settings = ["candidates.0.sampling.max_tokens=48", "engine.batch_size=4", "engine.concurrent_batches=2"]
+    config = load_config(REPOSITORY / "jobs" / "quickstart.yaml", changes, settings)
+    return config.model_copy(update={"out": str(out)})
+
+
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_the_engine_process(tmp_path: Path, round_: int) -> None:
+    with serving_process(latency_s=0.2) as server:
+        config = tmp_path / "job.yaml"
+        config.write_text(job(tmp_path / "out", server.base_url).model_dump_json())
+        with evaluating(config, tmp_path / "log") as process:
+            wait_for(server, random.randint(1, SAMPLES), process, limit_s=300.0)
+            (engine,) = workers(process.pid, "EngineCore")[:1]
+            engine.kill()
+            code = process.wait(400)
+        if code:
+            with evaluating(config, tmp_path / "log") as process:
+                assert process.wait(400) == 0, (tmp_path / "log").read_text()[-2000:]
+        found = books(run_folder(tmp_path), server)
+    counted(f"engine, the run {'went on' if code == 0 else 'was resumed'}", found)
+    assert (found.rows, found.units, found.scored) == (SAMPLES, SAMPLES, SAMPLES)
+    assert found.paid_again <= IN_FLIGHT
+    assert found.calls <= SAMPLES * len(METRICS) + IN_FLIGHT
