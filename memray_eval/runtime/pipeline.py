@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,13 @@ class Work:
     judge_actors: int = 1
     judge_tasks: int = 4
 
+    @property
+    def blocks(self) -> int:
+        """How many blocks the dataset makes, about: Ray Data warns of a stage that has more workers."""
+        if _is_spread(self.shards):
+            return max(1, math.ceil(sum(shard.rows for shard in self.shards) / self.config.engine.batch_size))
+        return max(1, len(self.shards))
+
 
 def run_pipeline(work: Work, candidates: tuple[Candidate, ...]) -> int:
     """Runs all samples through all stages for candidates that share an engine; without metrics it only generates. Returns
@@ -92,12 +100,12 @@ def judge_waiting(work: Work, candidates: tuple[Candidate, ...]) -> int:
     rows = [{PART: part} for part in work.stock.waiting]
     read = {"generated": work.stock.generated, "candidates": [one.name for one in candidates], "desk": work.desk}
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
-    waiting = parts.map_batches(read_waiting, fn_kwargs=read, **tasks(work))
-    return _finish(scored(waiting, work), work, candidates[0].model)
+    waiting = parts.map_batches(read_waiting, fn_kwargs=read, **tasks(work, len(rows)))
+    return _finish(scored(waiting, work, len(rows)), work, candidates[0].model, len(rows))
 
 
-def _finish(dataset: Dataset, work: Work, model: str) -> int:
-    written = dataset.map_batches(write_records, fn_kwargs={"desk": work.desk}, **tasks(work))
+def _finish(dataset: Dataset, work: Work, model: str, blocks: int = 0) -> int:
+    written = dataset.map_batches(write_records, fn_kwargs={"desk": work.desk}, **tasks(work, blocks))
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
     except ray.exceptions.RayError as error:
@@ -114,12 +122,13 @@ def set_up_data_context(config: RunConfig) -> None:
     context.max_errored_blocks = 0
 
 
-def tasks(work: Work) -> dict[str, Any]:
+def tasks(work: Work, inputs: int = 0) -> dict[str, Any]:
     """How a stage of tasks runs: a few at a time (each is a process to start), with other CPUs than an actor stage has, or
-    Ray Data would run it inside the actor, on the event loop that judges or asks with hundreds of calls in flight."""
+    Ray Data would run it inside the actor, on the event loop that judges or asks with hundreds of calls in flight. `inputs` is
+    how many blocks come in, where they are not the shards."""
     taken = {work.config.judging.cpus, work.config.embedding.cpus, STAGE_CPUS}
     cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
-    return {**BLOCKS, "num_cpus": cpus, "compute": TaskPoolStrategy(size=work.tasks_at_once)}
+    return {**BLOCKS, "num_cpus": cpus, "compute": TaskPoolStrategy(size=min(work.tasks_at_once, inputs or work.blocks))}
 
 
 def spread(shards: Sequence[Shard]) -> Dataset:
@@ -128,9 +137,13 @@ def spread(shards: Sequence[Shard]) -> Dataset:
     return ray.data.from_items(rows, override_num_blocks=len(rows))
 
 
+def _is_spread(shards: Sequence[Shard]) -> bool:
+    return any(shard.kind == "json" for shard in shards)
+
+
 def even(dataset: Dataset, work: Work) -> Dataset:
     """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are spread afterwards."""
-    if any(shard.kind == "json" for shard in work.shards):
+    if _is_spread(work.shards):
         return dataset.repartition(target_num_rows_per_block=work.config.engine.batch_size)
     return dataset
 
@@ -149,7 +162,7 @@ def given(work: Work) -> Dataset:
 def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
     config = work.config
     if candidate.backend == "openai":
-        pool = ActorPoolStrategy(size=config.server.actors)
+        pool = ActorPoolStrategy(size=min(config.server.actors, work.blocks))
         return dataset.map_batches(
             AskServers, fn_constructor_args=(config.server, work.desk), compute=pool, num_cpus=STAGE_CPUS, **BLOCKS
         )
@@ -158,15 +171,15 @@ def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
     return answered.map_batches(fold_answers, fn_kwargs=fold, **tasks(work))
 
 
-def scored(dataset: Dataset, work: Work) -> Dataset:
-    config = work.config
+def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
+    config, inputs = work.config, inputs or work.blocks
     at_judge, at_embed = split(work.metrics, work.choices)
     if at_judge:
         dataset = dataset.map_batches(
             JudgeRecords,
             fn_constructor_args=(at_judge, work.choices, config.judging, work.handles, work.embedded_url, work.desk),
             compute=ActorPoolStrategy(
-                size=work.judge_actors,
+                size=min(work.judge_actors, inputs),
                 max_tasks_in_flight_per_actor=work.judge_tasks,
                 max_concurrent_calls_per_actor=work.judge_tasks,
             ),
@@ -177,7 +190,7 @@ def scored(dataset: Dataset, work: Work) -> Dataset:
         dataset = dataset.map_batches(
             EmbedRecords,
             fn_constructor_args=(at_embed, config.embedding, work.desk),
-            compute=ActorPoolStrategy(size=config.embedding.actors),
+            compute=ActorPoolStrategy(size=min(config.embedding.actors, inputs)),
             num_cpus=config.embedding.cpus,
             **BLOCKS,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,30 @@ def test_what_would_be_another_run_is_refused(job: Job, tmp_path: Path) -> None:
         dataset.write_text(dataset.read_text().replace("I ", "You ", 1))
         with pytest.raises(ConfigError, match="has changed since the run began"):
             resume(done.folder.path, quiet)
+
+
+def test_paid_calls_are_found_in_a_folder_of_segments_too(job: Job, tmp_path: Path) -> None:
+    """As where the run's folder is in the cloud: no file there can be appended to."""
+    folder = tmp_path / "calls"
+    with serving(reply) as server:
+        config = job(server, limit=3, **judged_by(server, cache=f"file://{folder}"))
+        run(config, quiet, quiet=True)
+        assert list(folder.glob("*.jsonl.zst"))
+        second = run(config, quiet, quiet=True)
+        assert len(judged(server)) == 9
+    assert all(score.cached for record in records(second) for score in record.scores)
+
+
+def test_a_judge_that_is_down_is_left_alone_and_the_run_says_so(job: Job) -> None:
+    with serving(reply) as candidate, serving(reply) as judge:
+        judge.down = True
+        breaker = {"failures": 3, "probe_s": 0.5, "longest_probe_s": 0.5}
+        config = job(candidate, limit=20, **judged_by(judge, breaker=breaker, actors=1, max_in_flight=4))
+        threading.Timer(12.0, lambda: setattr(judge, "down", False)).start()
+        done = run(config, quiet, quiet=True)
+        asked_while_down = judge.n_requests - 60
+    assert (done.exit_code, done.summary.n_failed_units) == (0, 0)
+    assert 3 <= asked_while_down < 60  # a few in a row, then a probe now and then
+    events = done.folder.read_manifest()["events"]
+    assert any("openai/j: " in line and "calls in a row failed" in line for line in events)
+    assert any("answers again" in line for line in events)

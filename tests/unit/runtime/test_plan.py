@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from memray_eval.clients.building import IN_FLIGHT
+from memray_eval.clients.routing import choose, load_table
 from memray_eval.config import RunConfig
 from memray_eval.errors import ResourceError
-from memray_eval.runtime.plan import Capacity, check, device_of, pools_of
+from memray_eval.metrics import pick
+from memray_eval.runtime.plan import Capacity, JudgePool, check, device_of, judge_pool, pools_of
 
 
 def config(**overrides: Any) -> RunConfig:
@@ -56,3 +59,19 @@ def test_servers_need_no_engine() -> None:
     candidate = {"name": "a", "model": "m", "backend": "openai", "base_url": "http://x"}
     job = config(candidates=[candidate])
     assert "vLLM engine" not in {pool.name for pool in pools_of(job, job.candidates, "cpu")}
+
+
+def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency() -> None:
+    def pool(cpus: float = 4, **judging: object) -> JudgePool:
+        job = config(judge="openai/gpt-4o", judging={"base_urls": {"openai": "http://x"}, **judging})
+        table = load_table(None)
+        return judge_pool(job, choose(pick(["empathy", "safety"]), job, table), table, cpus, rows=16)
+
+    assert pool().actors == 4
+    assert pool(cpus=200).actors == 8
+    assert pool().max_in_flight == IN_FLIGHT  # no limit is known
+    firm = {"limits": {"openai/gpt-4o": {"requests_per_min": 600}}, "latency_s": 2.0}
+    assert pool(**firm).max_in_flight == 10  # 10/s x 2 s, twice for the spread, over four actors
+    assert pool(**firm, actors=1).max_in_flight == 40
+    assert pool(**firm, actors=2, max_in_flight=7) == JudgePool(actors=2, max_in_flight=7, tasks=4)
+    assert pool(max_in_flight=400).tasks == 64
