@@ -41,7 +41,7 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     assert "prefers anthropic/claude-opus-4-5" in cli("list", "metrics")[1]
     assert cli("list", "suites")[1].startswith("memory ")
     judges = cli("list", "judges")[1]
-    assert "openai/gpt-4o                   2.5     10  undated     no key   requests 500, tokens 30,000" in judges
+    assert "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, tokens 30,000" in judges
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges
 
 
