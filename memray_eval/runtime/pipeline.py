@@ -150,13 +150,13 @@ def even(dataset: Dataset, work: Work) -> Dataset:
 
 def prompted(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
     asked = {"suite_name": work.config.suite, "candidates": candidates, "stock": work.stock, "desk": work.desk}
-    return even(spread(work.shards).map_batches(read_prompts, fn_kwargs=asked, **tasks(work)), work)
+    return even(spread(work.shards).map_batches(read_prompts, fn_kwargs=asked, **tasks(work, len(work.shards))), work)
 
 
 def given(work: Work) -> Dataset:
     """Records whose responses exist already."""
     read = {"suite_name": work.config.suite, "stock": work.stock, "desk": work.desk}
-    return even(spread(work.shards).map_batches(read_answers, fn_kwargs=read, **tasks(work)), work)
+    return even(spread(work.shards).map_batches(read_answers, fn_kwargs=read, **tasks(work, len(work.shards))), work)
 
 
 def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
