@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -120,6 +121,7 @@ def set_up_data_context(config: RunConfig) -> None:
     context.issue_detectors_config.detectors = []  # they print tuning advice about Ray Data LLM's own stages
     context.execution_no_progress_timeout_s = config.cluster.no_progress_timeout_s
     context.max_errored_blocks = 0
+    warnings.filterwarnings("ignore", "The (maximum|minimum) number of concurrent")  # a stage with fewer blocks than workers
 
 
 def tasks(work: Work, inputs: int = 0) -> dict[str, Any]:
