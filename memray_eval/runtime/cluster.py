@@ -18,7 +18,7 @@ from memray_eval.runtime.plan import Capacity
 
 MIN_LOCAL_CPUS = 2.0
 _GIB = 1 << 30
-_LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker")
+_LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker", "ray._private.services")
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
