@@ -20,6 +20,7 @@ API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 
 Jury = str | tuple[str, ...]  # one judge, or several who vote
 Provider = Literal["openai", "anthropic", "google"]
+OnJudgeFailure = Literal["error", "string_match", "zero"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -119,6 +120,10 @@ class JudgingConfig(Frozen):
 
     `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible server is
     `judge: openai/MODEL` with `base_urls: {openai: URL}`. `fallbacks` are asked, in order, when a judge gives no verdict.
+    `on_judge_failure` is what becomes of a response on which no judge gave a verdict, refusals among them: `error` (no value),
+    or, for metrics that have such ways (semantic_correctness), `string_match` (1 where the response is an accepted answer to
+    the letter, whatever the case) or `zero`; both name themselves as the judge and keep the failure's text. Not for empty
+    responses, nor where the money is spent.
     `models` is a judge table of one's own (see clients/judges.yaml). Each judge is asked `repeats` times; several verdicts
     on one response are settled by `vote`: the median score (the lower of two), or the most frequent one. With
     `exclude_own_family` a juror of a candidate's own model family does not vote.
@@ -136,6 +141,7 @@ class JudgingConfig(Frozen):
     tries: Count = 5
     max_output_tokens: Count = 2048
     fallbacks: tuple[str, ...] = ()
+    on_judge_failure: OnJudgeFailure = "error"
     base_urls: dict[Provider, str] = Field(default_factory=dict)
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
     models: str | None = None
@@ -170,7 +176,10 @@ class RunConfig(Frozen):
 
     `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's preferred judge where its
     key is set, else the first fallback with a key, else rules), `embedded` (a small local model), PROVIDER/MODEL, a list of
-    these for a jury, or a mapping from metric to any of these.
+    these for a jury, or a mapping from metric, or from "metric/task", to any of these. `rubrics` maps such keys to one of the
+    metric's rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a rubric of one's own.
+    `tasks` picks some of a suite's tasks. `templates` is a folder or file with the benchmark's own prompt templates and
+    output lengths; without it we ask in our words.
     `tolerance` says how many units may fail before the exit code says so: a share (0.05, 1.0) or a number of units (20).
     `on_error: fail` stops the run at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
     passed, resumably too. Relative paths are resolved by `load_config`.
@@ -178,11 +187,14 @@ class RunConfig(Frozen):
 
     suite: str = "memory"
     dataset: str
+    tasks: tuple[str, ...] = ()
+    templates: str | None = None
     limit: Count | None = None
     skip_invalid: bool = False
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
     metrics: tuple[str, ...] = ()
     judge: Jury | dict[str, Jury] = "auto"
+    rubrics: dict[str, str] = Field(default_factory=dict)
     engine: EngineConfig = EngineConfig()
     server: ServerConfig = ServerConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
@@ -210,7 +222,8 @@ class RunConfig(Frozen):
         return self
 
 
-PATH_FIELDS = ("dataset", "out")
+PATH_FIELDS = ("dataset", "templates", "out")
+RUBRICS = "rubrics"  # some of its values are paths
 
 
 def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> RunConfig:
@@ -222,14 +235,14 @@ def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, s
     """
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
-    for key in PATH_FIELDS:
-        if isinstance(data.get(key), str):
-            data[key] = _relative_to(data[key], path.parent if path is not None else Path.cwd())
+    for key in (*PATH_FIELDS, RUBRICS):
+        if key in data:
+            data[key] = _placed(key, data[key], path.parent if path is not None else Path.cwd())
     laid_over = dict(overrides or {})
     laid_over.update(_parse_setting(setting) for setting in settings)
     for key, value in laid_over.items():
         if value is not None:
-            _put(data, key, _relative_to(value, Path.cwd()) if key in PATH_FIELDS and isinstance(value, str) else value)
+            _put(data, key, _placed(key, value, Path.cwd()))
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
@@ -241,7 +254,7 @@ def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     """A config with key.path=value settings laid over it. Raises ConfigError."""
     data = config.model_dump(mode="json")
     for key, value in map(_parse_setting, settings):
-        _put(data, key, _relative_to(value, Path.cwd()) if key in PATH_FIELDS and isinstance(value, str) else value)
+        _put(data, key, _placed(key, value, Path.cwd()))
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
@@ -322,6 +335,21 @@ def _index(node: list[Any], part: str, dotted: str) -> int:
     if not part.isdecimal() or int(part) >= len(node):
         raise ConfigError(f"--set {dotted}: {part!r} is not an index of a list of {len(node)}")
     return int(part)
+
+
+def names_a_file(rubric: str) -> bool:
+    """Whether a value of `rubrics` is the path of a file, not the name of a rubric."""
+    return "/" in rubric or "." in rubric
+
+
+def _placed(key: str, value: Any, folder: Path) -> Any:
+    """A key's value, with the paths in it resolved against a folder."""
+    field = key.partition(".")[0]
+    if isinstance(value, dict) and key == RUBRICS:
+        return {name: _placed(f"{RUBRICS}.{name}", rubric, folder) for name, rubric in value.items()}
+    if not isinstance(value, str) or not (key in PATH_FIELDS or (field == RUBRICS and names_a_file(value))):
+        return value
+    return _relative_to(value, folder)
 
 
 def _relative_to(path: str, folder: Path) -> str:

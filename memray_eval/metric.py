@@ -11,15 +11,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field
 
+from memray_eval.config import OnJudgeFailure
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import Block, Form, Frozen, Line, Message, MetricSummary, Response, Sample, Score
 
 RULES = "rules"
+T = TypeVar("T")
 EVIDENCE_DROPPED = "evidence_dropped"
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
@@ -102,6 +104,10 @@ class JudgedMetric(Metric):
     `rules_texts` names the texts whose vectors the estimate wants (none: it gets an empty mapping). `measure` turns a
     judgment into figures, so that no arithmetic is left to the judge. `verify` drops what a judge quotes and the response
     does not say; the part EVIDENCE_DROPPED counts it. `on_empty` is the judgment of an empty response.
+
+    `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and `prompt_with` asks with the
+    text of any of them or of a user's own. `without_judge` holds, by the name of a way, the judgment of a response on which no
+    judge gave a verdict.
     """
 
     judgment: type[BaseModel]
@@ -112,6 +118,15 @@ class JudgedMetric(Metric):
     preferred_judge: str
     verify: Verify = keep_all
     rules_texts: Callable[[Sample, Response], Sequence[str]] | None = None
+    rubrics: Mapping[str, str] = field(default_factory=dict)
+    prompt_with: Callable[[str, Sample, Response], tuple[Message, ...]] | None = None
+    without_judge: Mapping[str, Callable[[Sample, Response], BaseModel]] = field(default_factory=dict)
+
+    def messages(self, sample: Sample, response: Response, rubric: str | None = None) -> tuple[Message, ...]:
+        """What a judge is asked, with the rubric of that text where the metric takes one."""
+        if rubric is None or self.prompt_with is None:
+            return self.prompt(sample, response)
+        return self.prompt_with(rubric, sample, response)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -127,19 +142,37 @@ class EmbeddedMetric(Metric):
     on_empty: Measure
 
 
+def computed(sample: Sample) -> str:
+    return "computed"
+
+
+def always(sample: Sample) -> None:
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComputedMetric(Metric):
-    """A pure function of sample and response."""
+    """A pure function of sample and response. `scorer` names what computed it, as the score's judge; `applies` says why the
+    metric is not applicable to a sample, None where it is."""
 
     measure: Callable[[Sample, Response], Measure]
+    scorer: Callable[[Sample], str] = computed
+    applies: Callable[[Sample], str | None] = always
 
 
-def rubric_digest(metric: JudgedMetric) -> str:
-    """A digest of what a judge is told of a metric: its rubric and the schema of its judgment. It changes when they do."""
+def of_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
+    """What is set for a task of a metric (key "metric/task"), else for the metric; None where neither is."""
+    own = by_key.get(f"{metric}/{task}") if task else None
+    return by_key.get(metric) if own is None else own
+
+
+def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
+    """A digest of what a judge is told of a metric: its rubric (None: the default) and the schema of its judgment. It changes
+    when they do."""
     nobody = Sample(id="-", query="-")
-    rubric = metric.prompt(nobody, Response(text="-"))[0].content
+    told = metric.messages(nobody, Response(text="-"), rubric)[0].content
     schema = json.dumps(metric.judgment.model_json_schema(), sort_keys=True)
-    return hashlib.blake2b(f"{rubric}\n{schema}".encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(f"{told}\n{schema}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def score_by_rules(metric: JudgedMetric, sample: Sample, response: Response, vectors: Vectors, judge: str) -> Score:
@@ -165,6 +198,18 @@ def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, v
     return score.model_copy(update=cost)
 
 
+def score_without_judge(metric: JudgedMetric, sample: Sample, response: Response, way: OnJudgeFailure, failed: Score) -> Score:
+    """A score in place of a verdict that no judge gave: `way` stands as its judge, and what `failed` cost and why is kept."""
+
+    def compute() -> tuple[Measure, BaseModel]:
+        judgment = metric.without_judge[way](sample, response)
+        return metric.measure(judgment, sample, response), judgment
+
+    kept = {name: getattr(failed, name) for name in ("usage", "cost_usd", "latency_s", "error")}
+    score = _outcome(metric, sample, response, way, compute)
+    return score.model_copy(update=kept) if score.value is not None else score
+
+
 def score_by_vectors(metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str) -> Score:
     def compute() -> tuple[Measure, None]:
         return metric.on_empty if response.is_empty else metric.measure(sample, response, vectors), None
@@ -173,7 +218,9 @@ def score_by_vectors(metric: EmbeddedMetric, sample: Sample, response: Response,
 
 
 def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) -> Score:
-    return _outcome(metric, sample, response, "computed", lambda: (metric.measure(sample, response), None))
+    if unscorable(metric, sample, response) is None and (why_not := metric.applies(sample)) is not None:
+        return Score(metric=metric.name, status="not_applicable", error=why_not)
+    return _outcome(metric, sample, response, metric.scorer(sample), lambda: (metric.measure(sample, response), None))
 
 
 def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:

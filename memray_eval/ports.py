@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from memray_eval.types import Candidate, Frozen, Message, Response, Usage
+from memray_eval.types import Candidate, Frozen, Message, Prompt, Response, Usage
 
 FloatArray = NDArray[np.float64]
 Vectors = Mapping[str, FloatArray]  # text -> its unit vector
@@ -45,4 +45,27 @@ class Embedder(Protocol):
 class Generator(Protocol):
     """Asks the model under test. A failed call is a Response with an error, never an exception."""
 
-    async def generate(self, messages: Sequence[Message], candidate: Candidate) -> Response: ...
+    async def generate(self, prompt: Prompt, candidate: Candidate) -> Response: ...
+
+
+class Tokenizer(Protocol):
+    """A model's own tokenizer."""
+
+    @property
+    def has_chat(self) -> bool:
+        """Whether the model brings a chat template."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Tokens of the text alone, no special tokens added."""
+        ...
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids as at a prompt's start, with the special tokens that the model expects there, or of a piece of text."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def chat(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of a conversation, ending where the answer begins. Raises ConfigError without `has_chat`."""
+        ...

@@ -4,6 +4,7 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  manifest.json       versions, dataset fingerprint, judge per metric, timings, counts, status
                  records/*.parquet   one row a unit
                  problems.jsonl      the dataset's invalid entries, when a run skipped them
+                 disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
 """
 
@@ -13,9 +14,10 @@ import fcntl
 import hashlib
 import io
 import json
+import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -30,7 +32,7 @@ from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.rows import RECORD_SCHEMA, from_table
 from memray_eval.storage import locate, write_whole
-from memray_eval.types import Frozen, Record, Summary
+from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
 
 Kind = Literal["records", "responses"]
 RECORDS: Kind = "records"
@@ -89,6 +91,22 @@ class RunFolder:
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
         self._write("problems.jsonl", "".join(problem.model_dump_json() + "\n" for problem in problems))
+
+    def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Writes a line of JSON a row as they come, and returns how many. What an earlier session wrote is replaced, and stays
+        where `rows` raises."""
+        path = f"{self._inner}/{DISAGREEMENTS}"
+        pending, count = f"{path}.pending-{os.getpid()}", 0
+        try:
+            with self._filesystem.open_output_stream(pending) as stream:
+                for row in rows:
+                    count += 1
+                    stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        except BaseException:
+            self._filesystem.delete_file(pending)
+            raise
+        self._filesystem.move(pending, path)
+        return count
 
     def write_summary(self, summary: Summary, text: str) -> None:
         self._write("summary.json", summary.model_dump_json(indent=2) + "\n")

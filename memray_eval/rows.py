@@ -36,6 +36,11 @@ SAMPLE_JSON = ("memory", "history", "traits", "emotion", "metadata")
 SAMPLE_LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
 RESPONSE_COLUMNS = {
     "text": ("response", pa.string()),
+    "thinking": ("thinking", pa.string()),
+    "thinking_blocks": ("thinking_blocks", pa.int64()),
+    "prompt_form": ("prompt_form", pa.string()),
+    "truncated_tokens": ("truncated_tokens", pa.int64()),
+    "cached_tokens": ("cached_tokens", pa.int64()),
     "error": ("error", pa.string()),
     "finish_reason": ("finish_reason", pa.string()),
     "prompt_tokens": ("prompt_tokens", pa.int64()),
@@ -94,7 +99,8 @@ def from_row(row: Mapping[str, Any]) -> Record:
     response = None
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
-        response = Response.model_validate({**fields, "text": fields["text"] or ""})
+        text = {"text": fields["text"] or "", "thinking": fields["thinking"] or ""}
+        response = Response.model_validate({**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0})
     return Record(
         unit_id=row["unit_id"],
         sample=Sample.model_validate(sample),

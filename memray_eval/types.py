@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -14,6 +15,7 @@ from pydantic_core import PydanticCustomError
 GIVEN: Literal["given"] = "given"  # the backend of responses that exist already
 BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 EMOTION_SUM_TOLERANCE = 1e-3
+DEFAULT_MAX_TOKENS = 256
 
 Name = Annotated[StrictStr, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -98,11 +100,12 @@ def key_conflicts(sample: Sample) -> dict[str, str]:
 
 
 class Sampling(Frozen):
-    """How the model under test is asked to decode."""
+    """How the model under test is asked to decode. `max_tokens` None: the length that the suite has for the task, else
+    DEFAULT_MAX_TOKENS."""
 
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    max_tokens: Annotated[int, Field(gt=0)] = 256
+    max_tokens: Annotated[int, Field(gt=0)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0, le=2.0)] = 1.0
     seed: int | None = 0
     stop: tuple[str, ...] = ()
@@ -113,7 +116,9 @@ class Candidate(Frozen):
 
     `backend` is `vllm` (an engine of this run) or `openai`: a server at `base_url` that speaks OpenAI's protocol, with its
     key, if it wants one, in the environment variable `api_key_env`; without base_url OpenAI itself, with OPENAI_API_KEY.
-    `given` is for responses that exist already and are only judged.
+    `given` is for responses that exist already and are only judged. Where a suite cuts long prompts in the middle, it does so
+    at `max_prompt_tokens` (default: what the engine's window leaves beside the answer), counted by the model's own tokenizer;
+    for a model behind a server that is `tokenizer`, a hub name or a folder, and without one nothing is cut.
     """
 
     name: Name
@@ -121,15 +126,73 @@ class Candidate(Frozen):
     backend: Literal["vllm", "openai", "given"] = "vllm"
     base_url: str | None = None
     api_key_env: str | None = None
+    tokenizer: str | None = None
+    max_prompt_tokens: Annotated[int, Field(gt=0)] | None = None
     sampling: Sampling = Sampling()
     prompt: str = "default"
 
 
+class Prompt(Frozen):
+    """What a candidate is asked about one sample: `messages` through its chat template, or, where not `is_chat`, their
+    contents as plain text. `max_tokens` is the task's own output length and `stop` what ends its answers. A prompt longer
+    than the model's window loses its middle where `is_cut`, and is refused otherwise."""
+
+    messages: tuple[Message, ...]
+    is_chat: bool = True
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    is_cut: bool = False
+
+    def sampling(self, candidate: Candidate) -> Sampling:
+        """How this prompt is decoded: the candidate's way, with the task's length and stops where it sets none."""
+        own = candidate.sampling
+        return own.model_copy(
+            update={
+                "max_tokens": own.max_tokens or self.max_tokens or DEFAULT_MAX_TOKENS,
+                "stop": tuple(dict.fromkeys((*own.stop, *self.stop))),
+            }
+        )
+
+
+_THOUGHT = re.compile(r"<think(?:ing)?>(.*?)(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+_END_OF_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+
+
+class Spoken(NamedTuple):
+    """A model's output, taken apart: its answer, its thinking, and in how many blocks that stood."""
+
+    text: str
+    thinking: str = ""
+    blocks: int = 0
+
+
+def split_thinking(output: str) -> Spoken:
+    """Takes <think> (or <thinking>) blocks out of an output. A block that is never closed goes to the end; a close without an
+    opening belongs to a block that the chat template opened, so all before it is thinking."""
+    first_end = _END_OF_THOUGHT.search(output)
+    if first_end and not re.search(r"<think(?:ing)?>", output[: first_end.start()], re.IGNORECASE):
+        output = f"<think>{output}"
+    thoughts = _THOUGHT.findall(output)
+    if not thoughts:
+        return Spoken(output)
+    return Spoken(_THOUGHT.sub("", output).strip(), "\n".join(thought.strip() for thought in thoughts), len(thoughts))
+
+
 class Response(Frozen):
-    """What the model answered. Tokens are the model's own; times are in seconds, None where they were not measured."""
+    """What the model answered. Tokens are the model's own; times are in seconds, None where they were not measured.
+
+    `thinking` is what stood between <think> marks, which `text` no longer holds, in `thinking_blocks` blocks.
+    `prompt_form` says whether it was asked through its chat template (`chat`) or with plain text (`plain`);
+    `truncated_tokens` were cut out of the prompt's middle; `cached_tokens` of the prompt came from the engine's prefix cache.
+    """
 
     text: str = ""
+    thinking: str = ""
+    thinking_blocks: int = 0
     error: str | None = None
+    prompt_form: str | None = None
+    truncated_tokens: int | None = None
+    cached_tokens: int | None = None
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -197,7 +260,12 @@ class Record(Frozen):
 
 def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
     """A stable key of (sample, candidate, suite): 16 hex digits, the same in every process and run."""
-    identity = json.dumps([sample_id, candidate.model_dump(mode="json"), suite], sort_keys=True, ensure_ascii=False)
+    asked = candidate.model_dump(mode="json")
+    asked["sampling"]["max_tokens"] = candidate.sampling.max_tokens or DEFAULT_MAX_TOKENS
+    for later in ("tokenizer", "max_prompt_tokens"):  # fields that units of older runs did not have
+        if asked[later] is None:
+            del asked[later]
+    identity = json.dumps([sample_id, asked, suite], sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
 
 
@@ -253,7 +321,12 @@ class MetricSummary(Frozen):
 
 
 class GenerationSummary(Frozen):
-    """The generation stage for one candidate. Tokens per second are output tokens over the stage's wall time."""
+    """The generation stage for one candidate. Tokens per second are output tokens over the stage's wall time.
+
+    `cached_tokens` of the prompts came from the engine's prefix cache; `cache_hit_rate` is their share of the prompt tokens of
+    the units where that was measured. Both are None where it never was. `truncated` units lost the middle of their prompt,
+    `thinking` units answered with thinking blocks, and `prompt_forms` counts units by how they were asked (chat, plain).
+    """
 
     candidate: str
     model: str
@@ -266,10 +339,113 @@ class GenerationSummary(Frozen):
     ttft_s_p95: float | None
     duration_s_mean: float | None
     finish_reasons: dict[str, int]
+    cached_tokens: int | None = None
+    cache_hit_rate: float | None = None
+    truncated: int = 0
+    thinking: int = 0
+    prompt_forms: dict[str, int] = Field(default_factory=dict)
+
+
+class TaskMetric(Frozen):
+    """One metric over the units of one task. `n` counts units with an outcome, those it does not apply to among them.
+
+    `mean` and `stderr` (sample std / sqrt n_scored) are in the metric's own scale, None where too little was scored. `coverage`
+    = scored / applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were made to a judge
+    model, one a juror that was heard; `cached` scores needed none. `fallbacks` are scores that a rule gave because the judge
+    failed. `latency_s_mean` is over the calls, None where there were none.
+    """
+
+    metric: str
+    n: int
+    n_scored: int
+    n_failed: int
+    mean: float | None
+    stderr: float | None
+    coverage: float | None
+    error_rate: float | None
+    calls: int
+    cached: int
+    fallbacks: int
+    cost_usd: float
+    input_tokens: int
+    output_tokens: int
+    latency_s_mean: float | None
+
+
+class Agreement(Frozen):
+    """How far the judge's verdict and the rule (its score 0.5 or more) agree, over the `n` units that have both.
+
+    `only_judge` and `only_rule` count the disagreements: correct for one, not for the other. `share` of the units agree.
+    `kappa` is Cohen's, None where it is not defined: both find every unit correct, or both none, so that chance alone would
+    agree as well; `share` is 1.0 then.
+    """
+
+    n: int
+    both: int
+    neither: int
+    only_judge: int
+    only_rule: int
+    share: float
+    kappa: float | None
+
+
+class TaskSummary(Frozen):
+    """One task of one candidate, `n` units; of one `bucket` of its samples, or of all of them where that is None. The task is
+    empty for samples that name none. `agreement` is None where judge and rule were not both computed."""
+
+    candidate: str
+    task: str
+    bucket: str | None
+    n: int
+    metrics: tuple[TaskMetric, ...]
+    agreement: Agreement | None = None
+
+
+class MacroSummary(Frozen):
+    """All tasks of one candidate. `means` maps a metric to the mean of its task means, each task counting once whatever its
+    size, in the metric's own scale (LongBench prints it times 100); `n_tasks` says over how many tasks, those without any
+    score left out. `agreement` is over all units."""
+
+    candidate: str
+    n: int
+    means: dict[str, float | None]
+    n_tasks: dict[str, int]
+    agreement: Agreement | None = None
+
+
+class HeatMap(Frozen):
+    """The mean of one metric by the length (tokens) and depth (percent) that a candidate's samples name in their metadata.
+
+    `values` and `n` hold a row a depth and a figure a length; `n` counts scored units, and a value is None where it is 0.
+    Samples that have a length and no depth are in `without_depth` and `n_without_depth`, a figure a length, empty where there
+    are none. Where there are more than a grid shows, a length stands for those up to it and above half of it
+    (`lengths_binned`), and depths are rounded to 5 percent (`depths_binned`).
+    """
+
+    candidate: str
+    metric: str
+    scale: tuple[float, float]
+    lengths: tuple[float, ...]
+    depths: tuple[float, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    n: tuple[tuple[int, ...], ...]
+    without_depth: tuple[float | None, ...] = ()
+    n_without_depth: tuple[int, ...] = ()
+    lengths_binned: bool = False
+    depths_binned: bool = False
+
+
+VERDICT_METRIC = "semantic_correctness"  # the judge's verdict that reports set against
+RULE_METRIC = "rule_score"  # the suite's own rule
+DISAGREEMENTS = "disagreements.jsonl"  # in the run folder: the units that the two disagree on
 
 
 class Summary(Frozen):
-    """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in a streamed run."""
+    """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in a streamed run.
+
+    `tasks` and `macro` are there where samples name their tasks or a rule was compared with the judge, `heat_maps` where they
+    name length and depth. `n_disagreements` units are listed in the file DISAGREEMENTS; None where nothing was compared.
+    """
 
     run_id: str
     suite: str
@@ -282,6 +458,10 @@ class Summary(Frozen):
     total_s: float
     candidates: tuple[GenerationSummary, ...]
     metrics: tuple[MetricSummary, ...]
+    tasks: tuple[TaskSummary, ...] = ()
+    macro: tuple[MacroSummary, ...] = ()
+    heat_maps: tuple[HeatMap, ...] = ()
+    n_disagreements: int | None = None
     notes: tuple[str, ...] = ()
 
 

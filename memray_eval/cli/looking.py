@@ -44,11 +44,11 @@ def validate(
     suite: Annotated[str, typer.Option(help="The suite that the samples are for.")] = "memory",
 ) -> None:
     """Check every sample of a dataset; print each problem with its file, sample and field. Exit code 2 if there is any."""
+    from memray_eval.datasets.reading import Reading
     from memray_eval.datasets.scan import scan
     from memray_eval.suites import get_suite
 
-    get_suite(suite)
-    found = scan(path, suite, on_problem=print)
+    found = scan(path, Reading(suite=suite, adapt=get_suite(suite).adapt), on_problem=print)
     if found.n_invalid or not found.n_samples:
         print(f"{path}: {found.n_samples} valid samples, {found.n_invalid} invalid")
         raise typer.Exit(2)
@@ -57,12 +57,14 @@ def validate(
 
 @list_app.command("metrics")
 def list_metrics() -> None:
-    """Every metric: its kind, family, scale and preferred judge."""
+    """Every metric: its kind, family, scale, preferred judge and, where a run may choose, its rubrics."""
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
 
     for metric in all_metrics().values():
         judge = f"prefers {metric.preferred_judge}" if isinstance(metric, JudgedMetric) else ""
+        if isinstance(metric, JudgedMetric) and metric.rubrics:
+            judge += f"; rubrics: {', '.join(metric.rubrics)}"
         low, high = metric.scale
         print(f"{metric.name:<26} {metric.kind:<9} {metric.family:<12} {low:g}-{high:g}  {judge}".rstrip())
 

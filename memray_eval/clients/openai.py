@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
 from memray_eval.config import ServerConfig, server_key
 from memray_eval.errors import JudgeError, Unavailable
-from memray_eval.types import Candidate, Message, Response, Usage
+from memray_eval.types import Candidate, Prompt, Response, Usage, split_thinking
 
 SMALL_TEXT, SMALL_LIST = 160, 3  # characters of a text and entries of a list that a small judge may write
 
@@ -31,48 +31,83 @@ class OpenAIGenerator:
         self._client = openai.AsyncOpenAI(api_key=key, base_url=candidate.base_url, timeout=config.timeout_s, max_retries=3)
         self._slots = asyncio.Semaphore(config.max_in_flight)
 
-    async def generate(self, messages: Sequence[Message], candidate: Candidate) -> Response:
+    async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
+        """Chat prompts go to the chat completions; plain ones to a server's completions, which OpenAI itself does not have for
+        its models of today, so there they are a chat of one message."""
+        is_chat = prompt.is_chat or candidate.base_url is None
+        form = {"prompt_form": "chat" if is_chat else "plain"}
         async with self._slots:
             started = time.perf_counter()
             try:
-                return await self._stream(messages, candidate, started)
+                spoken = await self._stream(prompt, candidate, is_chat, started)
             except openai.APIStatusError as error:
-                return Response(error=f"the server answered {error.status_code}", duration_s=time.perf_counter() - started)
+                spoken = Response(error=f"the server answered {error.status_code}")
             except (openai.APIError, httpx.HTTPError) as error:  # a stream that breaks raises httpx's own
-                return Response(error=f"no reply: {type(error).__name__}", duration_s=time.perf_counter() - started)
+                spoken = Response(error=f"no reply: {type(error).__name__}")
+            return spoken.model_copy(update={**form, "duration_s": time.perf_counter() - started})
 
-    async def _stream(self, messages: Sequence[Message], candidate: Candidate, started: float) -> Response:
-        sampling = candidate.sampling
-        # Not OpenAI's own, but vLLM's and others': sent only where it is asked for.
-        extra = {"repetition_penalty": sampling.repetition_penalty} if sampling.repetition_penalty != 1.0 else None
-        stream = await self._client.chat.completions.create(
-            model=candidate.model,
-            messages=cast(Any, [message.model_dump() for message in messages]),
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
-            seed=sampling.seed,
-            stop=list(sampling.stop) or None,
-            extra_body=extra,
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-        text, finish_reason, usage, ttft_s = [], None, None, None
-        async for chunk in stream:
-            usage = chunk.usage or usage
-            for choice in chunk.choices:
-                if choice.delta.content:
-                    ttft_s = ttft_s if ttft_s is not None else time.perf_counter() - started
-                    text.append(choice.delta.content)
-                finish_reason = choice.finish_reason or finish_reason
+    async def _stream(self, prompt: Prompt, candidate: Candidate, is_chat: bool, started: float) -> Response:
+        reply = _Heard(started)
+        async for chunk in await self._open(prompt, candidate, is_chat):
+            reply.hear(chunk, is_chat)
+        return reply.response()
+
+    async def _open(self, prompt: Prompt, candidate: Candidate, is_chat: bool) -> Any:
+        sampling = prompt.sampling(candidate)
+        settings: dict[str, Any] = {
+            "model": candidate.model,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": sampling.seed,
+            "stop": list(sampling.stop) or None,
+            # Not OpenAI's own, but vLLM's and others': sent only where it is asked for.
+            "extra_body": {"repetition_penalty": sampling.repetition_penalty} if sampling.repetition_penalty != 1.0 else None,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if is_chat:
+            messages = [message.model_dump() for message in prompt.messages]
+            return await self._client.chat.completions.create(messages=cast(Any, messages), **settings)
+        text = "".join(message.content for message in prompt.messages)
+        return await self._client.completions.create(prompt=text, **settings)
+
+
+class _Heard:
+    """A streamed answer, as it comes."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._finish_reason: str | None = None
+        self._usage: Any = None
+        self._ttft_s: float | None = None
+
+    def hear(self, chunk: Any, is_chat: bool) -> None:
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices:
+            said = choice.delta.content if is_chat else choice.text
+            thought = getattr(choice.delta, "reasoning_content", None) if is_chat else None  # vLLM's and DeepSeek's field
+            if said or thought:
+                self._ttft_s = self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
+            self._text.append(said or "")
+            self._thinking.append(thought or "")
+            self._finish_reason = choice.finish_reason or self._finish_reason
+
+    def response(self) -> Response:
+        spoken, apart, usage = split_thinking("".join(self._text)), "".join(self._thinking).strip(), self._usage
+        details = getattr(usage, "prompt_tokens_details", None)
         return Response(
-            text="".join(text),
-            error=None if finish_reason else "the server closed the stream before the answer was finished",
-            finish_reason=finish_reason,
+            text=spoken.text,
+            thinking="\n".join(part for part in (apart, spoken.thinking) if part),
+            thinking_blocks=spoken.blocks + bool(apart),
+            error=None if self._finish_reason else "the server closed the stream before the answer was finished",
+            finish_reason=self._finish_reason,
             prompt_tokens=usage.prompt_tokens if usage else None,
+            cached_tokens=getattr(details, "cached_tokens", None),
             output_tokens=usage.completion_tokens if usage else None,
-            ttft_s=ttft_s,
-            duration_s=time.perf_counter() - started,
+            ttft_s=self._ttft_s,
         )
 
 

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError
 
 from memray_eval.clients.prices import Price
-from memray_eval.config import EMBEDDED, JudgingConfig, Jury, Provider, RateLimits, RunConfig, api_key, describe
+from memray_eval.config import (
+    EMBEDDED,
+    JudgingConfig,
+    Jury,
+    OnJudgeFailure,
+    Provider,
+    RateLimits,
+    RunConfig,
+    api_key,
+    describe,
+    names_a_file,
+    nearest,
+)
 from memray_eval.errors import ConfigError
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import Frozen
 
 AUTO = "auto"
+T = TypeVar("T")
 FAMILIES = {
     "openai": ("gpt", "openai/o"),
     "anthropic": ("claude",),
@@ -48,20 +61,42 @@ class JudgeTable(Frozen):
     models: dict[str, ModelEntry]
 
 
+class Rubric(Frozen):
+    """The words that a judge goes by: a rubric of the metric's, or a user's file, with what a person calls it."""
+
+    name: str
+    text: str
+
+
 class Choice(Frozen):
-    """Who scores a metric, and why: one judge, or the first of a jury with its `others`."""
+    """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its `others`; by which rubric,
+    where the metric has several; and what stands in where no judge gives a verdict."""
 
     metric: str
     judge: str
     why: str
     others: tuple[str, ...] = ()
+    task: str = ""
+    rubric: Rubric | None = None
+    on_failure: OnJudgeFailure = "error"
 
     @property
     def judges(self) -> tuple[str, ...]:
         return (self.judge, *self.others)
 
+    @property
+    def asked_by(self) -> str:
+        """What the rubric is called that a judge is asked by; "" where it is the metric's only one, and for the rules, which
+        know none."""
+        return self.rubric.name if self.rubric is not None and self.judge != RULES else ""
+
     def __str__(self) -> str:
-        return f"{' + '.join(self.judges)} ({self.why})"
+        told = [self.why]
+        if self.asked_by:
+            told.append(f"rubric {self.asked_by}")
+        if self.on_failure != "error" and self.judge != RULES:
+            told.append(f"without a verdict {self.on_failure}")
+        return f"{' + '.join(self.judges)} ({'; '.join(told)})"
 
 
 def load_table(path: str | None) -> JudgeTable:
@@ -76,17 +111,88 @@ def load_table(path: str | None) -> JudgeTable:
         raise ConfigError(f"{where}: " + "; ".join(describe(error, JudgeTable))) from None
 
 
-def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable) -> dict[str, Choice]:
-    """The choice for every judged metric. Raises ConfigError for an unknown provider, metric or missing key."""
-    judged = [metric for metric in metrics if isinstance(metric, JudgedMetric)]
-    wanted = config.judge if isinstance(config.judge, dict) else dict.fromkeys((metric.name for metric in judged), config.judge)
-    known = {metric.name for metric in judged}
+def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, tasks: Collection[str] = ()) -> dict[str, Choice]:
+    """The choice for every judged metric, and under "metric/task" for every task that has a judge or a rubric of its own;
+    `tasks` are the suite's, where it names them. Raises ConfigError for an unknown provider, metric, task or rubric, a missing
+    key, a rubric's file that cannot be read."""
+    judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
+    wanted = config.judge if isinstance(config.judge, dict) else dict.fromkeys(judged, config.judge)
     for fallback in config.judging.fallbacks:
         _check(fallback, config.judging)
-    if unknown := sorted(set(wanted) - known):
-        raise ConfigError(f"judge: no judged metric {unknown[0]!r} in this run; there are: {', '.join(sorted(known))}")
+    _check_keys("judge", wanted, judged, tasks)
+    if judged:  # a run that only generates has none, whatever its job says of rubrics
+        _check_keys("rubrics", config.rubrics, judged, tasks)
+        _check_failures(config.judging, judged.values())
     barred = {family(candidate.model) for candidate in config.candidates} if config.judging.exclude_own_family else set()
-    return {metric.name: _jury(metric, wanted.get(metric.name, AUTO), config.judging, table, barred) for metric in judged}
+    choices = {}
+    for key, metric in _keys(judged, (*wanted, *config.rubrics)):
+        jury, way = _own(wanted, key, metric), config.judging.on_judge_failure
+        more = {
+            "task": key.partition("/")[2],
+            "rubric": _rubric(metric, key, _own(config.rubrics, key, metric)),
+            "on_failure": way if way in metric.without_judge else "error",
+        }
+        choices[key] = _jury(metric, AUTO if jury is None else jury, config.judging, table, barred).model_copy(update=more)
+    _check_one_stage(choices, judged)
+    return choices
+
+
+def _keys(judged: Mapping[str, JudgedMetric], named: Iterable[str]) -> Iterator[tuple[str, JudgedMetric]]:
+    """Every metric, each followed by those of its tasks that are named."""
+    tasks = sorted({key for key in named if "/" in key})
+    for name, metric in judged.items():
+        yield name, metric
+        yield from ((key, metric) for key in tasks if key.partition("/")[0] == name)
+
+
+def _own(by_key: Mapping[str, T], key: str, metric: Metric) -> T | None:
+    return by_key.get(key, by_key.get(metric.name))
+
+
+def _check_keys(where: str, keys: Iterable[str], judged: Mapping[str, JudgedMetric], tasks: Collection[str]) -> None:
+    for key in sorted(keys):
+        name, slash, task = key.partition("/")
+        if name not in judged:
+            raise ConfigError(f"{where}: no judged metric {name!r} in this run; there are: {', '.join(sorted(judged))}")
+        if slash and (not task or (tasks and task not in tasks)):
+            hint = nearest(task, tasks)
+            told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(tasks)}"
+            raise ConfigError(f"{where}: {key!r} names no task of this suite" + (f"; {told}" if tasks else ""))
+
+
+def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> None:
+    if config.on_judge_failure != "error" and not any(config.on_judge_failure in metric.without_judge for metric in judged):
+        names = ", ".join(metric.name for metric in judged)
+        raise ConfigError(f"judging.on_judge_failure: {config.on_judge_failure} means nothing for {names}; leave it at error")
+
+
+def _check_one_stage(choices: Mapping[str, Choice], judged: Mapping[str, JudgedMetric]) -> None:
+    """A metric whose rules need embeddings goes by them in another stage, so for all of its tasks or for none."""
+    for name, metric in judged.items():
+        by_rules = {choice.judge == RULES for choice in choices.values() if choice.metric == name}
+        if metric.rules_texts is not None and len(by_rules) > 1:
+            raise ConfigError(f"judge: {name} cannot go by rules for some tasks and by a judge for others; choose one")
+
+
+def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
+    """The rubric that a metric is judged by: its first, the named one of its own, or the text of a file."""
+    if not metric.rubrics:
+        if named is not None:
+            raise ConfigError(f"rubrics: {metric.name} has one rubric, which cannot be changed; leave {key!r} out")
+        return None
+    name = named or next(iter(metric.rubrics))
+    if name in metric.rubrics:
+        return Rubric(name=name, text=metric.rubrics[name])
+    if not names_a_file(name):
+        known = ", ".join(metric.rubrics)
+        raise ConfigError(f"rubrics: {key} has no rubric {name!r}; there are: {known}, or the path of a text file")
+    try:
+        text = Path(name).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"rubrics: cannot read {name}, the rubric of {key}: {error}") from None
+    if not text:
+        raise ConfigError(f"rubrics: {name}, the rubric of {key}, is empty")
+    return Rubric(name=Path(name).name, text=text)
 
 
 def _jury(metric: JudgedMetric, wanted: Jury, config: JudgingConfig, table: JudgeTable, barred: set[str]) -> Choice:
@@ -123,6 +229,15 @@ def _choice(metric: JudgedMetric, wanted: str, config: JudgingConfig, table: Jud
             lacking = "" if why == "preferred" else f": no key for {metric.preferred_judge}"
             return Choice(metric=metric.name, judge=name, why=f"{why}{lacking}")
     return Choice(metric=metric.name, judge=RULES, why=f"offline estimate: no key for {metric.preferred_judge} or any fallback")
+
+
+def calls_a_record(choices: Mapping[str, Choice], repeats: int) -> int:
+    """How many judge calls one record makes, at most: of a metric with judges by task, those of one task."""
+    most: dict[str, int] = {}
+    for choice in choices.values():
+        calls = len(choice.judges) * repeats if choice.judge != RULES else 0
+        most[choice.metric] = max(calls, most.get(choice.metric, 0))
+    return sum(most.values())
 
 
 def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[RateLimits, bool]:

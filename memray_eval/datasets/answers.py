@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
 from memray_eval.rows import RESPONSE_COLUMNS
-from memray_eval.types import GIVEN, Candidate, Record, Response, unit_id
+from memray_eval.types import GIVEN, Candidate, Record, Response, Spoken, split_thinking, unit_id
 
-TEXT_FIELDS = ("response", "assistant_response", "output", "answer")  # the first that a row has is its response
+# The first that a row has is its response.
+TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output", "answer")
 QUERY_FIELDS = ("query", "prompt", "question")
 _OURS = ("unit_id", "scores", "candidate_config")
 
@@ -62,8 +63,10 @@ def _response(fields: dict[str, Any]) -> Response | None:
     texts = [fields.pop(name) for name in TEXT_FIELDS if name in fields]
     if not texts and error is None:
         return None
+    spoken = split_thinking(texts[0]) if texts and isinstance(texts[0], str) else Spoken(texts[0] if texts else "")
+    said = {"text": spoken.text, **({"thinking": spoken.thinking, "thinking_blocks": spoken.blocks} if spoken.blocks else {})}
     try:
-        return Response.model_validate({**given, "text": texts[0] if texts else "", "error": error})
+        return Response.model_validate({**given, **said, "error": error})
     except ValidationError as invalid:
         first = invalid.errors()[0]
         raise InvalidSample([Fault(field=str(first["loc"][0]), message=first["msg"])], str(fields.get("id") or "")) from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import ijson
@@ -10,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from memray_eval.datasets.hub import HUB, fetched
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_json
 from memray_eval.errors import DataError
 from memray_eval.storage import locate, open_reader
 from memray_eval.types import Frozen
 
-Kind = Literal["folder", "json", "jsonl", "parquet"]
+Kind = Literal["folder", "json", "jsonl", "parquet", "arrow"]
 SAMPLE_FILE = "sample.json"
 LIST_KEYS = ("samples", "results", "responses")
 _SUFFIXES: dict[str, Kind] = {
@@ -24,13 +26,17 @@ _SUFFIXES: dict[str, Kind] = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".arrow": "arrow",
 }
+_DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")  # of a Hugging Face dataset
+_LOOKED_AT = 8  # children of a folder, to tell samples from data files
 _PARQUET_JSON = ("memory", "history", "traits", "emotion", "metadata")  # may be JSON text in a Parquet column
 
 
 class Shard(Frozen):
     """A stretch of a source that one task reads: positions `start` to `stop` (bytes of a JSONL, rows of a Parquet, items of
-    a JSON, `names` of a folder), but for the positions in `skip`. `rows` and `size` (bytes) say how much that is."""
+    a JSON, `names` of a folder), but for the positions in `skip`; or the positions in `take`, in that order. `rows` and
+    `size` (bytes) say how much that is."""
 
     kind: Kind
     path: str
@@ -38,6 +44,7 @@ class Shard(Frozen):
     stop: int | None = None
     names: tuple[str, ...] = ()
     skip: tuple[int, ...] = ()
+    take: tuple[int, ...] = ()
     rows: int = 0
     size: int = 0
 
@@ -54,7 +61,9 @@ class Entry(NamedTuple):
 
 
 def whole(path: str) -> list[Shard]:
-    """The sources that a dataset path stands for, each as one shard. Raises DataError that says what a dataset can be."""
+    """The sources that a dataset path stands for, each as one shard; hf://OWNER/NAME is fetched from the hub. Raises DataError
+    that says what a dataset can be."""
+    path = fetched(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)
     if info.type == fs.FileType.NotFound:
@@ -66,21 +75,45 @@ def whole(path: str) -> list[Shard]:
     if "records" in {child.base_name for child in children} and "manifest.json" in {child.base_name for child in children}:
         return whole(f"{path.rstrip('/')}/records")  # a run folder
     folders = tuple(child.base_name for child in children if child.type == fs.FileType.Directory)
-    files = [child.base_name for child in children if _suffix(child.base_name) in (".jsonl", ".ndjson", ".parquet", ".pq")]
-    if folders and not files:
-        return [Shard(kind="folder", path=path, names=folders)]
-    if files:
+    files = _data_files(child.base_name for child in children if child.type == fs.FileType.File)
+    if files and not (folders and all(_suffix(name) == ".json" for name in files)):
         return [_of_file(f"{path.rstrip('/')}/{name}") for name in files]
+    if folders and (below := _files_below(filesystem, inner, folders)):
+        return [_of_file(f"{path.rstrip('/')}/{name}") for name in below]
+    if folders:
+        return [Shard(kind="folder", path=path, names=folders)]
     raise DataError(
-        f"{path} holds no samples; a dataset is a folder of <id>/{SAMPLE_FILE}, a folder of .jsonl or .parquet files, "
-        "or one .json, .jsonl or .parquet file"
+        f"{path} holds no samples; a dataset is a folder of <id>/{SAMPLE_FILE}, a folder of .jsonl or .parquet files (as "
+        "Hugging Face lays them out, too), or one .json, .jsonl, .parquet or .arrow file"
     )
+
+
+def _data_files(names: Iterable[str]) -> list[str]:
+    """Those of a folder's files that hold samples: a .json only where nothing else does."""
+    found = [name for name in names if _suffix(name) in _SUFFIXES and name.rpartition("/")[2] not in _DESCRIPTIONS]
+    return [name for name in found if _suffix(name) != ".json"] or found
+
+
+def _files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[str]) -> list[str]:
+    """The data files in a folder's folders (a split or a task each), none where these are samples."""
+    looked_at = folders[:_LOOKED_AT]
+    samples = filesystem.get_file_info([f"{inner.rstrip('/')}/{name}/{SAMPLE_FILE}" for name in looked_at])
+    if any(info.type == fs.FileType.File for info in samples):
+        return []
+    below: list[str] = []
+    for name in folders:
+        found = filesystem.get_file_info(fs.FileSelector(f"{inner.rstrip('/')}/{name}", recursive=True))
+        paths = (str(info.path).removeprefix(f"{inner.rstrip('/')}/") for info in found if info.type == fs.FileType.File)
+        below += sorted(_data_files(path for path in paths if not any(part.startswith(".") for part in path.split("/"))))
+        if not below and name == looked_at[-1]:
+            return []
+    return below
 
 
 def entries(shard: Shard) -> Iterator[Entry]:
     """The entries of a shard in order, unreadable ones included, those in `skip` left out."""
     skip = frozenset(shard.skip)
-    read = {"folder": _folder, "json": _json, "jsonl": _jsonl, "parquet": _parquet}[shard.kind]
+    read = {"folder": _folder, "json": _json, "jsonl": _jsonl, "parquet": _parquet, "arrow": _arrow}[shard.kind]
     return (entry for entry in read(shard) if entry.position not in skip)
 
 
@@ -115,18 +148,29 @@ def _folder(shard: Shard) -> Iterator[Entry]:
 
 def _jsonl(shard: Shard) -> Iterator[Entry]:
     filesystem, inner = locate(shard.path)
+    if shard.take:
+        with open_reader(filesystem, inner) as file:
+            for position in shard.take:
+                file.seek(position)
+                line = file.readline()
+                yield _line(shard.path, position, f"byte {position}", line)
+        return
     position = shard.start
     with open_reader(filesystem, inner, shard.start) as file:
         for number, line in enumerate(file, start=1):
             start, position = position, position + len(line)
             if line.strip():
-                try:
-                    raw = parse_json(line)
-                except InvalidSample as error:
-                    raw = error
-                yield Entry(start, position, shard.path, f"line {number}", raw, len(line))
+                yield _line(shard.path, start, f"line {number}", line)
             if shard.stop is not None and position >= shard.stop:
                 return
+
+
+def _line(path: str, position: int, place: str, line: bytes) -> Entry:
+    try:
+        raw = parse_json(line)
+    except InvalidSample as error:
+        raw = error
+    return Entry(position, position + len(line), path, place, raw, len(line))
 
 
 def _holder(filesystem: fs.FileSystem, inner: str) -> str:
@@ -178,7 +222,7 @@ def _parquet(shard: Shard) -> Iterator[Entry]:
     filesystem, inner = locate(shard.path)
     try:
         with filesystem.open_input_file(inner) as source, pq.ParquetFile(source) as file:
-            yield from _parquet_rows(file, shard)
+            yield from _taken_rows(file, shard) if shard.take else _parquet_rows(file, shard)
     except (pa.ArrowException, OSError) as error:
         fault = Fault(message=f"not a readable Parquet file: {_first(error)}")
         yield Entry(shard.start, shard.start + 1, shard.path, "", InvalidSample([fault]), 0)
@@ -206,6 +250,58 @@ def _parquet_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
             if position >= shard.start:
                 yield Entry(position, position + 1, shard.path, f"row {position + 1}", _plain(row), size)
             position += 1
+
+
+def _taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
+    """The rows in `take`, in that order; each row group that holds any is read once, and only those rows are kept of it."""
+    wanted, found, first = sorted(shard.take), dict[int, Entry](), 0
+    for index in range(file.num_row_groups):
+        rows = file.metadata.row_group(index).num_rows
+        here = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + rows)]
+        position = first
+        for batch in file.iter_batches(batch_size=256, row_groups=[index]) if here else ():
+            mine = [row for row in here if position <= row < position + batch.num_rows]
+            taken = batch.take(pa.array([row - position for row in mine], pa.int64()))
+            size = taken.nbytes // max(1, taken.num_rows)
+            for row, raw in zip(mine, taken.to_pylist(maps_as_pydicts="lossy"), strict=True):
+                found[row] = Entry(row, row + 1, shard.path, f"row {row + 1}", _plain(raw), size)
+            position += batch.num_rows
+        first += rows
+    return (found[row] for row in shard.take)
+
+
+def _arrow(shard: Shard) -> Iterator[Entry]:
+    """Rows of an Arrow stream or file, as Hugging Face saves datasets."""
+    filesystem, inner = locate(shard.path)
+    wanted, position, kept = frozenset(shard.take), 0, dict[int, Entry]()
+    try:
+        for batch in _arrow_batches(filesystem, inner):
+            size = batch.nbytes // max(1, batch.num_rows)
+            for offset in range(batch.num_rows):
+                row = position + offset
+                if row in wanted if wanted else row >= shard.start and (shard.stop is None or row < shard.stop):
+                    raw = _plain(batch.slice(offset, 1).to_pylist(maps_as_pydicts="lossy")[0])
+                    entry = Entry(row, row + 1, shard.path, f"row {row + 1}", raw, size)
+                    if wanted:
+                        kept[row] = entry
+                    else:
+                        yield entry
+            position += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        fault = Fault(message=f"not a readable Arrow file: {_first(error)}")
+        yield Entry(shard.start, shard.start + 1, shard.path, "", InvalidSample([fault]), 0)
+    yield from (kept[row] for row in shard.take if row in kept)
+
+
+def _arrow_batches(filesystem: fs.FileSystem, inner: str) -> Iterator[pa.RecordBatch]:
+    with filesystem.open_input_file(inner) as source:
+        try:
+            file = pa.ipc.open_file(source)
+        except pa.ArrowInvalid:
+            source.seek(0)
+            yield from pa.ipc.open_stream(source)
+        else:
+            yield from (file.get_batch(index) for index in range(file.num_record_batches))
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any] | InvalidSample:

@@ -1,16 +1,16 @@
-"""The console summary, in seed 000's form: sections, names, four decimals, bars."""
+"""The console summary, in seed 000's form: sections, names, four decimals, bars; and seed 001's tables below them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from memray_eval.metric import EVIDENCE_DROPPED
+from memray_eval.report.tables import NOTHING, disagreements_line, heat_map, task_table
 from memray_eval.types import Block, GenerationSummary, Line, MetricSummary, Summary
 
 WIDTH = 70
 BAR = "█"
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
-NOTHING = "-"
 
 
 def render(summary: Summary) -> str:
@@ -32,11 +32,28 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _rule("-")
         yield from section(metric)
         yield ""
+    yield from _breakdown(summary)
     yield _rule("=")
     if summary.generation_s is not None:
         yield f"Generation took {summary.generation_s:.2f}s"
     yield f"Total pipeline time: {summary.total_s:.2f}s"
     yield from (f"Note: {note}" for note in summary.notes)
+
+
+def _breakdown(summary: Summary) -> Iterator[str]:
+    """What the run found by task, and by length and depth: nothing for a suite without these."""
+    for macro in summary.macro:
+        if lines := list(task_table(summary, macro)):
+            yield from _titled(f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines)
+    if summary.n_disagreements is not None:
+        yield from (disagreements_line(summary.n_disagreements), "")
+    for heat in summary.heat_maps:
+        if any(heat.n_without_depth) or any(any(row) for row in heat.n):
+            yield from _titled(f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat))
+
+
+def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+    yield from (_rule("-"), title, _rule("-"), *lines, "")
 
 
 def _header(summary: Summary) -> Iterator[str]:
@@ -53,6 +70,7 @@ def _header(summary: Summary) -> Iterator[str]:
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
     for candidate in summary.candidates:
         yield _speed(candidate)
+        yield from _prompts(candidate)
 
 
 def _judges(summary: Summary) -> str:
@@ -74,6 +92,19 @@ def _speed(candidate: GenerationSummary) -> str:
         f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, {rate}{ttft}; "
         f"ended by: {ends}" + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
     )
+
+
+def _prompts(candidate: GenerationSummary) -> Iterator[str]:
+    """What is out of the ordinary with a candidate's prompts and answers."""
+    if candidate.cached_tokens is not None:
+        share = "" if candidate.cache_hit_rate is None else f", {candidate.cache_hit_rate:.1%} of those measured"
+        yield f"Prefix Cache: {candidate.cached_tokens} prompt tokens were in it already{share}"
+    if candidate.truncated:
+        yield f"Truncated: {candidate.truncated} of {candidate.n} prompts lost their middle to fit the model"
+    if candidate.thinking:
+        yield f"Thinking: {candidate.thinking} of {candidate.n} answers held thinking blocks, not judged"
+    if set(candidate.prompt_forms) - {"chat"}:
+        yield f"Prompt Forms: {', '.join(f'{count} {form}' for form, count in candidate.prompt_forms.items())}"
 
 
 def section(metric: MetricSummary) -> Iterator[str]:

@@ -18,51 +18,28 @@ import ray
 from memray_eval.clients.building import build_judges
 from memray_eval.clients.embeddings import build_embedder
 from memray_eval.clients.openai import OpenAIGenerator
-from memray_eval.clients.routing import Choice
+from memray_eval.clients.routing import Choice, calls_a_record
 from memray_eval.config import EmbeddingConfig, JudgingConfig, ServerConfig
-from memray_eval.datasets.answers import parse_answer
-from memray_eval.datasets.parsing import parse_sample
-from memray_eval.datasets.scan import read_shard
+from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, Stopped
+from memray_eval.metric import RULES
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge
 from memray_eval.results import RESPONSES, RunFolder
 from memray_eval.rows import RECORD_SCHEMA, from_table, to_table
-from memray_eval.runtime.engine import MESSAGES, RECORD, SAMPLING, sampling_params
 from memray_eval.runtime.progress import reported
+from memray_eval.runtime.prompts import PROMPT, RECORD, SHARD, TRUNCATED
 from memray_eval.runtime.services import Handles, services_of
 from memray_eval.runtime.stock import Stock, UnitSet
 from memray_eval.stages.embed import embed_records
-from memray_eval.stages.generate import engine_response, generate, new_record
-from memray_eval.stages.judge import judge_record
-from memray_eval.suites import get_suite
-from memray_eval.types import Candidate, Message, Record
+from memray_eval.stages.generate import engine_response, generate
+from memray_eval.stages.judge import Asking, judge_record
+from memray_eval.types import Candidate, Prompt, Record
 
-SHARD = "shard"
 LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
-PROMPT_SCHEMA = pa.schema(
-    [
-        (RECORD, pa.string()),
-        (MESSAGES, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        (
-            SAMPLING,
-            pa.struct(
-                [
-                    ("temperature", pa.float64()),
-                    ("top_p", pa.float64()),
-                    ("max_tokens", pa.int64()),
-                    ("repetition_penalty", pa.float64()),
-                    ("seed", pa.int64()),
-                    ("stop", pa.list_(pa.string())),
-                ]
-            ),
-        ),
-    ]
-)
-
-
 PART = "part"
 
 
@@ -96,35 +73,12 @@ class Desk:
         return table
 
 
-def read_prompts(table: pa.Table, suite_name: str, candidates: Sequence[Candidate], stock: Stock, desk: Desk) -> pa.Table:
-    """Shards to rows of PROMPT_SCHEMA: every sample asked of every candidate, but for what an earlier session did."""
-    suite, rows = get_suite(suite_name), []
-    started = time.time()
-    for text in [] if desk.is_stopping() else table.column(SHARD).to_pylist():
-        for sample in read_shard(Shard.model_validate_json(text), suite_name, parse_sample):
-            for candidate in candidates:
-                record = new_record(sample, candidate)
-                if stock.has(record.unit_id):
-                    continue
-                messages = [message.model_dump() for message in suite.prompt(sample, candidate)]
-                rows.append(
-                    {
-                        RECORD: record.model_dump_json(),
-                        MESSAGES: messages,
-                        SAMPLING: sampling_params(candidate.sampling),
-                    }
-                )
-    desk.counter.add.remote("read", len(rows), started, time.time())
-    return pa.Table.from_pylist(rows, schema=PROMPT_SCHEMA)
-
-
-def fold_answers(table: pa.Table, stop_ids: frozenset[int], max_model_len: int | None, desk: Desk) -> pa.Table:
-    """What the engine left in its rows, as records. Its messages, and with them any long context, end here."""
+def fold_answers(table: pa.Table, desk: Desk) -> pa.Table:
+    """What the engine left in its rows, as records. A prompt's tokens, and with them any long context, have ended there."""
     records = []
     for row in table.to_pylist():
         record = Record.model_validate_json(row[RECORD])
-        response = engine_response(row, record.candidate, stop_ids, max_model_len)
-        records.append(record.model_copy(update={"response": response}))
+        records.append(record.model_copy(update={"response": engine_response(row)}))
     longest = max((record.response.duration_s or 0.0 for record in records if record.response), default=0.0)
     now = time.time()
     desk.counter.add.remote("generate", len(records), now - longest, now)
@@ -139,11 +93,11 @@ def write_records(table: pa.Table, desk: Desk) -> pa.Table:
     return table.select(["unit_id"])
 
 
-def read_answers(table: pa.Table, suite_name: str, stock: Stock, desk: Desk) -> pa.Table:
+def read_answers(table: pa.Table, reading: Reading, stock: Stock, desk: Desk) -> pa.Table:
     """Shards of responses that exist already, as records, but for what an earlier session judged."""
     started = time.time()
     shards = [] if desk.is_stopping() else [Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist()]
-    records = [record for shard in shards for record in read_shard(shard, suite_name, parse_answer)]
+    records = [record for shard in shards for record in read_records(shard, reading)]
     new = [record for record in records if not stock.has(record.unit_id)]
     desk.counter.add.remote("read", len(new), started, time.time())
     return to_table(new)
@@ -175,9 +129,8 @@ class AskServers:
         yield self._desk.keep(answered)
 
     async def _ask(self, row: dict[str, Any]) -> Record:
-        record = Record.model_validate_json(row[RECORD])
-        messages = tuple(Message.model_validate(message) for message in row[MESSAGES])
-        return await generate(record, messages, self._client(record.candidate.model_dump_json()))
+        record, prompt = Record.model_validate_json(row[RECORD]), Prompt.model_validate_json(row[PROMPT])
+        return await generate(record, prompt, row[TRUNCATED], self._client(record.candidate.model_dump_json()))
 
 
 class JudgeRecords:
@@ -197,10 +150,12 @@ class JudgeRecords:
         self._judges: Mapping[str, Sequence[Judge]] | None = None
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
-        calls_a_record = sum(len(choice.judges) * config.repeats for choice in choices.values())
+        texts = {key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None}
+        self._asking = Asking(vote=config.vote, rubrics=texts, on_failure=config.on_judge_failure)
         in_flight = handles.max_in_flight if handles is not None else 1
         # Enough records that slow calls leave no place empty, few enough that not all prompts are rendered at once.
-        self._seats = asyncio.Semaphore(max(1, math.ceil(RENDERED * in_flight / max(1, calls_a_record))))
+        calls = max(1, calls_a_record(choices, config.repeats))
+        self._seats = asyncio.Semaphore(max(1, math.ceil(RENDERED * in_flight / calls)))
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
@@ -221,7 +176,8 @@ class JudgeRecords:
                 services = services_of(
                     self._handles, self._desk.counter.tell.remote, lambda: self._is_stopping, self._embedded_url
                 )
-                self._judges = build_judges(self._choices, self._config, services)
+                by_rules: dict[str, list[Judge]] = {key: [] for key, choice in self._choices.items() if choice.judge == RULES}
+                self._judges = by_rules | build_judges(self._choices, self._config, services)
         return self._judges
 
     async def _watch_for_the_end(self) -> None:
@@ -234,7 +190,7 @@ class JudgeRecords:
         """The judged record; None when the run stopped before its last call: it is judged when the run is resumed."""
         try:
             async with self._seats:
-                judged = await judge_record(record, self._metrics, judges, self._config.vote)
+                judged = await judge_record(record, self._metrics, judges, self._asking)
         except BudgetSpent as error:
             self._desk.counter.stop.remote(str(error))
             return None

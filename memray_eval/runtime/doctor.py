@@ -19,7 +19,7 @@ from memray_eval.runtime import cluster
 from memray_eval.runtime.packages import MEND, is_installed
 from memray_eval.runtime.pipeline import engine_groups
 from memray_eval.runtime.plan import check, device_of, judge_actors, pools_of
-from memray_eval.suites import get_suite
+from memray_eval.runtime.reading import suite_of
 from memray_eval.types import Frozen
 
 MIN_DISK_GIB = 2.0
@@ -120,8 +120,9 @@ def _plan(config: RunConfig) -> Iterator[Check]:
             yield Check(state="fail", what=str(error))
             return
     try:
-        metrics = pick(config.metrics or get_suite(config.suite).metrics)
-        choices = choose(metrics, config, load_table(config.judging.models))
+        suite = suite_of(config)
+        metrics = pick(config.metrics or suite.metrics)
+        choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
         has_server = embedded_model(choices) is not None
     except EvalError as error:
         yield Check(state="fail", what=str(error))

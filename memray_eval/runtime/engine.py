@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from memray_eval.clients.embedded_model import resolve_model
 from memray_eval.config import EngineConfig
-from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
-from memray_eval.types import Sampling
-
-RECORD, MESSAGES, SAMPLING = "record", "messages", "sampling_params"
-
-
-def sampling_params(sampling: Sampling) -> dict[str, Any]:
-    """vLLM's SamplingParams, as Ray Data LLM takes them in a row."""
-    return sampling.model_dump(mode="json")
+from memray_eval.runtime.plan import TASK_CPUS, Device
+from memray_eval.runtime.prompts import TOKENS
 
 
 def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
-    """A ray.data.llm processor: {record, messages, sampling_params} -> the same with generated_text, tokens and metrics.
+    """A ray.data.llm processor: rows of ENGINE_SCHEMA (runtime/prompts.py) -> the same with generated_text, generated_tokens,
+    finish_reason, num_input_tokens, num_cached_tokens and metrics, and without the prompt's tokens.
 
     A prompt that the engine refuses is a row with `__inference_error__`.
     """
@@ -37,23 +33,21 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         runtime_env={"env_vars": _environment(config, model, device)},
         should_continue_on_error=True,
         log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
-        chat_template_stage={
-            "enabled": True,
-            "num_cpus": STAGE_CPUS,
-            "concurrency": 1,
-            "batch_size": config.batch_size,
-        },
+        chat_template_stage={"enabled": False},  # prompts come as tokens: they had to be counted, and maybe cut
         tokenize_stage={"enabled": False},
         detokenize_stage={"enabled": False},
         prepare_multimodal_stage={"enabled": False},
     )
-    return build_processor(
+    built = build_processor(
         processor,
         preprocess=_identity,
         postprocess=_identity,
         preprocess_map_kwargs={"num_cpus": TASK_CPUS},
         postprocess_map_kwargs={"num_cpus": TASK_CPUS},
     )
+    # Past pydantic: an assignment would run the stage's validator again, which has used up its placement group by then.
+    vars(built.get_stage_by_name("vLLMEngineStage"))["fn"] = telling_engine()
+    return built
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
@@ -71,16 +65,6 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
     return kwargs | config.engine_kwargs
 
 
-def stop_token_ids(model: str) -> frozenset[int]:
-    """The ids that end an answer, from the generation config of a model folder; empty for a hub's name."""
-    try:
-        text = (Path(resolve_model(model)) / "generation_config.json").read_text("utf-8")
-    except OSError:
-        return frozenset()
-    ids = json.loads(text).get("eos_token_id")
-    return frozenset(ids if isinstance(ids, list) else [ids] if isinstance(ids, int) else [])
-
-
 def _bundles(config: EngineConfig, device: Device) -> list[dict[str, float]]:
     """One bundle a worker: tensor x pipeline parallel."""
     bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
@@ -94,6 +78,38 @@ def _environment(config: EngineConfig, model: str, device: Device) -> dict[str, 
     if Path(resolve_model(model)).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
+
+
+@cache
+def telling_engine() -> type:
+    """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt came from the prefix cache,
+    takes prompts as bytes, and hands none of their tokens on."""
+    from ray.llm._internal.batch.stages.vllm_engine_stage import vLLMEngineStageUDF
+
+    class TellingEngine(vLLMEngineStageUDF):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._told: dict[int, dict[str, Any]] = {}
+            generate = self.llm._generate_async
+
+            async def generate_and_tell(request: Any) -> Any:
+                output = await generate(request)
+                self._told[request.request_id] = {
+                    "finish_reason": output.outputs[0].finish_reason,
+                    "num_cached_tokens": output.num_cached_tokens,
+                }
+                return output
+
+            self.llm._generate_async = generate_and_tell
+
+        async def _generate_with_error_handling(self, row: dict[str, Any], batch_uuid: Any) -> dict[str, Any]:
+            row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
+            answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
+            row.pop("tokenized_prompt", None)
+            told = self._told.pop(answer["request_id"], {"finish_reason": None, "num_cached_tokens": None})
+            return {**answer, **told, "prompt_token_ids": None}
+
+    return TellingEngine
 
 
 def _identity(row: dict[str, Any]) -> dict[str, Any]:

@@ -14,13 +14,11 @@ from memray_eval.clients.instructed import CHARACTERS_A_TOKEN
 from memray_eval.clients.limiter import SLACK_S
 from memray_eval.clients.routing import Choice, JudgeTable, is_embedded, limits_of, price_of
 from memray_eval.config import RateLimits, RunConfig
-from memray_eval.datasets.answers import parse_answer
-from memray_eval.datasets.parsing import parse_sample
-from memray_eval.datasets.scan import Scan, read_shard
-from memray_eval.metric import RULES, JudgedMetric, Metric, unscorable
+from memray_eval.datasets.scan import Scan, read_records, read_samples
+from memray_eval.metric import RULES, JudgedMetric, Metric, of_task, unscorable
 from memray_eval.runtime.plan import Capacity, JudgePool
+from memray_eval.runtime.reading import reading_of, suite_of
 from memray_eval.stages.generate import new_record
-from memray_eval.suites import get_suite
 from memray_eval.types import GIVEN, Frozen, Record, Response
 
 SAMPLED = 200
@@ -103,16 +101,18 @@ def estimate(
 def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]:
     """Records of samples spread over the dataset, with a response of the expected length, and their prompts' tokens; where
     responses exist already, those."""
+    suite, reading = suite_of(config), reading_of(config)
     step = max(1, len(found.shards) * len(config.candidates) // SAMPLED)
     per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(config.candidates)))
     for shard in found.shards[::step]:
         if config.candidates[0].backend == GIVEN:
-            yield from ((record, 0.0) for record in itertools.islice(read_shard(shard, config.suite, parse_answer), per_shard))
+            yield from ((record, 0.0) for record in itertools.islice(read_records(shard, reading), per_shard))
             continue
-        for sample in itertools.islice(read_shard(shard, config.suite, parse_sample), per_shard):
+        for sample in itertools.islice(read_samples(shard, reading), per_shard):
             for candidate in config.candidates:
-                tokens = sum(_tokens(message.content) for message in get_suite(config.suite).prompt(sample, candidate))
-                text = _filler(sample.query, config.assumptions.output_share * candidate.sampling.max_tokens)
+                prompt = suite.prompt(sample, candidate)
+                tokens = sum(_tokens(message.content) for message in prompt.messages)
+                text = _filler(sample.query, config.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0))
                 yield new_record(sample, candidate).model_copy(update={"response": Response(text=text)}), tokens
 
 
@@ -122,15 +122,19 @@ def _judge_load(
     """Per judge, the calls and tokens of all units."""
     calls, inputs = Counter[str](), Counter[str]()
     for metric in metrics:
-        choice = choices.get(metric.name)
-        if choice is None or choice.judge == RULES or not isinstance(metric, JudgedMetric):
+        if not isinstance(metric, JudgedMetric):
             continue
         schema_tokens = _tokens(str(metric.judgment.model_json_schema()))
         for record in records:
+            choice = of_task(choices, metric.name, record.sample.task)
             response = record.response or Response(error="not generated")
-            if response.is_empty or unscorable(metric, record.sample, response) is not None:
+            if choice is None or choice.judge == RULES or response.is_empty:
                 continue
-            tokens = schema_tokens + sum(_tokens(message.content) for message in metric.prompt(record.sample, response))
+            if unscorable(metric, record.sample, response) is not None:
+                continue
+            rubric = choice.rubric.text if choice.rubric else None
+            messages = metric.messages(record.sample, response, rubric)
+            tokens = schema_tokens + sum(_tokens(message.content) for message in messages)
             for judge in choice.judges:
                 calls[judge] += config.judging.repeats
                 inputs[judge] += round(tokens * config.judging.repeats)

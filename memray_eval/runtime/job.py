@@ -22,10 +22,13 @@ from memray_eval.results import RunFolder
 from memray_eval.runtime.actors import Desk
 from memray_eval.runtime.judge_server import judge_server
 from memray_eval.runtime.pipeline import Work, engine_groups, judge_waiting, run_pipeline, split
-from memray_eval.runtime.plan import Capacity, device_of, judge_pool
+from memray_eval.runtime.plan import Capacity, device_of, fitted, judge_pool
 from memray_eval.runtime.progress import STAGES, ProgressCounter, StageCount, displayed
+from memray_eval.runtime.reading import suite_of
 from memray_eval.runtime.services import Handles, start_services
 from memray_eval.runtime.stock import Stock, drop_duplicates
+from memray_eval.stages.agreement import compares, disagreements
+from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import GIVEN, Candidate, Summary
 
@@ -59,7 +62,7 @@ class Job:
 
     @property
     def judged_by(self) -> dict[str, str]:
-        return {metric.name: judge_of(metric, self.config, self.choices) for metric in self.metrics}
+        return judges_of(self.metrics, self.config, self.choices)
 
     @property
     def n_units(self) -> int:
@@ -108,6 +111,7 @@ class Job:
                 stock=self.stock,
                 handles=self._services(pool.actors, pool.max_in_flight),
                 embedded_url=url,
+                engine=fitted(self.config.engine, self.found.context_chars / max(1, self.found.n_samples)),
                 tasks_at_once=max(2, int(self.capacity.cpus) // 4),
                 judge_actors=pool.actors,
                 judge_tasks=pool.tasks,
@@ -143,7 +147,10 @@ class Job:
     def _summarise(self, stages: dict[str, StageCount], stopped: str | None) -> Summary:
         # A session that only did a part cannot say how fast the whole was generated.
         generation_s = None if self.before else stages["generate"].span_s
-        reduced = reduce_records(self.folder.records(), self.metrics, generation_s)
+        records = self.folder.records()
+        reduced = reduce_records(records, self.metrics, generation_s)
+        tasks = suite_of(self.config).tasks
+        broken = break_down(records, self.metrics) if tasks or compares(self.metrics) else Breakdown()
         return Summary(
             run_id=self.folder.run_id,
             suite=self.config.suite,
@@ -156,6 +163,10 @@ class Job:
             total_s=time.time() - self.started + sum(session["total_s"] for session in self._sessions()),
             candidates=reduced.generation,
             metrics=reduced.metrics,
+            tasks=tuple(sorted(broken.tasks, key=lambda row: tasks.index(row.task) if row.task in tasks else len(tasks))),
+            macro=broken.macro,
+            heat_maps=broken.heat_maps,
+            n_disagreements=self.folder.write_disagreements(disagreements(records)) if compares(self.metrics) else None,
             notes=tuple(self._notes(reduced.n_units, stopped)),
         )
 
@@ -165,6 +176,8 @@ class Job:
             notes.append(f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval resume` goes on.")
         if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
+        if rubrics := [f"{key} by {choice.asked_by}" for key, choice in self.choices.items() if choice.asked_by]:
+            notes.append(f"rubrics: {', '.join(rubrics)}.")
         if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:
             notes.append(f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not the scores.")
         if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
@@ -206,7 +219,7 @@ class Job:
                 "n_invalid": self.found.n_invalid,
             },
             "judges": self.judged_by,
-            "rubrics": rubrics_of(self.metrics),
+            "rubrics": rubrics_of(self.metrics, self.choices),
             "events": list(events),
         }
         if summary is not None:
@@ -218,16 +231,21 @@ class Job:
         self.folder.write_manifest(manifest)
 
 
-def judge_of(metric: Metric, config: RunConfig, choices: Mapping[str, Choice]) -> str:
-    """Who will score a metric, as the console and the manifest say it."""
-    if isinstance(metric, EmbeddedMetric):
-        return f"embeddings {config.embedding.model}"
-    return str(choices[metric.name]) if metric.name in choices else "computed"
+def judges_of(metrics: Sequence[Metric], config: RunConfig, choices: Mapping[str, Choice]) -> dict[str, str]:
+    """Who will score each metric, and each "metric/task" that has a judge or a rubric of its own, as the console and the
+    manifest say it."""
+    embeddings = f"embeddings {config.embedding.model}"
+    by_metric = {metric.name: embeddings if isinstance(metric, EmbeddedMetric) else "computed" for metric in metrics}
+    return by_metric | {key: str(choice) for key, choice in choices.items()}
 
 
-def rubrics_of(metrics: Sequence[Metric]) -> dict[str, str]:
-    """The digest of every rubric, as the manifest keeps it."""
-    return {metric.name: rubric_digest(metric) for metric in metrics if isinstance(metric, JudgedMetric)}
+def rubrics_of(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> dict[str, str]:
+    """The digest of every rubric, by the keys of `choices`, as the manifest keeps it."""
+    judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
+    return {
+        key: rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
+        for key, choice in choices.items()
+    }
 
 
 def _spent(folder: RunFolder) -> Spending:

@@ -15,7 +15,7 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 
 from memray_eval import errors
 from memray_eval.clients.routing import Choice
-from memray_eval.config import RunConfig
+from memray_eval.config import EngineConfig, RunConfig
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
 from memray_eval.metric import RULES, Metric
@@ -27,13 +27,14 @@ from memray_eval.runtime.actors import (
     JudgeRecords,
     fold_answers,
     read_answers,
-    read_prompts,
     read_waiting,
     shard_rows,
     write_records,
 )
-from memray_eval.runtime.engine import build_engine, stop_token_ids
+from memray_eval.runtime.engine import build_engine
 from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
+from memray_eval.runtime.prompts import Asking, prompts_for_engine, prompts_for_servers
+from memray_eval.runtime.reading import reading_of
 from memray_eval.runtime.services import Handles
 from memray_eval.runtime.stock import Stock
 from memray_eval.stages.judge import scored_by_judge_stage
@@ -67,6 +68,7 @@ class Work:
     shards: Sequence[Shard]
     desk: Desk
     device: Device
+    engine: EngineConfig
     stock: Stock
     handles: Handles | None = None
     embedded_url: str | None = None
@@ -78,7 +80,7 @@ class Work:
     def blocks(self) -> int:
         """How many blocks the dataset makes, about: Ray Data warns of a stage that has more workers."""
         if _is_spread(self.shards):
-            return max(1, math.ceil(sum(shard.rows for shard in self.shards) / self.config.engine.batch_size))
+            return max(1, math.ceil(sum(shard.rows for shard in self.shards) / self.engine.batch_size))
         return max(1, len(self.shards))
 
 
@@ -146,18 +148,28 @@ def _is_spread(shards: Sequence[Shard]) -> bool:
 def even(dataset: Dataset, work: Work) -> Dataset:
     """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are spread afterwards."""
     if _is_spread(work.shards):
-        return dataset.repartition(target_num_rows_per_block=work.config.engine.batch_size)
+        return dataset.repartition(target_num_rows_per_block=work.engine.batch_size)
     return dataset
 
 
 def prompted(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
-    asked = {"suite_name": work.config.suite, "candidates": candidates, "stock": work.stock, "desk": work.desk}
-    return even(spread(work.shards).map_batches(read_prompts, fn_kwargs=asked, **tasks(work, len(work.shards))), work)
+    asking = Asking(
+        reading=reading_of(work.config),
+        templates=work.config.templates,
+        candidates=candidates,
+        stock=work.stock,
+        desk=work.desk,
+        max_model_len=work.config.engine.max_model_len,
+        rows=work.engine.batch_size,
+    )
+    read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers
+    rows = spread(work.shards).map_batches(read, fn_kwargs={"asking": asking}, **tasks(work, len(work.shards)))
+    return even(rows, work)
 
 
 def given(work: Work) -> Dataset:
     """Records whose responses exist already."""
-    read = {"suite_name": work.config.suite, "stock": work.stock, "desk": work.desk}
+    read = {"reading": reading_of(work.config), "stock": work.stock, "desk": work.desk}
     return even(spread(work.shards).map_batches(read_answers, fn_kwargs=read, **tasks(work, len(work.shards))), work)
 
 
@@ -168,9 +180,8 @@ def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
         return dataset.map_batches(
             AskServers, fn_constructor_args=(config.server, work.desk), compute=pool, num_cpus=STAGE_CPUS, **BLOCKS
         )
-    fold = {"stop_ids": stop_token_ids(candidate.model), "max_model_len": config.engine.max_model_len, "desk": work.desk}
-    answered = build_engine(config.engine, candidate.model, work.device)(dataset)
-    return answered.map_batches(fold_answers, fn_kwargs=fold, **tasks(work))
+    answered = build_engine(work.engine, candidate.model, work.device)(dataset)
+    return answered.map_batches(fold_answers, fn_kwargs={"desk": work.desk}, **tasks(work))
 
 
 def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
@@ -201,7 +212,7 @@ def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
 
 def split(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> tuple[list[str], list[str]]:
     """The names of the metrics that the judge stage scores, and of those that the embed stage does."""
-    by_model = {name for name, choice in choices.items() if choice.judge != RULES}
+    by_model = {choice.metric for choice in choices.values() if choice.judge != RULES}
     at_judge = [metric.name for metric in metrics if scored_by_judge_stage(metric, by_model)]
     return at_judge, [metric.name for metric in metrics if metric.name not in at_judge]
 

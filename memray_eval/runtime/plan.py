@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from memray_eval.clients.building import IN_FLIGHT
-from memray_eval.clients.routing import Choice, JudgeTable, limits_of
-from memray_eval.config import RunConfig
+from memray_eval.clients.routing import Choice, JudgeTable, calls_a_record, limits_of
+from memray_eval.config import EngineConfig, RunConfig
 from memray_eval.errors import ResourceError
 from memray_eval.metric import RULES
 from memray_eval.types import Candidate, Frozen
@@ -24,7 +24,7 @@ TASK_CPUS = 0.1  # each read, prompt, fold or write task
 TASKS_AT_ONCE = 3  # so many must find room beside the actors, or blocks could not flow
 SERVER_CPUS = 0.25  # the embedded judge's server
 SERVER_GIB = 3.0  # its overhead, 1 GiB of KV cache, a small model
-STAGE_CPUS = 0.1  # Ray Data LLM's chat template actor
+STAGE_CPUS = 0.1  # the actor that asks servers
 _GIB = 1 << 30
 ENGINE_OVERHEAD_GIB = 1.5  # beside weights and KV cache: a rough allowance, not measured
 EMBED_GIB = 1.0
@@ -35,6 +35,7 @@ MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
 LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
 ADMITTED = 16  # calls that wait for each one in flight, or the slowest of a block would hold up the others
 LEAST_TASKS, MOST_TASKS = 4, 64
+BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
 
 
 class Pool(Frozen):
@@ -90,7 +91,7 @@ def judge_pool(config: RunConfig, choices: Mapping[str, Choice], table: JudgeTab
         fastest = max(limit for limit in limits if limit)
         needed = max(4, math.ceil(fastest / 60.0 * judging.latency_s * LATENCY_SPREAD / actors))
     in_flight = judging.max_in_flight or min(needed, MOST_IN_FLIGHT)
-    calls_a_row = max(1, sum(len(choice.judges) * judging.repeats for choice in choices.values() if choice.judge != RULES))
+    calls_a_row = max(1, calls_a_record(choices, judging.repeats))
     tasks = math.ceil(ADMITTED * in_flight / (max(1, rows) * calls_a_row))
     return JudgePool(actors=actors, max_in_flight=in_flight, tasks=max(LEAST_TASKS, min(MOST_TASKS, tasks)))
 
@@ -121,6 +122,16 @@ def pools_of(
     ]
 
 
+def fitted(engine: EngineConfig, mean_chars: float) -> EngineConfig:
+    """An engine's batches for prompts of this mean length: fewer rows where contexts are long, at most BATCH_CHARS in one batch
+    and ENGINE_CHARS in all that are under way."""
+    length = max(1.0, mean_chars)
+    most = engine.batch_size * engine.concurrent_batches
+    rows = max(1, min(engine.batch_size, int(BATCH_CHARS / length)))
+    batches = max(1, min(most, int(ENGINE_CHARS / length)) // rows)
+    return engine.model_copy(update={"batch_size": rows, "concurrent_batches": batches})
+
+
 def _server_pool(device: Device) -> Pool:
     gpus = 1.0 if device == "gpu" else 0.0
     return Pool(name="embedded judge", actors=1, cpus=SERVER_CPUS, gpus=gpus, memory_gib=SERVER_GIB, knob="judge: rules")
@@ -143,7 +154,6 @@ def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) ->
             memory_gib=memory,
             knob="engine.replicas, engine.tensor_parallel or engine.cpus",
         ),
-        Pool(name="chat template", actors=1, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB),
     ]
 
 

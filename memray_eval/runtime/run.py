@@ -12,22 +12,22 @@ import ray
 
 from memray_eval.clients.routing import Choice, choose, embedded_model, load_table
 from memray_eval.config import RunConfig, server_key, with_settings
-from memray_eval.datasets.answers import parse_answer
-from memray_eval.datasets.parsing import Problem, parse_sample
-from memray_eval.datasets.scan import Scan, coalesce, scan
+from memray_eval.datasets.cutting import coalesce
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.scan import Scan, scan
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.results import RunFolder, new_run_id
 from memray_eval.runtime import cluster
 from memray_eval.runtime.estimate import Estimate, estimate
-from memray_eval.runtime.job import Finished, Job, judge_of, rubrics_of
+from memray_eval.runtime.job import Finished, Job, judges_of, rubrics_of
 from memray_eval.runtime.packages import require_package
 from memray_eval.runtime.pipeline import engine_groups, split
 from memray_eval.runtime.plan import Capacity, check, device_of, judge_actors, judge_pool, pools_of
+from memray_eval.runtime.reading import reading_of, suite_of
 from memray_eval.runtime.stock import Stock, take_stock
-from memray_eval.suites import check_prompts, get_suite
-from memray_eval.types import GIVEN
+from memray_eval.suites import check_prompts
 
 SHOWN_PROBLEMS = 20
 ASK_USD = 10.0  # above this a run without a budget asks
@@ -85,9 +85,9 @@ def resume(path: str, say: Callable[[str], None], quiet: bool = False, settings:
 
 def estimate_of(config: RunConfig) -> Estimate:
     """What a run would take. Starts nothing and makes no call; on a named cluster, for this machine's CPUs."""
-    suite = get_suite(config.suite)
+    suite = suite_of(config)
     metrics = pick(config.metrics or suite.metrics)
-    choices = choose(metrics, config, load_table(config.judging.models))
+    choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
     found = scan_dataset(config, [])
     return _estimated(config, metrics, choices, found, cluster.local_capacity(config.cluster))
 
@@ -142,10 +142,10 @@ class _Start:
 def _start(config: RunConfig, generate_only: bool, stack: ExitStack) -> _Start:
     """All checks of a run, in the order of what they cost; connects to its cluster for as long as `stack` lives."""
     started = time.time()
-    suite = get_suite(config.suite)
+    suite = suite_of(config)
     check_prompts(suite, config.candidates)
     metrics = () if generate_only else pick(config.metrics or suite.metrics)
-    choices = choose(metrics, config, load_table(config.judging.models))
+    choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
     has_judge_server = embedded_model(choices) is not None
     _check_this_machine(config, has_judge_server, embeds=bool(split(metrics, choices)[1]))
     is_local = config.cluster.address is None and not ray.is_initialized()
@@ -160,7 +160,7 @@ def _start(config: RunConfig, generate_only: bool, stack: ExitStack) -> _Start:
     return _Start(config, metrics, choices, found, problems, capacity, started)
 
 
-SAME = ("suite", "dataset", "limit", "skip_invalid", "candidates", "metrics", "judge")
+SAME = ("suite", "dataset", "tasks", "templates", "limit", "skip_invalid", "candidates", "metrics", "judge", "rubrics")
 
 
 def changed(config: RunConfig, settings: Sequence[str]) -> RunConfig:
@@ -175,10 +175,10 @@ def _check_same(start: _Start, before: Mapping[str, Any]) -> None:
     """Raises ConfigError where the dataset, a judge or a rubric is not what the run began with."""
     if start.found.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(f"{start.config.dataset} has changed since the run began; put it back, or start a new run")
-    judges = {metric.name: judge_of(metric, start.config, start.choices) for metric in start.metrics}
-    for what, then, now in (("judge", before["judges"], judges), ("rubric", before["rubrics"], rubrics_of(start.metrics))):
-        if other := sorted(name for name in now if then.get(name) != now[name]):
-            was, is_now = then.get(other[0]), now[other[0]]
+    judges, rubrics = judges_of(start.metrics, start.config, start.choices), rubrics_of(start.metrics, start.choices)
+    for what, then, now in (("judge", before["judges"], judges), ("rubric", before["rubrics"], rubrics)):
+        if other := sorted(name for name in {**then, **now} if then.get(name) != now.get(name)):
+            was, is_now = then.get(other[0]), now.get(other[0])
             raise ConfigError(
                 f"the {what} of {other[0]} was {was} when the run began and is {is_now} now; put it back (keys, version), or "
                 "start a new run"
@@ -189,11 +189,10 @@ def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
     """One pass over the dataset. Raises DataError for invalid samples (unless they are to be skipped) and for none at all."""
     found = scan(
         config.dataset,
-        config.suite,
+        reading_of(config),
         limit=config.limit,
         rows_per_shard=config.rows_per_block or config.engine.batch_size,
         on_problem=problems.append,
-        parse=parse_answer if _is_given(config) else parse_sample,
     )
     found.shards = coalesce(found.shards, rows_per_block(config, found.n_samples))
     if problems and not config.skip_invalid:
@@ -206,11 +205,6 @@ def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
     if not found.n_samples:
         raise DataError(f"{config.dataset} holds no valid sample")
     return found
-
-
-def _is_given(config: RunConfig) -> bool:
-    """Whether the dataset holds responses, to be judged only."""
-    return config.candidates[0].backend == GIVEN
 
 
 def rows_per_block(config: RunConfig, n_samples: int) -> int:

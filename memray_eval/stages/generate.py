@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.ports import Generator
-from memray_eval.types import Candidate, Message, Record, Response, Sample, unit_id
+from memray_eval.types import Candidate, Prompt, Record, Response, Sample, split_thinking, unit_id
 
 
 def new_record(sample: Sample, candidate: Candidate) -> Record:
@@ -15,33 +15,30 @@ def new_record(sample: Sample, candidate: Candidate) -> Record:
     return Record(unit_id=unit_id(sample.id, candidate, sample.suite), sample=bare, candidate=candidate)
 
 
-async def generate(record: Record, messages: tuple[Message, ...], generator: Generator) -> Record:
-    return record.model_copy(update={"response": await generator.generate(messages, record.candidate)})
+async def generate(record: Record, prompt: Prompt, truncated_tokens: int | None, generator: Generator) -> Record:
+    response = await generator.generate(prompt, record.candidate)
+    return record.model_copy(update={"response": response.model_copy(update={"truncated_tokens": truncated_tokens})})
 
 
-def engine_response(
-    row: Mapping[str, Any], candidate: Candidate, stop_ids: frozenset[int], max_model_len: int | None
-) -> Response:
-    """What Ray Data LLM's vLLM stage left in a row, as a Response.
-
-    The stage keeps no finish reason: it is `length` when the model said all that max_tokens or its context window allows
-    and its last token is none of `stop_ids`, else `stop`. Time to first token counts from the request's arrival in the
-    engine; duration adds the decoding after it.
-    """
+def engine_response(row: Mapping[str, Any]) -> Response:
+    """What the vLLM stage left in a row (see runtime/engine.py), as a Response. Time to first token counts from the request's
+    arrival in the engine; duration adds the decoding after it."""
+    asked = {"prompt_form": row["prompt_form"], "truncated_tokens": row["truncated_tokens"]}
     if failed := row.get("__inference_error__"):
-        return Response(error=f"the engine refused the prompt: {failed}")
-    tokens = [int(token) for token in row["generated_tokens"]]
-    prompt_tokens = int(row["num_input_tokens"])
+        return Response(error=f"the engine refused the prompt: {failed}", **asked)
     metrics = row.get("metrics") or {}
     ttft_s = metrics.get("first_token_latency")
     decode_s = (metrics.get("last_token_ts") or 0.0) - (metrics.get("first_token_ts") or 0.0)
-    room = candidate.sampling.max_tokens if max_model_len is None else max_model_len - prompt_tokens
-    cut = len(tokens) >= min(candidate.sampling.max_tokens, room) and not (tokens and tokens[-1] in stop_ids)
+    spoken = split_thinking(row["generated_text"])
     return Response(
-        text=row["generated_text"],
-        finish_reason="length" if cut else "stop",
-        prompt_tokens=prompt_tokens,
-        output_tokens=len(tokens),
+        text=spoken.text,
+        thinking=spoken.thinking,
+        thinking_blocks=spoken.blocks,
+        finish_reason=row["finish_reason"],
+        prompt_tokens=int(row["num_input_tokens"]),
+        cached_tokens=row["num_cached_tokens"],
+        output_tokens=len(row["generated_tokens"]),
         ttft_s=ttft_s,
         duration_s=None if ttft_s is None else ttft_s + decode_s,
+        **asked,
     )

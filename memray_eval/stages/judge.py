@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
 
+from pydantic import Field
+
+from memray_eval.config import OnJudgeFailure
 from memray_eval.errors import JudgeError, Refused
 from memray_eval.metric import (
     DISAGREEMENT,
@@ -14,16 +17,29 @@ from memray_eval.metric import (
     ComputedMetric,
     JudgedMetric,
     Metric,
+    of_task,
     score_by_code,
     score_by_rules,
     score_by_verdict,
+    score_without_judge,
     unscorable,
 )
 from memray_eval.ports import Judge
-from memray_eval.types import Record, Response, Score, Usage, dumps
+from memray_eval.types import Frozen, Message, Record, Response, Score, Usage, dumps
 
-Judges = Mapping[str, Sequence[Judge]]  # metric name -> who judges it; a judged metric that is not named goes by its rules
+# "metric" or "metric/task" -> who judges it; a judged metric that is not named, or by nobody, goes by its rules
+Judges = Mapping[str, Sequence[Judge]]
 Vote = Literal["median", "majority"]
+T = TypeVar("T")
+
+
+class Asking(Frozen):
+    """How judges are asked: how several verdicts are settled, with which rubric text where it is not the metric's own (by
+    "metric" or "metric/task"), and what stands in for a verdict that no judge gave, where the metric has such a way."""
+
+    vote: Vote = "median"
+    rubrics: Mapping[str, str] = Field(default_factory=dict)
+    on_failure: OnJudgeFailure = "error"
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
@@ -33,35 +49,48 @@ def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
     return isinstance(metric, ComputedMetric)
 
 
-async def judge_record(record: Record, metrics: Sequence[Metric], judges: Judges, vote: Vote = "median") -> Record:
+async def judge_record(record: Record, metrics: Sequence[Metric], judges: Judges, asking: Asking | None = None) -> Record:
     """The record with a score for each of the metrics that it has none for, asked side by side; several judges of a metric
     vote. Raises BudgetSpent, once every call that was made has ended."""
     there = {score.metric for score in record.scores}
-    scores = await _all(_score(record, metric, judges, vote) for metric in metrics if metric.name not in there)
+    wanted = [metric for metric in metrics if metric.name not in there]
+    scores = await _all(_score(record, metric, judges, asking or Asking()) for metric in wanted)
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
-async def _all(asked: Iterable[Awaitable[Score]]) -> list[Score]:
-    """All scores; what one of them raises, once the others have ended: a call that was paid is never left alone."""
-    scores = await asyncio.gather(*asked, return_exceptions=True)
-    return [_raised(score) for score in scores]
+async def _all(asked: Iterable[Awaitable[T]]) -> list[T]:
+    """All results; what one of them raises, once the others have ended: a call that was paid is never left alone."""
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    return [_raised(result) for result in results]
 
 
-def _raised(score: Score | BaseException) -> Score:
-    if isinstance(score, BaseException):
-        raise score
-    return score
+def _raised(result: T | BaseException) -> T:
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
-async def _score(record: Record, metric: Metric, judges: Judges, vote: Vote) -> Score:
+async def _score(record: Record, metric: Metric, judges: Judges, asking: Asking) -> Score:
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
         return score_by_code(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
-    if metric.name in judges and not response.is_empty:
-        jury = judges[metric.name]
-        return settle(await _all(_ask(record, response, metric, judge) for judge in jury), vote)
+    jury = of_task(judges, metric.name, record.sample.task)
+    if jury and not response.is_empty:
+        return await _judged(record, response, metric, jury, asking)
     return score_by_rules(metric, record.sample, response, {}, RULES)
+
+
+async def _judged(record: Record, response: Response, metric: JudgedMetric, jury: Sequence[Judge], asking: Asking) -> Score:
+    """The score of a jury; where none of it gave a verdict, what `asking` has for that."""
+    if (without := unscorable(metric, record.sample, response)) is not None:
+        return without
+    messages = metric.messages(record.sample, response, of_task(asking.rubrics, metric.name, record.sample.task))
+    asked = await _all(_ask(record, response, metric, judge, messages) for judge in jury)
+    score = settle([one.score for one in asked], asking.vote)
+    if asking.on_failure in metric.without_judge and not any(one.is_verdict for one in asked):
+        return score_without_judge(metric, record.sample, response, asking.on_failure, score)
+    return score
 
 
 def settle(scores: Sequence[Score], vote: Vote) -> Score:
@@ -92,13 +121,18 @@ def settle(scores: Sequence[Score], vote: Vote) -> Score:
     return verdict.model_copy(update={**spent, "judge": names, "parts": parts, "judgment": dumps(judgment)})
 
 
-async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: Judge) -> Score:
-    if (without := unscorable(metric, record.sample, response)) is not None:
-        return without
+class _Asked(NamedTuple):
+    """What came of asking one judge, and whether it gave a verdict at all."""
+
+    score: Score
+    is_verdict: bool
+
+
+async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: Judge, messages: Sequence[Message]) -> _Asked:
     try:
-        verdict = await judge.judge(metric.prompt(record.sample, response), metric.judgment)
+        verdict = await judge.judge(messages, metric.judgment)
     except JudgeError as error:
-        return Score(
+        failed = Score(
             metric=metric.name,
             status="abstained" if isinstance(error, Refused) else "error",
             judge=judge.name,
@@ -106,4 +140,5 @@ async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: 
             cost_usd=error.cost_usd,
             error=f"{type(error).__name__}: {error}",
         )
-    return score_by_verdict(metric, record.sample, response, verdict)
+        return _Asked(failed, is_verdict=False)
+    return _Asked(score_by_verdict(metric, record.sample, response, verdict), is_verdict=True)

@@ -30,16 +30,20 @@ _FILES_AT_ONCE = 8  # more than there may be cores, because a cloud's files take
 _UNITS_AT_ONCE = 8192  # of a large file, so that its scores are not all in memory before they are taken apart
 _SCORE = "scores.list.element"
 _CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
-_OF_UNITS = ("candidate", "model", "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s")
+_OF_ENGINE = ("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks")  # records of older versions lack them
+_OF_UNITS = ("candidate", "model", "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", *_OF_ENGINE)
 _COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "parts", "judge")))
 _UNITS = pa.schema([*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())])
 
 _GENERATION = """
 SELECT candidate, any_value(model), count(*), count_if(unanswered), coalesce(sum(prompt_tokens), 0),
-       coalesce(sum(output_tokens), 0), avg(ttft_s), quantile_cont(ttft_s, 0.95), avg(duration_s)
+       coalesce(sum(output_tokens), 0), avg(ttft_s), quantile_cont(ttft_s, 0.95), avg(duration_s),
+       sum(cached_tokens), sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL),
+       count(*) FILTER (truncated_tokens > 0), count(*) FILTER (thinking_blocks > 0)
 FROM units GROUP BY candidate ORDER BY candidate
 """
 _FINISH = "SELECT finish_reason, count(*) FROM units WHERE candidate = ? AND finish_reason IS NOT NULL GROUP BY 1 ORDER BY 1"
+_FORMS = "SELECT prompt_form, count(*) FROM units WHERE candidate = ? AND prompt_form IS NOT NULL GROUP BY 1 ORDER BY 1"
 
 Flags: TypeAlias = npt.NDArray[np.bool_]  # one a unit, or one a score
 Indices: TypeAlias = npt.NDArray[np.intp]
@@ -124,9 +128,14 @@ def _block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
     unanswered = batch["error"].is_valid().to_numpy(zero_copy_only=False)
     failed = unanswered.copy()
     failed[unit[names["status"].where("error")]] = True
-    columns = [*(batch[name] for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
+    columns = [*(_column(batch, name) for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
     outcomes = _outcomes(scores, names, _coded(batch["candidate"]), unit, metrics)
     return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of the batch; nothing but nulls where its file was written before there was one."""
+    return batch[name] if name in batch.schema.names else pa.nulls(batch.num_rows, _UNITS.field(name).type)
 
 
 def _outcomes(
@@ -205,7 +214,8 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _generation(units: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
     with duckdb.connect() as database:
         database.register("units", units)
-        for name, model, n, failed, prompt, output, ttft, ttft_p95, duration in database.execute(_GENERATION).fetchall():
+        for row in database.execute(_GENERATION).fetchall():
+            name, model, n, failed, prompt, output, ttft, ttft_p95, duration, cached, measured, truncated, thinking = row
             yield GenerationSummary(
                 candidate=name,
                 model=model,
@@ -218,4 +228,9 @@ def _generation(units: Any, generation_s: float | None) -> Iterator[GenerationSu
                 ttft_s_p95=ttft_p95,
                 duration_s_mean=duration,
                 finish_reasons=dict(database.execute(_FINISH, [name]).fetchall()),
+                cached_tokens=None if cached is None else int(cached),
+                cache_hit_rate=int(cached) / int(measured) if measured else None,
+                truncated=truncated,
+                thinking=thinking,
+                prompt_forms=dict(database.execute(_FORMS, [name]).fetchall()),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memray_eval.metrics.memory import value_text
 from memray_eval.suites import Suite
-from memray_eval.types import Candidate, Message, Sample
+from memray_eval.types import Candidate, Message, Prompt, Sample
 
 _ROLE = """You are a warm, careful health assistant who knows this user from earlier conversations.
 Answer the user's question in one or two short paragraphs. Build your advice on the parts of the User Profile that matter for
@@ -21,12 +21,12 @@ _TRAIT_HINTS = {
 _LOW, _HIGH = 0.35, 0.65
 
 
-def prompt(sample: Sample, candidate: Candidate) -> tuple[Message, ...]:
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """A system message with the memory as User Profile, then traits and emotion where given; the history; the query."""
     parts = [_ROLE, _profile(sample), _personality(sample.traits), _mood(sample.emotion)]
     system = Message(role="system", content="\n\n".join(part for part in parts if part))
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
-    return system, *history, Message(role="user", content=sample.query)
+    return Prompt(messages=(system, *history, Message(role="user", content=sample.query)))
 
 
 def _profile(sample: Sample) -> str:

@@ -54,6 +54,7 @@ def stage(config: RunConfig) -> float:
                 choices={},
                 shards=scan_dataset(config, []).shards,
                 desk=Desk(folder, counter),
+                engine=config.engine,
                 device="cpu",
                 stock=Stock(),
             )
@@ -70,15 +71,15 @@ def bare(config: RunConfig) -> Callable[[], float]:
     from vllm import LLM, SamplingParams
 
     from memray_eval.clients.embedded_model import resolve_model
-    from memray_eval.datasets.parsing import parse_sample
-    from memray_eval.datasets.scan import read_shard
+    from memray_eval.datasets.scan import read_samples
     from memray_eval.runtime.engine import engine_kwargs, sampling_params
+    from memray_eval.runtime.reading import reading_of
     from memray_eval.runtime.run import scan_dataset
     from memray_eval.suites import get_suite
 
     candidate, suite = config.candidates[0], get_suite(config.suite)
-    samples = [sample for shard in scan_dataset(config, []).shards for sample in read_shard(shard, config.suite, parse_sample)]
-    chats = [[message.model_dump() for message in suite.prompt(sample, candidate)] for sample in samples]
+    samples = [sample for shard in scan_dataset(config, []).shards for sample in read_samples(shard, reading_of(config))]
+    chats = [[message.model_dump() for message in suite.prompt(sample, candidate).messages] for sample in samples]
     llm = LLM(resolve_model(candidate.model), **engine_kwargs(config.engine, "cpu"))
     template = llm.get_tokenizer().apply_chat_template
     prompts = [template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]

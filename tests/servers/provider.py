@@ -205,6 +205,10 @@ class Provider(Tally):
     async def chat(self, request: web.Request) -> web.StreamResponse:
         return await self._handled(request, await request.json(), _openai_headers, _write_chat)
 
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        """Plain text without a chat template, streamed."""
+        return await self._handled(request, await request.json(), _openai_headers, _write_stream)
+
     async def messages(self, request: web.Request) -> web.StreamResponse:
         return await self._handled(request, await request.json(), _anthropic_headers, _write_message)
 
@@ -343,7 +347,8 @@ async def _write_stream(
 
 
 async def _send(response: web.StreamResponse, body: dict[str, Any], delta: dict[str, str], finish: str | None) -> None:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    said = {"delta": delta} if "messages" in body else {"text": delta.get("content", "")}
+    choice = {"index": 0, **said, "finish_reason": finish}
     await response.write(f"data: {json.dumps({**_chunk(body, 'chat.completion.chunk'), 'choices': [choice]})}\n\n".encode())
 
 
@@ -392,6 +397,7 @@ async def start(provider: Provider, port: int = 0, more: Sequence[web.RouteDef] 
     app.add_routes(
         [
             web.post("/v1/chat/completions", provider.chat),
+            web.post("/v1/completions", provider.complete),
             web.post("/v1/embeddings", provider.embeddings),
             web.post("/v1/messages", provider.messages),
             *more,

@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from memray_eval.clients.building import FallbackJudge
-from memray_eval.clients.routing import choose, load_table
-from memray_eval.config import RunConfig
+from memray_eval.clients.routing import Choice, calls_a_record, choose, load_table
+from memray_eval.config import RunConfig, load_config
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics, pick
@@ -44,6 +44,7 @@ def test_seed_000s_table_is_the_preference() -> None:
         "logical_consistency": "openai/gpt-5.2",
         "conversational_continuity": "google/gemini-2.0-flash",
         "groundedness": OPUS,
+        "semantic_correctness": "openai/gpt-4o-mini",
     }
     assert set(preferred.values()) <= set(load_table(None).models)
 
@@ -107,6 +108,113 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
         )
     with pytest.raises(ConfigError, match="'rules' cannot sit on a jury"):
         chosen({"empathy": ["rules", GPT4O]}, base_urls=everywhere)
+
+
+EVERYWHERE = {"base_urls": {"openai": "http://x/v1"}}
+CORRECTNESS = pick(["semantic_correctness", "empathy"])
+
+
+def routed(judge: Any = "openai/m", tasks: Sequence[str] = ("passkey", "vt"), **fields: Any) -> dict[str, Choice]:
+    judging = EVERYWHERE | fields.pop("judging", {})
+    raw = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": judge, "judging": judging, **fields}
+    return choose(CORRECTNESS, RunConfig.model_validate(raw), load_table(None), tasks)
+
+
+def told(**fields: Any) -> str:
+    with pytest.raises(ConfigError) as raised:
+        routed(**fields)
+    return str(raised.value)
+
+
+def test_a_metric_with_rubrics_goes_by_its_first_unless_another_is_named() -> None:
+    assert {key: str(choice) for key, choice in routed().items()} == {
+        "semantic_correctness": "openai/m (as configured; rubric strict)",
+        "empathy": "openai/m (as configured)",
+    }
+    lenient = routed(rubrics={"semantic_correctness": "lenient"})["semantic_correctness"]
+    assert str(lenient) == "openai/m (as configured; rubric lenient)"
+    assert lenient.rubric is not None
+    assert lenient.rubric.text.startswith("Be lenient.")
+
+
+def test_a_task_has_a_judge_and_a_rubric_of_its_own() -> None:
+    judge = {"semantic_correctness": "openai/big", "semantic_correctness/passkey": "rules", "empathy": "rules"}
+    choices = routed(judge, rubrics={"semantic_correctness/vt": "lenient"})
+    assert {key: (choice.judge, choice.task, choice.asked_by) for key, choice in choices.items()} == {
+        "semantic_correctness": ("openai/big", "", "strict"),
+        "semantic_correctness/passkey": ("rules", "passkey", ""),
+        "semantic_correctness/vt": ("openai/big", "vt", "lenient"),
+        "empathy": ("rules", "", ""),
+    }
+    assert calls_a_record(choices, repeats=2) == 2
+    assert "semantic_correctness/other" in routed({"semantic_correctness/other": "rules"}, tasks=())  # no suite says which
+
+
+def test_a_rubric_of_ones_own_is_a_file_beside_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "law.txt").write_text("Mind the paragraph's number.\n")
+    (tmp_path / "job.yaml").write_text(
+        "dataset: d\njudge: openai/m\njudging: {base_urls: {openai: http://x/v1}}\ncandidates: [{name: a, model: m}]\n"
+        "rubrics: {semantic_correctness: law.txt, semantic_correctness/vt: lenient}\n"
+    )
+    monkeypatch.chdir("/")
+    config = load_config(tmp_path / "job.yaml")
+    assert config.rubrics == {"semantic_correctness": f"{tmp_path}/law.txt", "semantic_correctness/vt": "lenient"}
+    choice = choose(CORRECTNESS, config, load_table(None))["semantic_correctness"]
+    assert choice.rubric is not None
+    assert (choice.rubric.name, choice.rubric.text) == ("law.txt", "Mind the paragraph's number.")
+    monkeypatch.chdir(tmp_path)
+    changed = load_config(tmp_path / "job.yaml", settings=["rubrics.semantic_correctness/vt=./law.txt"])
+    assert changed.rubrics["semantic_correctness/vt"] == f"{tmp_path}/law.txt"
+
+
+def test_a_wrong_rubric_is_named(tmp_path: Path) -> None:
+    empty, binary = tmp_path / "empty.txt", tmp_path / "binary.txt"
+    empty.write_text(" \n")
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert told(rubrics={"semantic_correctnes": "strict"}) == (
+        "rubrics: no judged metric 'semantic_correctnes' in this run; there are: empathy, semantic_correctness"
+    )
+    assert (
+        told(rubrics={"semantic_correctness/pasky": "strict"})
+        == "rubrics: 'semantic_correctness/pasky' names no task of this suite; did you mean 'passkey'?"
+    )
+    assert "judge: 'semantic_correctness/' names no task of this suite" in told(judge={"semantic_correctness/": "rules"})
+    assert "has no rubric 'kind'; there are: strict, lenient, or the path" in told(rubrics={"semantic_correctness": "kind"})
+    assert "empathy has one rubric" in told(rubrics={"empathy": "strict"})
+    for path, problem in (
+        (tmp_path / "absent.txt", "cannot read"),
+        (tmp_path, "cannot read"),
+        (binary, "cannot read"),
+        (empty, "is empty"),
+    ):
+        message = told(rubrics={"semantic_correctness": str(path)})
+        assert str(path) in message
+        assert problem in message
+
+
+def test_a_run_that_only_generates_does_not_mind_rubrics() -> None:
+    raw = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": "rules"}
+    config = RunConfig.model_validate(raw | {"rubrics": {"semantic_correctness": "lenient"}})
+    assert choose((), config, load_table(None)) == {}
+
+
+def test_rules_that_need_embeddings_cannot_be_mixed_with_a_judge() -> None:
+    raw = {
+        "dataset": "d",
+        "candidates": [{"name": "a", "model": "m"}],
+        "judge": {"memory_utilization": "openai/m", "memory_utilization/x": "rules"},
+        "judging": EVERYWHERE,
+    }
+    with pytest.raises(ConfigError, match="memory_utilization cannot go by rules for some tasks"):
+        choose(METRICS, RunConfig.model_validate(raw), load_table(None))
+
+
+def test_what_stands_in_for_a_verdict_is_told_beforehand() -> None:
+    choices = routed(judging={"on_judge_failure": "string_match"})
+    assert str(choices["semantic_correctness"]) == "openai/m (as configured; rubric strict; without a verdict string_match)"
+    assert str(choices["empathy"]) == "openai/m (as configured)"  # it has no such way: its failures are errors
+    with pytest.raises(ConfigError, match="on_judge_failure: zero means nothing for memory_utilization, empathy"):
+        chosen("rules", on_judge_failure="zero")
 
 
 def test_a_table_of_ones_own(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import InvalidSample, Problem
-from memray_eval.datasets.scan import read_shard, scan
+from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.scan import read_records, scan
 from memray_eval.report.exports import export_responses
 from memray_eval.results import RunFolder
 from memray_eval.rows import to_table
@@ -20,11 +21,13 @@ from memray_eval.types import Candidate, Record, Response, Score
 
 ROW = {"id": "H001", "query": "What now?", "memory": {"name": "Jason"}, "response": "Rest, Jason."}
 
+RESPONSES = Reading(suite="memory", has_responses=True)
+
 
 def read(path: Path) -> tuple[list[Record], list[Problem]]:
     problems: list[Problem] = []
-    found = scan(str(path), "memory", on_problem=problems.append, parse=parse_answer)
-    return [record for shard in found.shards for record in read_shard(shard, "memory", parse_answer)], problems
+    found = scan(str(path), RESPONSES, on_problem=problems.append)
+    return [record for shard in found.shards for record in read_records(shard, RESPONSES)], problems
 
 
 @pytest.mark.parametrize(

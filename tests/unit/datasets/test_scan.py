@@ -11,21 +11,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets.parsing import Problem, parse_sample
-from memray_eval.datasets.scan import Scan, coalesce, read_shard, scan
+from memray_eval.datasets.cutting import coalesce
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.scan import Scan, read_samples, scan
 from memray_eval.errors import DataError
 from tests.conftest import SAMPLES
 
 Raw = dict[str, Any]
+MEMORY = Reading(suite="memory")
 
 
 def checked(path: Path, **options: Any) -> tuple[Scan, list[Problem]]:
     problems: list[Problem] = []
-    return scan(str(path), "memory", on_problem=problems.append, **options), problems
+    return scan(str(path), MEMORY, on_problem=problems.append, **options), problems
 
 
 def ids(found: Scan) -> list[str]:
-    return [sample.id for shard in found.shards for sample in read_shard(shard, "memory", parse_sample)]
+    return [sample.id for shard in found.shards for sample in read_samples(shard, MEMORY)]
 
 
 def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
@@ -178,7 +181,7 @@ def test_every_format_gives_the_same_samples(formats: dict[str, Path], name: str
 
 def test_shards_hold_no_more_rows_than_asked(formats: dict[str, Path]) -> None:
     found, _ = checked(formats["d.jsonl"], rows_per_shard=16)
-    assert [sum(1 for _ in read_shard(shard, "memory", parse_sample)) for shard in found.shards] == [16] * 6 + [4]
+    assert [sum(1 for _ in read_samples(shard, MEMORY)) for shard in found.shards] == [16] * 6 + [4]
 
 
 @pytest.mark.parametrize("name", ["folder", "d.jsonl", "d.parquet", "many"])
@@ -187,14 +190,14 @@ def test_joined_shards_hold_the_same_samples(formats: dict[str, Path], name: str
     joined = coalesce(found.shards, 40)
     assert len(joined) < len(found.shards)
     assert all(shard.rows <= 40 for shard in joined)
-    assert [sample.id for shard in joined for sample in read_shard(shard, "memory", parse_sample)] == ids(found)
+    assert [sample.id for shard in joined for sample in read_samples(shard, MEMORY)] == ids(found)
 
 
 def test_keys_that_arrow_filled_with_null_are_not_memories(tmp_path: Path) -> None:
     rows = [{"id": "a", "query": "q", "memory": {"x": "1"}}, {"id": "b", "query": "q", "memory": {"y": "2"}}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
     found, _ = checked(tmp_path / "d.parquet")
-    assert [sample.memory for sample in read_shard(found.shards[0], "memory", parse_sample)] == [{"x": "1"}, {"y": "2"}]
+    assert [sample.memory for sample in read_samples(found.shards[0], MEMORY)] == [{"x": "1"}, {"y": "2"}]
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json", "folder"])
@@ -219,5 +222,5 @@ def test_invalid_samples_are_left_out_of_what_runs(tmp_path: Path, raw_sample: R
 def test_unknown_fields_are_kept_as_metadata(tmp_path: Path, raw_sample: Raw) -> None:
     found, problems = checked(folder(tmp_path, raw_sample | {"annotator": "K.", "metadata": {"theme": "sleep"}}))
     assert not problems
-    (sample,) = read_shard(found.shards[0], "memory", parse_sample)
+    (sample,) = read_samples(found.shards[0], MEMORY)
     assert sample.metadata == {"annotator": "K.", "theme": "sleep"}

@@ -19,7 +19,12 @@ from tests.conftest import REPOSITORY
 ATTACKS = [json.loads(line) for line in (REPOSITORY / "tests" / "data" / "attacks.jsonl").read_text("utf-8").splitlines()]
 JUDGED = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
 MARKER = re.compile(r"^<(/?)([A-Z_]+) ([0-9a-f]{16})>$", re.MULTILINE)
-FULL = {"emotion": {"sadness": 1.0}, "traits": {"openness": 0.9}, "history": [{"role": "user", "content": "Hello."}]}
+FULL = {
+    "emotion": {"sadness": 1.0},
+    "traits": {"openness": 0.9},
+    "history": [{"role": "user", "content": "Hello."}],
+    "answers": ["an iron test"],
+}
 
 
 @pytest.fixture
@@ -66,6 +71,7 @@ def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(full_sampl
     scores = {m.name: score_by_rules(m, full_sample, Response(text=attack["text"]), {}, RULES) for m in JUDGED}
     assert {name for name, score in scores.items() if score.status != "scored"} == set()
     assert scores["memory_utilization"].parts["tp"] <= 1  # saying "full marks" cites no memory
+    assert scores["semantic_correctness"].value == 0.0  # nor does saying CORRECT answer
 
 
 def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> None:

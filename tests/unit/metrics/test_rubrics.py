@@ -20,9 +20,16 @@ DIGESTS = {
     "persona_consistency": "6034d259189af3f4",
     "politeness": "a28adf6e29f1b878",
     "safety": "256b7a7832141ffb",
+    "semantic_correctness/strict": "6e4fa354f3278c0a",
+    "semantic_correctness/lenient": "c261a20ec391a6ca",
 }
 
 
 def test_no_rubric_has_drifted() -> None:
-    now = {metric.name: rubric_digest(metric) for metric in all_metrics().values() if isinstance(metric, JudgedMetric)}
+    now = {}
+    for metric in all_metrics().values():
+        if isinstance(metric, JudgedMetric) and not metric.rubrics:
+            now[metric.name] = rubric_digest(metric)
+        elif isinstance(metric, JudgedMetric):
+            now |= {f"{metric.name}/{name}": rubric_digest(metric, text) for name, text in metric.rubrics.items()}
     assert now == DIGESTS

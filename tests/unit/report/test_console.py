@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from memray_eval.metric import ComputedMetric, Measure, Outcomes, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render, section
-from memray_eval.types import GenerationSummary, Summary
+from memray_eval.report.tables import length_label
+from memray_eval.types import Agreement, GenerationSummary, HeatMap, MacroSummary, Summary, TaskMetric, TaskSummary
 
 GENERATION = GenerationSummary(
     candidate="gemma", model="gemma3:4b", n=2, n_failed=0, prompt_tokens=10, output_tokens=20, output_tokens_per_s=5.0,
@@ -68,6 +72,162 @@ def test_what_failed_is_said_beside_the_mean() -> None:
     lines = list(section(summarise(all_metrics()["relevance"], outcomes)))
     assert lines[-1] == "  Coverage: 1 of 4 scored; 2 failed; 1 abstained; 3 not applicable; judged by a"
 
+
+def task_metric(name: str, mean: float | None, **fields: Any) -> TaskMetric:
+    empty = dict.fromkeys(("n_failed", "calls", "cached", "fallbacks", "cost_usd", "input_tokens", "output_tokens"), 0)
+    rest = {"n": 4, "n_scored": 4, "stderr": None, "coverage": 1.0, "error_rate": 0.0, "latency_s_mean": None}
+    return TaskMetric.model_validate({**empty, **rest, "metric": name, "mean": mean, **fields})
+
+
+AGREED = Agreement(n=4, both=2, neither=1, only_judge=1, only_rule=0, share=0.75, kappa=0.5)
+SAME = Agreement(n=1, both=1, neither=0, only_judge=0, only_rule=0, share=1.0, kappa=None)
+FORMS = {"chat": 1, "plain": 1}
+TASKS = (
+    TaskSummary(
+        candidate="gemma", task="hotpotqa", bucket=None, n=4, agreement=AGREED,
+        metrics=(
+            task_metric("semantic_correctness", 0.75, n_failed=1, coverage=0.8, calls=5, cost_usd=0.0125, fallbacks=2),
+            task_metric("rule_score", 0.5),
+            task_metric("coherence", 4.5),
+        ),
+    ),
+    TaskSummary(
+        candidate="gemma", task="hotpotqa", bucket="0-4k", n=1, agreement=SAME,
+        metrics=(task_metric("semantic_correctness", 1.0, calls=1), task_metric("rule_score", 0.6249)),
+    ),
+    TaskSummary(
+        candidate="gemma", task="lcc", bucket=None, n=10,
+        metrics=(task_metric("rule_score", None, coverage=0.0, n_failed=10), task_metric("coherence", None)),
+    ),
+)  # fmt: skip
+MEANS = {"semantic_correctness": 0.75, "rule_score": 0.5, "coherence": 4.5}
+MACRO = MacroSummary(candidate="gemma", n=14, means=MEANS, n_tasks=dict.fromkeys(MEANS, 1), agreement=AGREED)
+HEAT = HeatMap(
+    candidate="gemma", metric="semantic_correctness", scale=(0, 1), lengths=(4096, 131072), depths=(0, 33.333, 100),
+    values=((1.0, 0.5), (None, 0.0), (0.99, 0.2)), n=((3, 3), (0, 2), (3, 3)),
+    without_depth=(0.25, None), n_without_depth=(3, 0),
+)  # fmt: skip
+
+
+def below(text: str, title: str) -> list[str]:
+    """The lines of a titled section."""
+    lines = text.splitlines()
+    start = lines.index(title) + 2
+    return lines[start : lines.index("", start)]
+
+
+def test_a_run_with_tasks_has_a_table_a_candidate() -> None:
+    text = render(summary().model_copy(update={"tasks": TASKS, "macro": (MACRO,), "n_disagreements": 1}))
+    assert "\n".join(below(text, "TASKS - gemma")) + "\n" == EXPECTED_TASKS
+    others = text[text.index("task      coherence") :].splitlines()
+    assert others[:5] == [
+        "task      coherence", "hotpotqa     4.5000", "  0-4k            -", "lcc               -", "macro        4.5000",
+    ]  # fmt: skip
+    assert "Fallbacks: 2 scores are a rule's, because the judge failed; agreement leaves them out." in text
+    assert "Judge and rule disagree on 1 unit, listed in disagreements.jsonl of the run folder" in text
+
+
+def test_without_tasks_judge_and_rule_are_compared_in_a_line() -> None:
+    macro = MacroSummary(candidate="gemma", n=4, means={}, n_tasks={}, agreement=AGREED)
+    text = render(summary().model_copy(update={"macro": (macro,), "n_disagreements": 0}))
+    assert below(text, "JUDGE AGAINST RULE - gemma") == ["Judge and rule agree on 75.0% of 4 units, kappa 0.50"]
+    assert "Judge and rule disagree on 0 units\n" in text
+
+
+def test_a_run_that_only_generated_has_no_empty_table() -> None:
+    tasks = (TaskSummary(candidate="gemma", task="lcc", bucket=None, n=3, metrics=()),)
+    macro = (MacroSummary(candidate="gemma", n=3, means={}, n_tasks={}),)
+    assert render(summary().model_copy(update={"tasks": tasks, "macro": macro})) == EXPECTED
+
+
+def test_the_heat_map_is_a_grid_of_percents() -> None:
+    text = render(summary().model_copy(update={"heat_maps": (HEAT,)}))
+    assert "\n".join(below(text, "LENGTH BY DEPTH: semantic_correctness - gemma")) + "\n" == EXPECTED_HEAT
+
+
+def test_a_metrics_own_scale_is_its_hundred_percent() -> None:
+    five = HEAT.model_copy(update={"scale": (1, 5), "values": ((5.0, 1.0), (3.0, 2.0), (None, 4.0))})
+    text = render(summary().model_copy(update={"heat_maps": (five,)}))
+    assert "      0% █100%    0%\n   33.3% ▒ 50% ░ 25%\n    100%     - ▓ 75%\n" in text
+
+
+def test_the_largest_heat_map_fits_eighty_columns_and_more_lengths_go_on_below() -> None:
+    def heat(n_lengths: int) -> HeatMap:
+        lengths, depths = tuple(float(1024 << i) for i in range(n_lengths)), tuple(float(5 * i) for i in range(21))
+        return HEAT.model_copy(
+            update={
+                "lengths": lengths, "depths": depths, "without_depth": (1.0,) * n_lengths, "n_without_depth": (1,) * n_lengths,
+                "values": ((1.0,) * n_lengths,) * 21, "n": ((1,) * n_lengths,) * 21,
+            }
+        )  # fmt: skip
+
+    title = "LENGTH BY DEPTH: semantic_correctness - gemma"
+    lines = below(render(summary().model_copy(update={"heat_maps": (heat(12),)})), title)
+    assert len(lines) == 1 + 1 + 21 + 1
+    assert max(map(len, lines)) == 80
+    lines = below(render(summary().model_copy(update={"heat_maps": (heat(13),)})), title)
+    assert len(lines) == 1 + 2 * (1 + 21 + 1)
+    assert max(map(len, lines)) == 80
+
+
+def test_a_heat_map_without_any_score_is_left_out() -> None:
+    nothing = HEAT.model_copy(update={"n": ((0, 0),) * 3, "values": ((None, None),) * 3, "n_without_depth": (0, 0)})
+    assert render(summary().model_copy(update={"heat_maps": (nothing,)})) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("length", "label"),
+    [(512, "512"), (4096, "4k"), (4000, "4000"), (1 << 20, "1M"), (128_000, "125k"), (100_000, "~98k"), (1_500_000, "~1.4M")],
+)
+def test_a_length_has_a_short_label(length: float, label: str) -> None:
+    assert length_label(length) == label
+
+
+def test_what_is_out_of_the_ordinary_with_prompts_is_said() -> None:
+    odd = GENERATION.model_copy(
+        update={
+            "cached_tokens": 7,
+            "cache_hit_rate": 0.7,
+            "truncated": 1,
+            "thinking": 2,
+            "prompt_forms": {"chat": 1, "plain": 1},
+        }
+    )
+    text = render(summary().model_copy(update={"candidates": (odd,)}))
+    for line in (
+        "Prefix Cache: 7 prompt tokens were in it already, 70.0% of those measured",
+        "Truncated: 1 of 2 prompts lost their middle to fit the model",
+        "Thinking: 2 of 2 answers held thinking blocks, not judged",
+        "Prompt Forms: 1 chat, 1 plain",
+    ):
+        assert f"\n{line}\n" in text
+    ordinary = GENERATION.model_copy(update={"prompt_forms": {"chat": 2}})
+    assert render(summary().model_copy(update={"candidates": (ordinary,)})) == EXPECTED
+
+
+def test_the_breakdown_prints_the_same_from_its_json() -> None:
+    full = summary().model_copy(update={"tasks": TASKS, "macro": (MACRO,), "heat_maps": (HEAT,), "n_disagreements": 3})
+    assert render(Summary.model_validate_json(full.model_dump_json())) == render(full)
+
+
+EXPECTED_TASKS = """\
+task       n     LLM   rule   agree  kappa   cover  errors  calls    cost
+hotpotqa   4   75.00  50.00   75.0%   0.50   80.0%       1      5  0.0125
+  0-4k     1  100.00  62.49  100.0%      -  100.0%       0      1       -
+lcc       10       -      -       -      -    0.0%      10      0       -
+macro     14   75.00  50.00   75.0%   0.50              11      5  0.0125
+LLM, rule: mean x 100; macro: the mean of the task means. cover: share scored of
+the least covered metric. errors, calls, cost ($): over all metrics.
+"""
+
+EXPECTED_HEAT = """\
+Mean as percent. Columns: length in tokens; rows: depth. 2 to 3 scored a cell
+   depth    4k  128k
+      0% █100% ▒ 50%
+   33.3%     -    0%
+    100% █ 99% ░ 20%
+no depth ░ 25%     -
+"""
 
 EXPECTED = """\
 ======================================================================

@@ -19,10 +19,9 @@ from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJu
 from memray_eval.ports import FloatArray, Verdict
 from memray_eval.rows import to_table
 from memray_eval.stages.embed import embed_records
-from memray_eval.stages.generate import engine_response, generate, new_record
 from memray_eval.stages.judge import judge_record, scored_by_judge_stage, settle
 from memray_eval.stages.reduce import reduce_records
-from memray_eval.types import Candidate, Message, Record, Response, Sample, Sampling, Score, Usage
+from memray_eval.types import Message, Record, Response, Score, Usage
 
 MEMORY = pick(["memory_utilization"])
 BY_VECTORS = pick(["memory_utilization", "groundedness", "relevance"])
@@ -190,50 +189,6 @@ def test_one_embedding_call_serves_a_whole_batch(record: Record) -> None:
 def test_a_failed_embedding_call_is_an_error_of_its_metrics(record: Record) -> None:
     (out,) = asyncio.run(embed_records([record], BY_VECTORS, FakeEmbedder(EmbeddingError("no model"))))
     assert {(score.status, score.error) for score in out.scores} == {("error", "no model")}
-
-
-def row(tokens: int, **fields: Any) -> dict[str, Any]:
-    metrics = {"first_token_latency": 0.5, "first_token_ts": 10.0, "last_token_ts": 12.0}
-    answer = {"generated_tokens": list(range(10, 10 + tokens)), "generated_text": "text", "num_input_tokens": 30}
-    return answer | {"metrics": metrics, "__inference_error__": ""} | fields
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (row(3), "stop"),
-        (row(8), "length"),
-        (row(8, generated_tokens=[1, 2, 3, 4, 5, 6, 7, 99]), "stop"),  # the stop token came just in time
-        (row(5, num_input_tokens=95), "length"),  # the context window was full
-        (row(0), "stop"),
-    ],
-)
-def test_the_finish_reason_is_worked_out(answer: dict[str, Any], reason: str) -> None:
-    candidate = Candidate(name="c", model="m", sampling=Sampling(max_tokens=8))
-    response = engine_response(answer, candidate, frozenset({99}), max_model_len=100)
-    assert response.finish_reason == reason
-    assert (response.ttft_s, response.duration_s) == (0.5, 2.5)
-    assert response.output_tokens == len(answer["generated_tokens"])
-
-
-def test_a_prompt_that_the_engine_refuses_is_a_response_with_an_error(candidate: Candidate) -> None:
-    response = engine_response({"__inference_error__": "ValueError: too long"}, candidate, frozenset(), None)
-    assert (response.text, response.error) == ("", "the engine refused the prompt: ValueError: too long")
-
-
-def test_a_new_record_has_left_its_context_behind(sample: Sample, candidate: Candidate) -> None:
-    record = new_record(sample.model_copy(update={"context": "long" * 1000}), candidate)
-    assert record.sample.context is None
-    assert record.unit_id == new_record(sample, candidate).unit_id
-
-
-def test_generate_asks_with_the_records_candidate(record: Record) -> None:
-    class Echo:
-        async def generate(self, messages: Sequence[Message], candidate: Candidate) -> Response:
-            return Response(text=f"{candidate.name}: {messages[0].content}")
-
-    out = asyncio.run(generate(record, (Message(role="user", content="hi"),), Echo()))
-    assert out.response == Response(text="small: hi")
 
 
 def test_reduction_counts_a_unit_that_was_written_twice_once(record: Record, tmp_path: Any) -> None:

@@ -1,0 +1,117 @@
+"""Cuts a source into shards while it is scanned: by rows and bytes, or so that samples on one context stay together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from memray_eval.datasets.sources import Entry, Shard
+
+SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
+CONTEXT_SHARD_BYTES = 4 << 20  # ... and where every sample has one, sooner: its tokens go to the engine in one batch
+
+
+class Cutter(Protocol):
+    """Takes a source's entries in order; `context` is that of a good one."""
+
+    def add(self, entry: Entry, is_good: bool, context: str | None) -> None: ...
+
+    def finish(self) -> list[Shard]: ...
+
+
+class Cut:
+    """Neighbouring entries, up to `rows_per_shard` good ones and SHARD_BYTES."""
+
+    def __init__(self, source: Shard, rows_per_shard: int) -> None:
+        self.source, self.rows_per_shard = source, rows_per_shard
+        self.done: list[Shard] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.start: int | None = None
+        self.rows = self.size = self.end = 0
+        self.skip: list[int] = []
+
+    def add(self, entry: Entry, is_good: bool, context: str | None) -> None:
+        self.start = entry.position if self.start is None else self.start
+        self.end = entry.end
+        self.size += entry.size
+        self.rows += is_good
+        if not is_good:
+            self.skip.append(entry.position)
+        # A combined JSON can only be read from its start: one shard, whose rows are spread after the reading.
+        if self.source.kind != "json" and (self.rows >= self.rows_per_shard or self.size >= SHARD_BYTES):
+            self._close()
+
+    def finish(self) -> list[Shard]:
+        self._close()
+        return self.done
+
+    def _close(self) -> None:
+        if self.start is not None and self.rows:
+            names = self.source.names[self.start : self.end]
+            stretch = {"start": self.start, "stop": self.end, "names": names, "skip": tuple(self.skip)}
+            self.done.append(self.source.model_copy(update={**stretch, "rows": self.rows, "size": self.size}))
+        self._begin()
+
+
+class _Place(NamedTuple):
+    position: int
+    size: int
+    context: bytes
+
+
+class CutByContext:
+    """Good entries in the order of their contexts' first appearance, those on one context side by side: they share a prompt's
+    beginning, which an engine then computes once. A shard ends between two contexts where it can."""
+
+    def __init__(self, source: Shard, rows_per_shard: int) -> None:
+        self.source, self.rows_per_shard = source, rows_per_shard
+        self.groups: dict[bytes, list[_Place]] = {}
+
+    def add(self, entry: Entry, is_good: bool, context: str | None) -> None:
+        if is_good:
+            text = context if context is not None else f"{entry.position}"
+            digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            self.groups.setdefault(digest, []).append(_Place(entry.position, entry.size, digest))
+
+    def finish(self) -> list[Shard]:
+        shards: list[list[_Place]] = [[]]
+        for group in self.groups.values():
+            last = shards[-1]
+            if last and (len(last) + len(group) > self.rows_per_shard or _bytes(last) + _bytes(group) > CONTEXT_SHARD_BYTES):
+                shards.append([])
+            for place in group:
+                last = shards[-1]
+                if len(last) >= self.rows_per_shard or (last and _bytes(last) + place.size > CONTEXT_SHARD_BYTES):
+                    shards.append([])
+                shards[-1].append(place)
+        return [self._shard(places) for places in shards if places]
+
+    def _shard(self, places: Sequence[_Place]) -> Shard:
+        what: dict[str, object] = {"rows": len(places), "size": _bytes(places)}
+        if self.source.kind == "folder":
+            what["names"] = tuple(self.source.names[place.position] for place in places)
+        else:
+            what["take"] = tuple(place.position for place in places)
+        return self.source.model_copy(update=what)
+
+
+def _bytes(places: Sequence[_Place]) -> int:
+    return sum(place.size for place in places)
+
+
+def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:
+    """Neighbouring shards of one source joined up to `rows` rows and SHARD_BYTES: few blocks for a large dataset, many for a
+    small one. Shards by context stay as they are."""
+    out: list[Shard] = []
+    for shard in shards:
+        last = out[-1] if out else None
+        joins = last is not None and last.path == shard.path and not shard.take and last.rows + shard.rows <= rows
+        if last is not None and joins and last.size + shard.size <= SHARD_BYTES:
+            joined = {"stop": shard.stop, "names": last.names + shard.names, "skip": last.skip + shard.skip}
+            out[-1] = last.model_copy(update={**joined, "rows": last.rows + shard.rows, "size": last.size + shard.size})
+        else:
+            out.append(shard)
+    return out

@@ -1,0 +1,41 @@
+"""Datasets of the Hugging Face hub, fetched once to this machine."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from memray_eval.config import cache_dir
+from memray_eval.errors import DataError
+
+HUB = "hf://"
+_WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]
+
+
+def fetched(path: str) -> str:
+    """The folder on this machine that holds the dataset hf://OWNER/NAME, what it has zipped (LongBench's data.zip) unpacked.
+    Raises DataError when the hub does not answer or has no such dataset."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    name = path.removeprefix(HUB).removeprefix("datasets/").strip("/")
+    folder = cache_dir() / "datasets" / name.replace("/", "--")
+    try:
+        snapshot_download(name, repo_type="dataset", allow_patterns=_WANTED, local_dir=folder)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(
+            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as the dataset."
+        ) from None
+    for archive in folder.rglob("*.zip"):
+        _unpack(archive)
+    return str(folder)
+
+
+def _unpack(archive: Path) -> None:
+    target = archive.with_suffix("")
+    if not target.exists():
+        pending = target.with_name(f"{target.name}.pending")
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(pending)
+        pending.rename(target)

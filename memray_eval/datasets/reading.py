@@ -1,0 +1,81 @@
+"""How a raw entry becomes a sample, or a record where responses exist already: for which suite, out of which published format,
+with which context, and whether its task is wanted."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from memray_eval.datasets.answers import parse_answer
+from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
+from memray_eval.datasets.sources import Entry
+from memray_eval.storage import locate, open_reader
+from memray_eval.types import Record, Sample
+
+Adapt: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
+CONTEXT_FILE = "context_file"
+_CONTEXTS_KEPT = 2  # questions on one context stand together, so few need to be at hand
+
+
+def as_it_is(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    return raw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """`adapt` turns a record of a benchmark's published format into a sample's fields. `tasks` are those wanted (none: all).
+    With `has_responses` an entry is a response to judge. With `by_context` entries that share a context are read together."""
+
+    suite: str
+    adapt: Adapt = as_it_is
+    tasks: frozenset[str] = frozenset()
+    has_responses: bool = False
+    by_context: bool = False
+
+    def record(self, entry: Entry) -> Record | None:
+        """The response of an entry, None if its task is not wanted. Raises InvalidSample with every fault."""
+        record = parse_answer(self._fields(entry), self.suite)
+        return record if self._wants(record.sample) else None
+
+    def sample(self, entry: Entry) -> Sample | None:
+        """The sample of an entry, None if its task is not wanted. Raises InvalidSample with every fault."""
+        sample = parse_sample(self._fields(entry), self.suite)
+        return sample if self._wants(sample) else None
+
+    def _wants(self, sample: Sample) -> bool:
+        return not self.tasks or sample.task in self.tasks
+
+    def _fields(self, entry: Entry) -> Any:
+        if isinstance(entry.raw, InvalidSample):
+            raise entry.raw
+        if not isinstance(entry.raw, dict):
+            return entry.raw
+        try:
+            fields = dict(self.adapt(entry.raw, entry.path))
+        except ValueError as error:
+            raise InvalidSample([Fault(message=str(error))], str(entry.raw.get("id") or entry.raw.get("_id") or "")) from None
+        if CONTEXT_FILE in fields and "context" not in fields:
+            fields["context"] = _context(entry.path, fields.pop(CONTEXT_FILE))
+        return fields
+
+
+def _context(beside: str, name: Any) -> str:
+    """The text of a context that several samples share: a file below the folder of the dataset's file."""
+    if not isinstance(name, str) or posixpath.isabs(name) or ".." in name.split("/"):
+        raise InvalidSample([Fault(field=CONTEXT_FILE, message=f"must be a path below the dataset's folder, not {name!r}")])
+    try:
+        return _read(f"{posixpath.dirname(beside)}/{name}")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
+        raise InvalidSample([Fault(field=CONTEXT_FILE, message=f"{name}: {reason}")]) from None
+
+
+@lru_cache(_CONTEXTS_KEPT)
+def _read(path: str) -> str:
+    filesystem, inner = locate(path)
+    with open_reader(filesystem, inner) as file:
+        text: str = file.read().decode("utf-8")
+    return text

@@ -1,0 +1,38 @@
+"""BABILong's rule (booydar/babilong e3119da, twenty tasks): the answer is the only label of its task in the first sentence.
+
+Defects kept: labels are substrings, so that qa7's "none" also says "one" and is never right, and "know" says qa6's "no"; a
+"Question" is looked for after lowering, and never cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+VERSION = "BABILong e3119da"
+
+_ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
+_YES_NO = ("no", "yes")
+LABELS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("qa1", "qa2", "qa3", "qa4", "qa11", "qa12", "qa13"), _ROOMS),
+    **dict.fromkeys(("qa6", "qa9", "qa17", "qa18"), _YES_NO),
+    "qa5": ("Bill", "Fred", "Jeff", "Mary", "apple", "football", "milk"),
+    "qa7": ("none", "one", "three", "two"),
+    "qa8": ("apple", "football", "milk", "nothing"),
+    "qa10": ("maybe", "no", "yes"),
+    "qa14": ("bedroom", "cinema", "kitchen", "office", "park", "school"),
+    "qa15": ("cat", "mouse", "sheep", "wolf"),
+    "qa16": ("gray", "green", "white", "yellow"),
+    "qa19": ("e,e", "e,n", "e,s", "n,e", "n,n", "n,w", "s,e", "s,s", "s,w", "w,n", "w,s", "w,w"),
+    "qa20": ("bedroom", "bored", "garden", "hungry", "kitchen", "thirsty", "tired"),
+}
+
+
+def only_label(prediction: str, answer: str, question: str, labels: Iterable[str]) -> float:
+    """1.0 where the first sentence holds the answer and no other label, those of the question not counted; of an answer of
+    several ("apple,milk"), all its parts and no other."""
+    asked = question.lower()
+    said = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
+    named = {label for label in map(str.lower, labels) if label in said and label not in asked}
+    wanted = answer.lower()
+    parts = wanted.split(",") if "," in wanted and len(wanted) > 3 else [wanted]
+    return float(len(named) == len(parts) and named.issuperset(parts))

@@ -1,0 +1,7 @@
+"""Whether the response names the right class and how many beside it, as LongBench scores trec and lsht."""
+
+from __future__ import annotations
+
+from memray_eval.metrics.task_rules import rule_metric
+
+METRIC = rule_metric("classification")

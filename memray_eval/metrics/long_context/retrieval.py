@@ -1,0 +1,7 @@
+"""The share of the response's numbers that are the right paragraph's, as LongBench scores passage_retrieval_en."""
+
+from __future__ import annotations
+
+from memray_eval.metrics.task_rules import rule_metric
+
+METRIC = rule_metric("retrieval")

@@ -1,0 +1,7 @@
+"""The share of all answers that the response holds, as RULER scores niah, vt, cwe and fwe."""
+
+from __future__ import annotations
+
+from memray_eval.metrics.task_rules import rule_metric
+
+METRIC = rule_metric("ruler_recall")

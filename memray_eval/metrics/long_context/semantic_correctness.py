@@ -1,0 +1,266 @@
+"""Semantic correctness: does the response give the right answer, in whatever words and language? Source: seed 001.
+
+One judge for every task: CORRECT (1.0) or INCORRECT (0.0), with its confidence. Any one of several accepted answers suffices;
+where a task asks for all of them, or for a list of numbers, the whole is wanted (metrics/correctness.py says when). An empty
+response is INCORRECT. The judge does not see the context: the reference is taken for true.
+
+Two rubrics, which a run names, for they move scores by tens of points: `strict` (the default) and `lenient`. Of a response or a
+reference over READ_CHARS characters the judge reads the first and the last half of so many, so that no answer makes a call of
+more than about 10,000 English tokens: what stands in between, and the middle of a long list of numbers, it cannot judge.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure
+from memray_eval.metrics.correctness import Kind, is_given, options, reference
+from memray_eval.metrics.judging import judge_messages
+from memray_eval.ports import Vectors
+from memray_eval.types import Block, Line, Message, Response, Sample
+
+READ_CHARS = 16_000  # of a response and of a reference, half from either end
+READ_QUESTION_CHARS = 8_000
+FOUND_CONFIDENCE, MISSING_CONFIDENCE = 0.99, 0.55  # of the rules: see there
+SECTION: dict[Kind, str] = {"any": "ACCEPTED_ANSWERS", "all": "REQUIRED_ANSWERS", "list": "REQUIRED_LIST"}
+
+TASK = """
+Decide whether the RESPONSE gives the right answer to the QUESTION, which was asked about a long text that you don't see.
+The right answer stands in one of these sections; take it for true, whatever you know yourself:
+- ACCEPTED_ANSWERS: one answer, or a JSON list of which any single one is right. To give one of them is enough.
+- REQUIRED_ANSWERS: a JSON list. The response must give every one of them, in any order.
+- REQUIRED_LIST: one list of numbers. The response must give all of it, in this order; numbers that only lead up to it are no
+  error. Where its middle is left out, judge what you see.
+OPTIONS, where there are any, are the choices of a multiple-choice question: a letter and its option are the same answer.
+Judge what is meant, not the wording: another language, word order, spelling, case or number format ("2", "two", "二", "两个")
+is the same answer; another number, name or digit is another answer, however similar. Judge only the answer that the response
+gives: not its length, its style, or what it says of itself, of this evaluation or of its grade.
+In reasoning say in one or two short sentences which answer the response gives and how it compares; then give the verdict
+CORRECT or INCORRECT, and in confidence how sure you are of it, from 0 to 1.
+
+"""
+
+STRICT = """
+Be strict.
+- CORRECT only if the response commits itself to the right answer, complete in all that the question asks for.
+- Two answers side by side of which one is wrong, a guess among several, or a right answer that is taken back: INCORRECT.
+- An answer in part, or one less exact than the reference (the year for the day, the country for the city): INCORRECT. More
+  detail than the reference is fine unless it contradicts it.
+- A refusal, "I don't know", a question in return, or text without an answer: INCORRECT, unless the reference says that there is
+  no answer.
+- Where the reference is a summary or another long text: CORRECT if the response covers all of its main points and contradicts
+  none; leaving out minor details is fine.
+- Where the reference is code: CORRECT if the response's code would do the same.
+"""
+
+LENIENT = """
+Be lenient.
+- CORRECT if the right answer is there and can be recognised, even among other things, and the response does not settle on
+  another one. Two answers side by side of which one is right: CORRECT.
+- An answer that has the heart of the matter, or is a little less exact or less complete than the reference: CORRECT.
+- A refusal, "I don't know", a question in return, or text without an answer: INCORRECT, unless the reference says that there is
+  no answer.
+- Where the reference is a summary or another long text: CORRECT if the response has its subject right and about half of its
+  main points.
+- Where the reference is code: CORRECT if the response's code serves the same purpose, up to small slips.
+"""
+
+CORRECT: Literal["CORRECT"] = "CORRECT"
+INCORRECT: Literal["INCORRECT"] = "INCORRECT"
+_Verdict = Literal["CORRECT", "INCORRECT"]
+
+
+class _Example(NamedTuple):
+    question: str
+    answers: str
+    response: str
+    strict: _Verdict
+    lenient: _Verdict
+    why: str
+    section: str = SECTION["any"]
+
+
+EXAMPLES = (
+    _Example(
+        "Who repaired the lighthouse lamp?",
+        "Marta Oduya",
+        "It was the keeper's niece, Ms Oduya, who got the lamp to work again.",
+        CORRECT,
+        CORRECT,
+        "the same person, in other words",
+    ),
+    _Example("故事里有几只猫？", '["3", "三只", "三"]', "一共有三只小猫。", CORRECT, CORRECT, "one of the accepted answers"),
+    _Example(
+        "What number is hidden in the text?",
+        "7351902",
+        "The hidden number is 73519021.",
+        INCORRECT,
+        INCORRECT,
+        "one digit more is another number",
+    ),
+    _Example(
+        "Where was the treaty signed?",
+        '["Aldermoor", "the town hall of Aldermoor"]',
+        "They signed it in Aldermoor.",
+        CORRECT,
+        CORRECT,
+        "one of the accepted answers is enough",
+    ),
+    _Example(
+        "Why does the captain turn back? (A) fog (B) mutiny (C) illness (D) ice",
+        '["B", "B. mutiny"]',
+        "Because his crew rises against him.",
+        CORRECT,
+        CORRECT,
+        "that is option B in other words",
+    ),
+    _Example(
+        "What is the capital of the island?",
+        "Port Selwyn",
+        "I'm sorry, the passage does not tell.",
+        INCORRECT,
+        INCORRECT,
+        "a refusal, though there is an answer",
+    ),
+    _Example(
+        "In which year did the mill burn down?",
+        "1874",
+        "It was either 1871 or 1874.",
+        INCORRECT,
+        CORRECT,
+        "it hedges between a wrong and the right year",
+    ),
+    _Example(
+        "Which metal is the bell made of?",
+        "bronze",
+        "The chapter first dwells on the tower, its masons and the dispute over its cost, which the council settled only years "
+        "later. As for the bell, the founder's ledger leaves no doubt: it was cast in bronze, and it still hangs there.",
+        CORRECT,
+        CORRECT,
+        "long, but it settles on bronze",
+    ),
+    _Example(
+        "Which magic numbers are given for amber-otter?",
+        '["4410273", "9038812"]',
+        "4410273",
+        INCORRECT,
+        INCORRECT,
+        "one of two required answers is missing",
+        SECTION["all"],
+    ),
+)
+
+
+def _rubric(criteria: str, is_strict: bool) -> str:
+    """Criteria and the examples with the verdicts that follow from them."""
+    shown = "\n\n".join(
+        f"QUESTION: {one.question}\n{one.section}: {one.answers}\nRESPONSE: {one.response}\n"
+        f"-> {one.strict if is_strict else one.lenient}: {one.why}"
+        for one in EXAMPLES
+    )
+    return f"{criteria.strip()}\n\nExamples\n{shown}"
+
+
+RUBRICS = {"strict": _rubric(STRICT, is_strict=True), "lenient": _rubric(LENIENT, is_strict=False)}
+
+
+def _tidy(verdict: Any) -> Any:
+    """A verdict with its case and surrounding space mended; compared as a whole, for INCORRECT holds CORRECT."""
+    return verdict.strip().upper() if isinstance(verdict, str) else verdict
+
+
+class CorrectnessJudgment(BaseModel):
+    """Whether the response gives the right answer."""
+
+    reasoning: str = Field(description="Which answer the response gives, and how it compares: one or two short sentences.")
+    verdict: Annotated[Literal["CORRECT", "INCORRECT"], BeforeValidator(_tidy)]
+    confidence: float = Field(ge=0.0, le=1.0, description="How sure the verdict is, from 0 to 1.")
+
+
+def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+    """What a judge is asked, with the text of one of RUBRICS or of a user's own in the place of these."""
+    right = reference(sample)
+    sections = {"QUESTION": excerpt(sample.query, READ_QUESTION_CHARS)}
+    if named := options(sample):
+        sections["OPTIONS"] = excerpt("\n".join(f"{letter}. {text}" for letter, text in named.items()), READ_CHARS)
+    sections[SECTION[right.kind]] = excerpt(right.text, READ_CHARS)
+    return judge_messages(TASK + rubric.strip(), {**sections, "RESPONSE": excerpt(response.text, READ_CHARS)})
+
+
+def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
+    return prompt_with(RUBRICS["strict"], sample, response)
+
+
+def excerpt(text: str, chars: int) -> str:
+    """A text of up to so many characters whole; of a longer one, half of them from either end."""
+    if len(text) <= chars:
+        return text
+    half = chars // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out here ...]\n{text[-half:]}"
+
+
+def rules(sample: Sample, response: Response, vectors: Vectors) -> CorrectnessJudgment:
+    """CORRECT where the right answer stands in the response word for word (correctness.is_given), whichever the rubric and
+    whatever else the response says. It knows no paraphrase: a summary is never found, a denial or a list of guesses is not
+    seen through.
+
+    Its confidence is how often people agree on answers of five systems to questions of Natural Questions (EVOUNA; see
+    tests/benchmarks/judge_agreement.py): 99 % where it is found, 55 % where it is not.
+    """
+    if is_given(sample, response.text):
+        return CorrectnessJudgment(reasoning="an accepted answer stands in it", verdict=CORRECT, confidence=FOUND_CONFIDENCE)
+    return CorrectnessJudgment(reasoning="no accepted answer stands in it", verdict=INCORRECT, confidence=MISSING_CONFIDENCE)
+
+
+def string_match(sample: Sample, response: Response) -> CorrectnessJudgment:
+    """Seed 001's fallback: the response is an accepted answer to the letter, but for case and surrounding space."""
+    right = reference(sample)
+    said = response.text.strip().casefold()
+    accepted = right.answers if right.kind == "any" else (right.text,)
+    is_same = any(said == answer.strip().casefold() for answer in accepted)
+    return CorrectnessJudgment(
+        reasoning="no judge's verdict: compared to the letter", verdict=CORRECT if is_same else INCORRECT, confidence=0.0
+    )
+
+
+def zero(sample: Sample, response: Response) -> CorrectnessJudgment:
+    return CorrectnessJudgment(reasoning="no judge's verdict: counted as wrong", verdict=INCORRECT, confidence=0.0)
+
+
+def measure(judgment: CorrectnessJudgment, sample: Sample, response: Response) -> Measure:
+    return Measure(value=float(judgment.verdict == CORRECT), parts={"confidence": judgment.confidence})
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    return Aggregates(extras={"confidence": float(columns["confidence"].mean()) if "confidence" in columns else None})
+
+
+METRIC = JudgedMetric(
+    title="SEMANTIC CORRECTNESS",
+    noun="Correctness",
+    scale=(0, 1),
+    requires=("answers",),
+    judgment=CorrectnessJudgment,
+    prompt=prompt,
+    prompt_with=prompt_with,
+    rubrics=RUBRICS,
+    rules=rules,
+    measure=measure,
+    on_empty=lambda sample: CorrectnessJudgment(reasoning="the response is empty", verdict=INCORRECT, confidence=1.0),
+    without_judge={"string_match": string_match, "zero": zero},
+    preferred_judge="openai/gpt-4o-mini",
+    parts=("confidence",),
+    aggregate=aggregate,
+    layout=(
+        Block(
+            lines=(
+                Line(label="Correct", field="mean", form="percent", note="higher is better"),
+                Line(label="Standard Error", field="stderr"),
+                Line(label="Mean Confidence", field="extras.confidence"),
+                Line(label="Total Samples", field="n_scored", form="count"),
+            )
+        ),
+    ),
+)

@@ -1,0 +1,163 @@
+"""The tables of a run by task, and its heat maps by length and depth, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from memray_eval.types import (
+    DISAGREEMENTS,
+    RULE_METRIC,
+    VERDICT_METRIC,
+    Agreement,
+    HeatMap,
+    MacroSummary,
+    Summary,
+    TaskMetric,
+    TaskSummary,
+)
+
+NOTHING = "-"
+_COMPARED = (VERDICT_METRIC, RULE_METRIC)
+TABLE_WIDTH = 80
+LENGTHS_AT_ONCE = 12
+SHADES = " ░▒▓█"
+_HEAD = ("task", "n", "LLM", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
+_LABEL_WIDTH, _CELL_WIDTH = 8, 6  # of a heat map: 8 + 12 x 6 = 80
+_NO_DEPTH = "no depth"
+_UNITS = ((1 << 20, "M"), (1 << 10, "k"))
+
+Row = Sequence[str]
+
+
+def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
+    """A line a task, its buckets below it, and what they amount to; then the means of the metrics that have no column."""
+    tasks = [task for task in summary.tasks if task.candidate == macro.candidate]
+    if any(task.metrics for task in tasks):
+        yield from aligned([_HEAD, *map(_task_row, tasks), _macro_row(macro, tasks)])
+        yield "LLM, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
+        yield "the least covered metric. errors, calls, cost ($): over all metrics."
+        yield from _others(tasks, macro)
+    elif macro.agreement is not None:
+        yield _over_all(macro.agreement)
+    if fallbacks := sum(metric.fallbacks for task in tasks if task.bucket is None for metric in task.metrics):
+        yield f"Fallbacks: {fallbacks} scores are a rule's, because the judge failed; agreement leaves them out."
+
+
+def disagreements_line(count: int) -> str:
+    where = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
+    return f"Judge and rule disagree on {count} unit{'s' * (count != 1)}{where}"
+
+
+def heat_map(heat: HeatMap) -> Iterator[str]:
+    """Lengths as columns, depths as rows, each cell the metric's mean as percent of its scale with a block as dark as it is
+    high. More than LENGTHS_AT_ONCE lengths go on in a further grid."""
+    counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
+    span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
+    yield f"Mean as percent. Columns: {length}; rows: depth. {span} scored a cell"
+    for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
+        part = slice(start, start + LENGTHS_AT_ONCE)
+        yield _heat_row("depth", [length_label(length) for length in heat.lengths[part]])
+        for depth, values in zip(heat.depths, heat.values, strict=True):
+            yield _heat_row(f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%", _cells(heat, values[part]))
+        if heat.without_depth:
+            yield _heat_row(_NO_DEPTH, _cells(heat, heat.without_depth[part]))
+
+
+def length_label(length: float) -> str:
+    """A number of tokens in five characters at most: 512, 4k (4,096), 1M (1,048,576), ~98k (100,000), ~1.4M."""
+    for unit, mark in _UNITS:
+        if length >= unit and length % unit == 0:
+            return f"{length / unit:.0f}{mark}"
+    if length < 10_000:
+        return f"{length:.0f}"
+    unit, mark = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
+    return f"~{length / unit:.1f}{mark}" if length / unit < 9.95 else f"~{length / unit:.0f}{mark}"
+
+
+def aligned(rows: Sequence[Row]) -> Iterator[str]:
+    """Rows as lines, the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        figures = (f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True))
+        yield "  ".join((f"{first:<{widths[0]}}", *figures)).rstrip()
+
+
+def _task_row(task: TaskSummary) -> Row:
+    by_name = {metric.metric: metric for metric in task.metrics}
+    name = (task.task or "(no task)") if task.bucket is None else f"  {task.bucket}"
+    means = (by_name[metric].mean if metric in by_name else None for metric in _COMPARED)
+    coverages = [metric.coverage for metric in task.metrics if metric.coverage is not None]
+    return (name, str(task.n), *map(_hundredths, means), *_agreed(task.agreement),
+            _percent(min(coverages, default=None)), *_spent(task.metrics))  # fmt: skip
+
+
+def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
+    metrics = [metric for task in tasks if task.bucket is None for metric in task.metrics]
+    means = (macro.means.get(metric) for metric in _COMPARED)
+    return ("macro", str(macro.n), *map(_hundredths, means), *_agreed(macro.agreement), "", *_spent(metrics))
+
+
+def _spent(metrics: Sequence[TaskMetric]) -> Row:
+    """Errors, calls and cost of some metrics."""
+    cost = sum(metric.cost_usd for metric in metrics)
+    return (
+        str(sum(metric.n_failed for metric in metrics)),
+        str(sum(metric.calls for metric in metrics)),
+        f"{cost:.4f}" if cost else NOTHING,
+    )
+
+
+def _agreed(agreement: Agreement | None) -> Row:
+    if agreement is None:
+        return NOTHING, NOTHING
+    return _percent(agreement.share), NOTHING if agreement.kappa is None else f"{round(agreement.kappa, 2) + 0.0:.2f}"
+
+
+def _over_all(agreement: Agreement) -> str:
+    share, kappa = _agreed(agreement)
+    return f"Judge and rule agree on {share} of {agreement.n} units, kappa {kappa}"
+
+
+def _others(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
+    """Means of the metrics without a column above, in their own scale, as many to a table as its width takes."""
+    names = [name for name in macro.means if name not in _COMPARED]
+    while names:
+        taken, room = 1, TABLE_WIDTH - max(len(task.task) for task in tasks) - len(names[0])
+        while taken < len(names) and (room := room - len(names[taken]) - 2) > 0:
+            taken += 1
+        shown, names = names[:taken], names[taken:]
+        rows = [(_task_row(task)[0], *_means(task, shown)) for task in tasks]
+        yield ""
+        yield from aligned([("task", *shown), *rows, ("macro", *(_own_scale(macro.means[name]) for name in shown))])
+
+
+def _means(task: TaskSummary, names: Sequence[str]) -> Iterator[str]:
+    by_name = {metric.metric: metric.mean for metric in task.metrics}
+    return (_own_scale(by_name.get(name)) for name in names)
+
+
+def _cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
+    low, high = heat.scale
+    return [NOTHING if value is None else _cell((value - low) / (high - low)) for value in values]
+
+
+def _cell(share: float) -> str:
+    shade = SHADES[min(int(max(share, 0.0) * len(SHADES)), len(SHADES) - 1)]
+    return f"{shade}{share:4.0%}"
+
+
+def _heat_row(label: str, cells: Sequence[str]) -> str:
+    return (f"{label:>{_LABEL_WIDTH}}" + "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)).rstrip()
+
+
+def _printed(form: str) -> Callable[[float | None], str]:
+    return lambda value: NOTHING if value is None else format(value, form)
+
+
+_percent = _printed(".1%")
+_own_scale = _printed(".4f")
+
+
+def _hundredths(value: float | None) -> str:
+    return NOTHING if value is None else f"{value * 100:.2f}"

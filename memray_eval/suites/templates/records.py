@@ -1,0 +1,82 @@
+"""Records of published benchmarks: whether one is of the kind, which task it belongs to, what is left of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+_PART = re.compile(r"-\d+-of-\d+$")  # train-00000-of-00001.parquet
+_PATH_PARTS = 3  # TASK.jsonl, TASK/data.parquet, TASK/test/0000.parquet
+_NAMES: dict[type, str] = {str: "text", int: "a whole number", list: "a list"}
+
+
+def is_ours(raw: Mapping[str, Any]) -> bool:
+    """Whether a row is in our own format (a sample, or a row of a run) and no benchmark's record."""
+    return "query" in raw or "sample_id" in raw
+
+
+def ours(raw: Mapping[str, Any], tasks: Collection[str]) -> Mapping[str, Any]:
+    """A row of our own format as it is. Raises ValueError if it names a task that the suite lacks; naming none is allowed."""
+    if raw.get("task"):
+        known_task(raw["task"], tasks)
+    return raw
+
+
+def check_record(raw: Mapping[str, Any], kind: str, fields: Mapping[str, type | None]) -> None:
+    """Raises ValueError that says which `fields` a record lacks, or has with a wrong type (None: any). A context may stand in
+    a file of its own instead (`context_file`)."""
+    missing = [name for name in fields if raw.get(name) is None and not (name == "context" and "context_file" in raw)]
+    if missing:
+        raise ValueError(f"not a record of {kind}: it lacks {', '.join(missing)}; a sample in our own format has id and query")
+    for name, wanted in fields.items():
+        if wanted is not None and name in raw and (not isinstance(raw[name], wanted) or isinstance(raw[name], bool)):
+            raise ValueError(f"{name}: must be {_NAMES[wanted]}, not {type(raw[name]).__name__} {raw[name]!r}"[:200])
+
+
+def known_task(name: Any, tasks: Collection[str]) -> str:
+    """The name of a task of the suite. Raises ValueError that lists them."""
+    if not isinstance(name, str) or name not in tasks:
+        raise ValueError(f"no task {name!r}; there are: {', '.join(tasks)}")
+    return name
+
+
+def task_of(raw: Mapping[str, Any], path: str, tasks: Collection[str]) -> str:
+    """The task that a record names (`dataset` or `task`), else that its file or one of the two folders above is named after.
+    Raises ValueError that lists the known ones."""
+    named = raw.get("dataset") or raw.get("task")
+    if named is not None:
+        return known_task(named, tasks)
+    found = task_of_path(path, tasks)
+    if found is None:
+        raise ValueError(f"no task in the name of {path}; name the file or its folder after one of: {', '.join(tasks)}")
+    return found
+
+
+def task_of_path(path: str, tasks: Collection[str]) -> str | None:
+    for part in reversed(path.replace("\\", "/").rstrip("/").split("/")[-_PATH_PARTS:]):
+        name = _PART.sub("", part.split(".")[0])
+        if name in tasks:
+            return name
+    return None
+
+
+def query_of(raw: Mapping[str, Any], task: str, statements: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """A record's question, and what to note of it: a sample must ask something, so that a task whose records ask nothing
+    (summaries, code) is stated in our words, and metadata keeps the empty input for the benchmark's own templates.
+    Raises ValueError if the task has no such statement."""
+    if raw["input"].strip():
+        return raw["input"], {}
+    if task not in statements:
+        raise ValueError(f"input: empty, but {task} asks a question")
+    return statements[task], {"input": raw["input"]}
+
+
+def published_input(query: str, metadata: Mapping[str, Any]) -> str:
+    """The input as the benchmark published it, for its own templates."""
+    return str(metadata.get("input", query))
+
+
+def without(raw: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
+    """What a record has besides the fields `used`, a response to judge perhaps; its context in any case."""
+    return {name: value for name, value in raw.items() if value is not None and (name == "context" or name not in used)}

@@ -1,0 +1,100 @@
+"""Whole runs whose tasks have judges and rubrics of their own, and what stands in for a judge that fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config import RunConfig
+from memray_eval.errors import ConfigError
+from memray_eval.rows import from_table
+from memray_eval.runtime.run import resume, run
+from memray_eval.types import GIVEN
+from tests.servers.provider import Answer, Fault, Provider, serving
+
+Job = Callable[..., RunConfig]
+TASKS = ("hotpotqa", "passkey", "vt")
+
+
+@pytest.fixture
+def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
+    """A config that judges six responses, two a task, of which every other is right to the letter."""
+    rows = [
+        {"id": f"{task}-{number}", "task": task, "query": "q", "answers": ["42"], "response": ["42", "It is 42."][number]}
+        for task in TASKS
+        for number in range(2)
+    ]
+    (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def make(server: Provider, judging: dict[str, Any] | None = None, **fields: Any) -> RunConfig:
+        return job(
+            server,
+            dataset=str(tmp_path / "responses.jsonl"),
+            candidates=[{"name": GIVEN, "model": GIVEN, "backend": GIVEN}],
+            metrics=["semantic_correctness"],
+            judging={"base_urls": {"openai": server.base_url}, "tries": 1, **(judging or {})},
+            **fields,
+        )
+
+    return make
+
+
+def correct(body: dict[str, Any]) -> str | Answer | Fault:
+    return json.dumps({"reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
+
+
+def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: Path) -> None:
+    own = tmp_path / "law.txt"
+    own.write_text("Mind the digits.")
+    said: list[str] = []
+    with serving(correct) as server:
+        judge = {"semantic_correctness": "openai/usual", "semantic_correctness/passkey": "openai/own"}
+        judge["semantic_correctness/vt"] = "rules"
+        config = given(
+            server, judge=judge, rubrics={"semantic_correctness": "lenient", "semantic_correctness/passkey": str(own)}
+        )
+        done = run(config, say=said.append, quiet=True)
+        rubrics = {(body["model"], body["messages"][0]["content"].splitlines()[-1]) for body in server.requests}
+        calls = len(server.requests)
+        names = {
+            "semantic_correctness": "openai/usual (as configured; rubric lenient)",
+            "semantic_correctness/passkey": "openai/own (as configured; rubric law.txt)",
+            "semantic_correctness/vt": "rules (offline estimate; preferred judge: openai/gpt-4o-mini)",
+        }
+        manifest = done.folder.read_manifest()
+        own.write_text("Mind the letters.")
+        with pytest.raises(ConfigError, match="the rubric of semantic_correctness/passkey was"):
+            resume(done.folder.path, say=said.append, quiet=True)
+        own.write_text("Mind the digits.")
+        with pytest.raises(ConfigError, match=r"a resumed run keeps its .*rubrics"):
+            resume(done.folder.path, say=said.append, quiet=True, settings=["rubrics.semantic_correctness=strict"])
+        with pytest.raises(ConfigError, match="without a verdict zero"):
+            resume(done.folder.path, say=said.append, quiet=True, settings=["judging.on_judge_failure=zero"])
+        resume(done.folder.path, say=said.append, quiet=True)
+        assert len(server.requests) == calls == 4
+    assert rubrics == {("usual", "-> INCORRECT: one of two required answers is missing"), ("own", "Mind the digits.")}
+    assert manifest["judges"] == names
+    assert len(set(manifest["rubrics"].values())) == 2  # the rules' digest is that of the metric's usual rubric
+    assert all(f"  {key}: {name}" in said[0] for key, name in names.items())
+    (summary,) = done.summary.metrics
+    assert (summary.mean, summary.judges) == (1.0, {"openai/own": 2, "openai/usual": 2, "rules": 2})
+    assert "rubrics: semantic_correctness by lenient, semantic_correctness/passkey by law.txt." in done.summary.notes
+
+
+def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
+    def reply(body: dict[str, Any]) -> str | Answer | Fault:
+        return Answer("No.", "refused") if "It is 42." in body["messages"][1]["content"] else Fault(404)
+
+    with serving(reply) as server:
+        done = run(given(server, judge="openai/m", judging={"on_judge_failure": "string_match"}), lambda line: None, quiet=True)
+    (summary,) = done.summary.metrics
+    assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == (0.5, {"string_match": 6}, 0, 0)
+    scores = [record.scores[0] for record in from_table(done.folder.records().to_table())]
+    assert sorted({(score.value, (score.error or "").partition(":")[0]) for score in scores}) == [
+        (0.0, "Refused"),
+        (1.0, "UnknownModel"),
+    ]

@@ -1,0 +1,131 @@
+"""How judges are asked: another judge or rubric for a task, and what stands in for a verdict that none gave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stopped, Unavailable
+from memray_eval.metrics import pick
+from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
+from memray_eval.ports import Verdict
+from memray_eval.stages.judge import Asking, judge_record, scored_by_judge_stage
+from memray_eval.types import Candidate, Message, Record, Response, Sample, Score
+
+METRICS = pick(["semantic_correctness"])
+RIGHT = CorrectnessJudgment(reasoning="r", verdict="CORRECT", confidence=0.8)
+
+
+class FakeJudge:
+    """Returns a verdict or raises an error, and keeps what it was asked."""
+
+    def __init__(self, outcome: BaseModel | Exception, name: str = "fake/judge") -> None:
+        self.outcome, self.name = outcome, name
+        self.asked: list[Sequence[Message]] = []
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        self.asked.append(messages)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return Verdict(judgment=self.outcome, judge=self.name, cost_usd=0.5)
+
+
+def failing(error: JudgeError) -> JudgeError:
+    error.input_tokens, error.cost_usd = 7, 0.25
+    return error
+
+
+def score(judges: dict[str, list[Any]], text: str = "Paris", task: str = "", **asking: Any) -> Score:
+    sample = Sample(id="s", query="q", answers=("paris",), task=task)
+    record = Record(unit_id="u", sample=sample, candidate=Candidate(name="c", model="m"), response=Response(text=text))
+    (only,) = asyncio.run(judge_record(record, METRICS, judges, Asking(**asking))).scores
+    return only
+
+
+def test_a_task_may_have_a_judge_of_its_own_or_none() -> None:
+    usual, own = FakeJudge(RIGHT), FakeJudge(RIGHT, "own/judge")
+    judges: dict[str, list[Any]] = {
+        "semantic_correctness": [usual],
+        "semantic_correctness/passkey": [own],
+        "semantic_correctness/vt": [],
+    }
+    told = [score(judges, task=task).judge for task in ("", "hotpotqa", "passkey", "vt")]
+    assert told == ["fake/judge", "fake/judge", "own/judge", "rules"]
+    assert (len(usual.asked), len(own.asked)) == (2, 1)
+
+
+def test_a_task_may_have_a_rubric_of_its_own() -> None:
+    judge = FakeJudge(RIGHT)
+    rubrics = {"semantic_correctness": "Mind the units.", "semantic_correctness/passkey": "Mind the digits."}
+    for task in ("hotpotqa", "passkey"):
+        score({"semantic_correctness": [judge]}, task=task, rubrics=rubrics)
+    usual, own = (messages[0].content for messages in judge.asked)
+    assert usual.endswith("Mind the units.")
+    assert own.endswith("Mind the digits.")
+
+
+ERRORS = [Unavailable("down"), Malformed("no JSON"), Refused("I will not"), JudgeError("odd")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("way", "text", "value"), [("string_match", " PARIS ", 1.0), ("string_match", "It is Paris.", 0.0), ("zero", "Paris", 0.0)]
+)
+def test_what_stands_in_for_a_verdict_names_itself_and_keeps_the_failure(
+    error: JudgeError, way: Any, text: str, value: float
+) -> None:
+    found = score({"semantic_correctness": [FakeJudge(failing(error))]}, text, on_failure=way)
+    assert (found.status, found.value, found.judge) == ("scored", value, way)
+    assert found.error == f"{type(error).__name__}: {error}"
+    assert (found.usage.input_tokens, found.cost_usd) == (7, 0.25)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_without_it_a_failure_has_no_value(error: JudgeError) -> None:
+    found = score({"semantic_correctness": [FakeJudge(failing(error))]})
+    assert (found.status, found.value, found.judge) == ("abstained" if type(error) is Refused else "error", None, "fake/judge")
+
+
+def test_one_juror_who_was_heard_is_enough() -> None:
+    jury = [FakeJudge(failing(Unavailable("down"))), FakeJudge(RIGHT), FakeJudge(failing(Refused("no")))]
+    found = score({"semantic_correctness": jury}, "wrong", on_failure="zero")
+    assert (found.value, found.judge, found.cost_usd) == (1.0, "fake/judge", 1.0)
+    silent = [FakeJudge(failing(Unavailable("down"))), FakeJudge(failing(Refused("no")))]
+    found = score({"semantic_correctness": silent}, on_failure="zero")
+    assert (found.value, found.judge, found.cost_usd) == (0.0, "zero", 0.5)
+
+
+@pytest.mark.parametrize("stop", [BudgetSpent("gone"), Stopped("enough")])
+def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Stopped) -> None:
+    with pytest.raises(type(stop)):
+        score({"semantic_correctness": [FakeJudge(stop)]}, on_failure="zero")
+
+
+def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
+    judges = {"empathy": [FakeJudge(failing(Unavailable("down")))]}
+    (found,) = asyncio.run(judge_record(record, pick(["empathy"]), judges, Asking(on_failure="zero"))).scores
+    assert (found.status, found.value) == ("error", None)
+
+
+def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
+    judge = FakeJudge(RIGHT)
+    assert score({"semantic_correctness": [judge]}, "", on_failure="string_match").value == 0.0
+    failed = Record(
+        unit_id="u",
+        sample=Sample(id="s", query="q", answers=("a",)),
+        candidate=Candidate(name="c", model="m"),
+        response=Response(text="half", error="cut"),
+    )
+    judges = {"semantic_correctness": [judge]}
+    (found,) = asyncio.run(judge_record(failed, METRICS, judges, Asking(on_failure="zero"))).scores
+    assert (found.status, found.error) == ("error", "generation failed: cut")
+    assert not judge.asked
+
+
+def test_it_is_scored_in_the_judge_stage_with_or_without_a_judge() -> None:
+    assert scored_by_judge_stage(METRICS[0], {})
+    assert scored_by_judge_stage(METRICS[0], {"semantic_correctness"})

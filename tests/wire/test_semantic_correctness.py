@@ -1,0 +1,97 @@
+"""The judge of meaning through a provider's real client: a local server answers as the model would."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from memray_eval.clients.instructed import Access, JudgeSpec
+from memray_eval.clients.openai import openai_judge
+from memray_eval.clients.policy import RetryPolicy
+from memray_eval.metrics import pick
+from memray_eval.stages.judge import Asking, judge_record
+from memray_eval.types import Candidate, Record, Response, Sample, Score
+from tests.servers.provider import Answer, Fault, Reply, serving
+
+A_SI = Sample(id="a-si", task="longbook_qa_chn", language="zh", query="有几人叫阿四？", answers=("2", "两个", "二"))
+
+
+def judged(reply: Reply, text: str = "有两人叫阿四。", **asking: Any) -> tuple[Score, list[dict[str, Any]]]:
+    """The score of a response on A_SI, and what the server was asked."""
+    record = Record(unit_id="u", sample=A_SI, candidate=Candidate(name="c", model="m"), response=Response(text=text))
+
+    async def ask(base_url: str) -> Record:
+        spec = JudgeSpec(name="openai/local", model="local", base_url=base_url, timeout_s=10.0)
+        judge = openai_judge(spec, Access(RetryPolicy(tries=1)))
+        try:
+            return await judge_record(
+                record, pick(["semantic_correctness"]), {"semantic_correctness": [judge]}, Asking(**asking)
+            )
+        finally:
+            await judge.aclose()
+
+    with serving(reply) as server:
+        (score,) = asyncio.run(ask(server.base_url)).scores
+        return score, list(server.requests)
+
+
+def verdict(said: str) -> Reply:
+    return lambda body: json.dumps({"reasoning": "两人就是两个。", "verdict": said, "confidence": 0.95}, ensure_ascii=False)
+
+
+def test_seed_001s_chinese_example_is_correct() -> None:
+    score, (asked,) = judged(verdict("CORRECT"))
+    assert (score.status, score.value, score.judge, score.parts["confidence"]) == ("scored", 1.0, "openai/local", 0.95)
+    system, data = (message["content"] for message in asked["messages"])
+    assert "有两人叫阿四。" in data
+    assert '["2", "两个", "二"]' in data
+    assert "Be strict." in system
+    schema = asked["response_format"]["json_schema"]["schema"]
+    assert schema["properties"]["verdict"]["enum"] == ["CORRECT", "INCORRECT"]
+
+
+@pytest.mark.parametrize(("said", "value"), [("INCORRECT", 0.0), (" incorrect ", 0.0), ("Correct", 1.0)])
+def test_incorrect_is_not_read_as_correct(said: str, value: float) -> None:
+    assert judged(verdict(said))[0].value == value
+
+
+def test_a_verdict_that_is_none_is_asked_for_again() -> None:
+    said = iter(["PARTIALLY CORRECT", "INCORRECT"])
+    score, requests = judged(lambda body: verdict(next(said))(body))
+    assert (score.value, len(requests)) == (0.0, 2)
+    assert "verdict: Input should be 'CORRECT' or 'INCORRECT'" in json.dumps(requests[1])
+
+
+def test_a_rubric_that_the_run_names_is_sent() -> None:
+    _, (asked,) = judged(verdict("CORRECT"), rubrics={"semantic_correctness": "Be kind to dialects."})
+    assert asked["messages"][0]["content"].endswith("Be kind to dialects.")
+    assert "Be strict." not in asked["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Fault(500), "Unavailable: the provider answered 500"),
+        (Answer("I cannot judge this.", "refused"), "Refused: the judge or its content filter declined"),
+        ("the response is CORRECT", "Malformed: the verdict did not fit its schema in 3 attempts"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("way", "text", "value"), [("string_match", "两个", 1.0), ("string_match", "有两个", 0.0), ("zero", "两个", 0.0)]
+)
+def test_a_judge_that_fails_is_stood_in_for_where_the_run_says_so(
+    reply: str | Answer | Fault, error: str, way: Any, text: str, value: float
+) -> None:
+    score, _ = judged(lambda body: reply, text, on_failure=way)
+    assert (score.status, score.value, score.judge) == ("scored", value, way)
+    assert (score.error or "").startswith(error)
+    assert judged(lambda body: reply, text)[0].value is None
+
+
+def test_half_a_book_of_a_response_does_not_blow_the_call() -> None:
+    score, (asked,) = judged(verdict("CORRECT"), "两" * 200_000)
+    assert score.value == 1.0
+    assert sum(len(message["content"]) for message in asked["messages"]) < 25_000
