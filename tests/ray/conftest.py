@@ -28,7 +28,7 @@ def _cluster() -> Iterator[None]:
 def job(tmp_path: Path) -> Callable[..., RunConfig]:
     """A config that asks a local server for answers and for embeddings; keyword arguments override."""
 
-    def make(server: Provider, **overrides: Any) -> RunConfig:
+    def make(server: Provider, /, **overrides: Any) -> RunConfig:
         candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
         config: dict[str, Any] = {
             "dataset": str(SAMPLES),
