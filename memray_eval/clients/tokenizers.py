@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from memray_eval.clients.embedded_model import resolve_model
@@ -24,19 +24,20 @@ def load_tokenizer(name_or_path: str) -> Tokenizer:
     reached, a tokenizer that needs code of its own.
     """
     try:
-        return _load(str(Path(resolve_model(name_or_path)).expanduser()) if name_or_path else "")
+        model = os.path.expanduser(resolve_model(name_or_path))
     except GenerationError as error:
         raise ConfigError(f"tokenizer {name_or_path!r}: {error}") from None
-
-
-@cache
-def _load(name_or_path: str) -> Tokenizer:
-    is_folder = bool(name_or_path) and Path(name_or_path).is_dir()
-    if not is_folder and (not name_or_path or name_or_path.startswith(("/", ".")) or Path(name_or_path).exists()):
+    is_path = not model or model.startswith(("/", ".")) or os.path.exists(model)
+    if is_path and not (model and os.path.isdir(model)):
         raise ConfigError(
             f"tokenizer {name_or_path!r}: no such folder; name a folder that holds tokenizer.json, a model of the hub "
             "(such as Qwen/Qwen3-8B), or `embedded`"
         )
+    return _load(model, is_path)
+
+
+@cache
+def _load(name_or_path: str, is_folder: bool) -> Tokenizer:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:

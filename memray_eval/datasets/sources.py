@@ -29,6 +29,7 @@ _SUFFIXES: dict[str, Kind] = {
     ".arrow": "arrow",
 }
 _DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")  # of a Hugging Face dataset
+BATCH_BYTES = 16 << 20  # of a Parquet file, decoded at once
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 _PARQUET_JSON = ("memory", "history", "traits", "emotion", "metadata")  # may be JSON text in a Parquet column
 
@@ -229,7 +230,7 @@ def _parquet(shard: Shard) -> Iterator[Entry]:
 
 
 def _parquet_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
-    """Rows start to stop; only the row groups that hold them are read, in batches of 256 rows."""
+    """Rows start to stop; only the row groups that hold them are read, a batch at a time."""
     groups: list[int] = []
     first = position = 0
     for index in range(file.num_row_groups):
@@ -242,7 +243,7 @@ def _parquet_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
     if not groups:
         return
     position = first
-    for batch in file.iter_batches(batch_size=256, row_groups=groups):
+    for batch in file.iter_batches(_rows_at_once(file, groups[0]), row_groups=groups):
         size = batch.nbytes // max(1, batch.num_rows)
         for row in batch.to_pylist(maps_as_pydicts="lossy"):
             if shard.stop is not None and position >= shard.stop:
@@ -252,6 +253,12 @@ def _parquet_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
             position += 1
 
 
+def _rows_at_once(file: pq.ParquetFile, group: int) -> int:
+    """So many rows that a batch holds about BATCH_BYTES: few where contexts are long."""
+    meta = file.metadata.row_group(group)
+    return max(1, min(256, BATCH_BYTES * int(meta.num_rows) // max(1, int(meta.total_byte_size))))
+
+
 def _taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
     """The rows in `take`, in that order; each row group that holds any is read once, and only those rows are kept of it."""
     wanted, found, first = sorted(shard.take), dict[int, Entry](), 0
@@ -259,7 +266,7 @@ def _taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
         rows = file.metadata.row_group(index).num_rows
         here = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + rows)]
         position = first
-        for batch in file.iter_batches(batch_size=256, row_groups=[index]) if here else ():
+        for batch in file.iter_batches(_rows_at_once(file, index), row_groups=[index]) if here else ():
             mine = [row for row in here if position <= row < position + batch.num_rows]
             taken = batch.take(pa.array([row - position for row in mine], pa.int64()))
             size = taken.nbytes // max(1, taken.num_rows)

@@ -57,7 +57,8 @@ def reference(sample: Sample) -> Reference:
     if isinstance(label, list) and label and all(isinstance(x, int | float) and not isinstance(x, bool) for x in label):
         return Reference("list", tuple(str(number) for number in label))
     answers = tuple(dict.fromkeys(answer.strip() for answer in sample.answers if answer.strip()))
-    is_all = len(answers) > 1 and (sample.metadata.get("answers") == "all" or sample.task in _ALL_ASKED)
+    says_so = sample.metadata.get("answers") == "all" or sample.metadata.get("needs_all") is True
+    is_all = len(answers) > 1 and (says_so or sample.task in _ALL_ASKED)
     return Reference("all" if is_all else "any", answers)
 
 

@@ -1,0 +1,49 @@
+"""Seeded draws. A sample's generator is random.Random of its own name, whose bits are the same on every machine and version;
+draws by the million take those bits through numpy."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+def seeded(*name: object) -> Random:
+    """The generator that belongs to a name, such as (seed, task, language, length, depth, i)."""
+    return Random(":".join(str(part) for part in name))
+
+
+def integers(rng: Random, n: int, below: int) -> IntArray:
+    """`n` integers of 0 to `below` - 1 (the modulo's bias is below / 2**32)."""
+    return (np.frombuffer(rng.randbytes(4 * n), dtype="<u4") % below).astype(np.int64)
+
+
+def distinct(rng: Random, n: int, below: int) -> list[int]:
+    """`n` different integers of 0 to `below` - 1 in random order. Raises ValueError if there are not so many."""
+    if n > below:
+        raise ValueError(f"there are no {n} different integers below {below}")
+    if 2 * n <= below:
+        drawn = integers(rng, 2 * n + 32, below)  # 1.26 n different ones are to be expected of 2 n draws, at the least
+        first = np.sort(np.unique(drawn, return_index=True)[1])
+        if len(first) >= n:
+            return cast(list[int], drawn[first[:n]].tolist())
+    return cast(list[int], shuffled(rng, np.arange(below))[:n].tolist())
+
+
+def shuffled(rng: Random, values: IntArray) -> IntArray:
+    keys = np.frombuffer(rng.randbytes(8 * len(values)), dtype="<u8")  # all different: any way of sorting gives one order
+    return values[np.argsort(keys)]
+
+
+def uuid4(rng: Random) -> str:
+    bits = rng.getrandbits(128) & ~(0xF000 << 64) | (4 << 76)
+    digits = f"{bits & ~(3 << 62) | (2 << 62):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def word_of(rng: Random, letters: str, length: int) -> str:
+    return "".join(rng.choices(letters, k=length))

@@ -1,0 +1,128 @@
+"""Exact lengths by tokenizers of every common kind, trained here on a few pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from memray_eval.needles.making import samples
+from memray_eval.needles.plan import LANGUAGES, Plan
+from memray_eval.needles.prose import paragraph
+from memray_eval.needles.sheet import plain_prompt
+from memray_eval.needles.tasks import TASKS
+from memray_eval.needles.workshop import Workshop
+
+tokenizers = pytest.importorskip("tokenizers")
+
+# The patterns of GPT-2, Llama 3 and Qwen 2, as their tokenizer.json has them.
+GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN_2 = LLAMA_3.replace(r"\p{N}{1,3}", r"\p{N}")
+
+
+class Trained:
+    has_chat = False
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def count(self, text: str) -> int:
+        return len(self._own.encode(text, add_special_tokens=False).ids)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        raise NotImplementedError
+
+    def decode(self, ids: Sequence[int]) -> str:
+        raise NotImplementedError
+
+    def chat(self, messages: Any) -> list[int]:
+        raise NotImplementedError
+
+
+def pages() -> list[str]:
+    rng = Random(0)
+    lines = [paragraph(rng, language) for language in LANGUAGES for _ in range(150)]
+    lines += [
+        f"{rng.getrandbits(64):x} {rng.randint(0, 10**7)}, {rng.randint(0, 99)} + {rng.randint(0, 99)}\n\n" for _ in range(300)
+    ]
+    return [
+        *lines,
+        "This is the end of the text.\n\nWhat is the number in the text above? def func_12(x):\n    return x + 5\n" * 20,
+    ]
+
+
+def byte_level(pattern: str) -> Any:
+    own = tokenizers.Tokenizer(tokenizers.models.BPE())
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    byte = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, byte])
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    own.train_from_iterator(
+        pages(), tokenizers.trainers.BpeTrainer(vocab_size=1500, initial_alphabet=alphabet, show_progress=False)
+    )
+    return own
+
+
+def llama_2() -> Any:
+    """No pre-tokenizer but spaces as marks, one put before the text, and bytes for what is unknown, newlines included."""
+    own = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    normalizers = tokenizers.normalizers
+    own.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    bytes_ = ["<unk>", *(f"<0x{n:02X}>" for n in range(256))]
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=1800, special_tokens=bytes_, show_progress=False)
+    split = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(r"▁?\p{L}+|▁?[^\p{L}\p{N}▁]+|\p{N}|▁"), "isolated"
+    )  # only to train
+    own.pre_tokenizer = split
+    own.train_from_iterator([page.replace("\n", " ") for page in pages()], trainer)
+    own.pre_tokenizer = None
+    return own
+
+
+def word_piece() -> Any:
+    own = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    own.normalizer = tokenizers.normalizers.BertNormalizer()
+    own.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    own.train_from_iterator(
+        pages(), tokenizers.trainers.WordPieceTrainer(vocab_size=1500, special_tokens=["[UNK]"], show_progress=False)
+    )
+    return own
+
+
+def unigram() -> Any:
+    own = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    own.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=1200, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False
+    )
+    own.train_from_iterator(pages(), trainer)
+    return own
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "GPT-2": lambda: byte_level(GPT_2),
+    "Llama 3": lambda: byte_level(LLAMA_3),
+    "Qwen 2": lambda: byte_level(QWEN_2),
+    "Llama 2": llama_2,
+    "WordPiece": word_piece,
+    "Unigram": unigram,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths_are_exact_and_counted_by_parts(kind: str) -> None:
+    tokenizer = Trained(KINDS[kind]())
+    plan = Plan(tasks=tuple(TASKS), languages=LANGUAGES, lengths=(4096,), depths=(50,), samples=2)
+    told: list[bool] = []
+    short = []
+    for sample in samples(plan, Workshop(tokenizer, 0), lambda *group: told.append(group[3])):
+        tokens = tokenizer.count(plain_prompt(sample.context or "", sample.query))
+        assert tokens == sample.metadata["tokens"] <= 4096, sample.id
+        short += [(sample.id, 4096 - tokens)] * (tokens < 4096)
+    print(kind, f"{sum(told)} of {len(told)} groups are counted by parts; short: {short}")
+    assert all(told)
+    assert not short
