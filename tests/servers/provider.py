@@ -1,5 +1,5 @@
-"""A real HTTP server that speaks the wire formats of OpenAI (chat, streamed or not, and embeddings), Anthropic (messages) and
-Google (generateContent), scripted by the test.
+"""A real HTTP server that speaks the wire formats of OpenAI (chat, streamed or not, speech and embeddings), Anthropic
+(messages) and Google (generateContent), scripted by the test.
 
 `reply` turns a request's body into what the server does: a text to answer, an `Answer`, or a `Fault`; `Storm` is one that fails
 at random. `Limits` refuse what comes too fast. Every body is kept, or with `keep_requests=False` only counted by its digest.
@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import random
+import struct
 import threading
 import time
 from array import array
@@ -209,6 +210,10 @@ class Provider(Tally):
         """Plain text without a chat template, streamed."""
         return await self._handled(request, await request.json(), _openai_headers, _write_stream)
 
+    async def speak(self, request: web.Request) -> web.StreamResponse:
+        """A wav whose tone is as long as the text. Its answer's own text does not matter; a truncated one is no whole wav."""
+        return await self._handled(request, await request.json(), _openai_headers, _write_speech)
+
     async def messages(self, request: web.Request) -> web.StreamResponse:
         return await self._handled(request, await request.json(), _anthropic_headers, _write_message)
 
@@ -360,6 +365,23 @@ def _openai_usage(spent: Spent) -> dict[str, int]:
     return {"prompt_tokens": spent.input, "completion_tokens": spent.output, "total_tokens": sum(spent)}
 
 
+async def _write_speech(
+    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+) -> web.StreamResponse:
+    assert isinstance(outcome, Answer)
+    wav = tone_wav(0.1 * len(body["input"].split()))
+    return web.Response(body=wav[:20] if outcome.ending == "truncated" else wav, content_type="audio/wav", headers=headers)
+
+
+def tone_wav(duration_s: float, rate_hz: int = 8000) -> bytes:
+    """A hum of 150 Hz with overtones, in a wav whose lengths are left open, as OpenAI's are."""
+    beat = (math.sin(2 * math.pi * 150 * k * i / rate_hz) / k for i in range(int(duration_s * rate_hz)) for k in (1, 2, 3))
+    samples = [sum(parts) for parts in zip(beat, beat, beat, strict=True)]
+    sound = b"".join(round(8000 * sample).to_bytes(2, "little", signed=True) for sample in samples)
+    layout = struct.pack("<HHIIHH", 1, 1, rate_hz, 2 * rate_hz, 2, 16)
+    return b"RIFF\xff\xff\xff\xffWAVEfmt " + struct.pack("<I", 16) + layout + b"data\xff\xff\xff\xff" + sound
+
+
 async def _write_message(
     request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
 ) -> web.StreamResponse:
@@ -399,6 +421,7 @@ async def start(provider: Provider, port: int = 0, more: Sequence[web.RouteDef] 
             web.post("/v1/chat/completions", provider.chat),
             web.post("/v1/completions", provider.complete),
             web.post("/v1/embeddings", provider.embeddings),
+            web.post("/v1/audio/speech", provider.speak),
             web.post("/v1/messages", provider.messages),
             *more,
             web.post("/{version}/{model:models/.*}", provider.generate_content),

@@ -1,0 +1,148 @@
+"""Wav files: what is written is read back, what others write is understood, what is broken says so."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from memray_eval.affect.audio import LONGEST_S, Clip, decode_wav, encode_wav, prosody_of, read_audio, resampled
+from memray_eval.errors import DataError
+
+RATE = 16_000
+
+
+def tone(hz: float, seconds: float = 1.0, loudness: float = 0.3, rate_hz: int = RATE) -> Clip:
+    moments = np.arange(int(seconds * rate_hz)) / rate_hz
+    return Clip((loudness * np.sin(2 * np.pi * hz * moments)).astype(np.float32), rate_hz)
+
+
+def wav(encoding: int, bits: int, channels: int, sound: bytes, size: int | None = None, more: bytes = b"") -> bytes:
+    frame = channels * bits // 8
+    layout = struct.pack("<HHIIHH", encoding, channels, RATE, RATE * frame, frame, bits) + more
+    chunks = b"fmt " + struct.pack("<I", len(layout)) + layout + b"LIST\x03\x00\x00\x00abc\x00"
+    data = b"data" + struct.pack("<I", len(sound) if size is None else size) + sound
+    return b"RIFF" + struct.pack("<I", 4 + len(chunks) + len(data)) + b"WAVE" + chunks + data
+
+
+@given(
+    arrays.arrays(np.float32, st.integers(0, 300), elements=st.floats(-1, 1, width=32)),
+    st.sampled_from([8_000, 16_000, 24_000, 44_100]),
+)
+def test_a_clip_is_read_back_as_it_was_written(samples: np.ndarray, rate_hz: int) -> None:
+    clip = decode_wav(encode_wav(Clip(samples, rate_hz)))
+    assert clip.rate_hz == rate_hz
+    assert clip.samples.shape == samples.shape
+    assert np.abs(clip.samples - samples).max(initial=0.0) <= 1 / 16_000
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bits", "sound"),
+    [
+        (1, 8, struct.pack("2B", 192, 64)),
+        (1, 16, struct.pack("<2h", 1 << 14, -(1 << 14))),
+        (1, 24, b"\x00\x00\x40\x00\x00\xc0"),
+        (1, 32, struct.pack("<2i", 1 << 30, -(1 << 30))),
+        (3, 32, struct.pack("<2f", 0.5, -0.5)),
+        (3, 64, struct.pack("<2d", 0.5, -0.5)),
+    ],
+)
+def test_every_usual_encoding_is_understood(encoding: int, bits: int, sound: bytes) -> None:
+    assert decode_wav(wav(encoding, bits, 1, sound)).samples == pytest.approx([0.5, -0.5])
+
+
+def test_the_extensible_header_names_its_encoding_later() -> None:
+    more = struct.pack("<HHIH14s", 22, 32, 4, 3, b"\x00" * 14)
+    assert decode_wav(wav(0xFFFE, 32, 1, struct.pack("<2f", 0.5, -0.5), more=more)).samples == pytest.approx([0.5, -0.5])
+
+
+def test_channels_are_averaged_and_half_a_frame_is_left_out() -> None:
+    clip = decode_wav(wav(1, 16, 2, struct.pack("<5h", 1 << 14, 0, 0, -(1 << 14), 7)))
+    assert clip.samples == pytest.approx([0.25, -0.25])
+
+
+def test_floats_that_are_no_numbers_become_silence() -> None:
+    clip = decode_wav(wav(3, 32, 1, struct.pack("<3f", float("nan"), float("inf"), -9.0)))
+    assert clip.samples == pytest.approx([0.0, 1.0, -1.0])
+
+
+def test_a_streamed_wav_goes_to_its_end() -> None:
+    assert len(decode_wav(wav(1, 16, 1, b"\x00\x40" * 5, size=0xFFFFFFFF)).samples) == 5
+
+
+def test_only_the_first_minute_is_heard() -> None:
+    clip = decode_wav(wav(1, 8, 1, b"\x80" * int(RATE * (LONGEST_S + 3))))
+    assert clip.duration_s == LONGEST_S
+
+
+BROKEN = {
+    "not a wav": b"ID3 is the head of an mp3",
+    "empty": b"",
+    "cut off": wav(1, 16, 1, b"\x00\x40" * 5, size=1000),
+    "encoding 85": wav(85, 0, 1, b"\x00" * 8),
+    "0 channels": wav(1, 16, 0, b"\x00" * 8),
+    "without sound": wav(1, 16, 1, b"")[:40],
+    "before its format": b"RIFF\x00\x00\x00\x00WAVEdata\x02\x00\x00\x00ab",
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_wav_says_what_is_wrong(what: str) -> None:
+    with pytest.raises(DataError, match="not a wav" if what == "empty" else what):
+        decode_wav(BROKEN[what])
+
+
+@given(st.binary(max_size=200), st.integers(0, 60))
+def test_any_bytes_are_a_clip_or_a_data_error(junk: bytes, at: int) -> None:
+    good = wav(1, 16, 1, b"\x00\x40" * 20)
+    for data in (junk, good[:at] + junk, good[:at]):
+        try:
+            clip = decode_wav(data)
+        except DataError:
+            continue
+        assert np.isfinite(clip.samples).all()
+
+
+@pytest.mark.parametrize("name", ["absent.wav", "", "a\0b.wav", "nowhere://bucket/a.wav"])
+def test_a_file_that_is_not_there_is_a_data_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError):
+        read_audio(name if "://" in name else f"{tmp_path}/{name}")
+
+
+def test_another_rate_holds_the_same_tone() -> None:
+    changed = resampled(tone(300, rate_hz=24_000), 8_000)
+    assert changed.rate_hz == 8_000
+    assert changed.samples[100:-100] == pytest.approx(tone(300, rate_hz=8_000).samples[100:-100], abs=0.02)
+
+
+@pytest.mark.parametrize("hz", [90, 165, 240, 330])
+def test_the_pitch_of_a_hum_is_found(hz: float) -> None:
+    parts = [tone(hz * k).samples / k for k in range(1, 6)]
+    prosody = prosody_of(Clip(np.sum(parts, axis=0).astype(np.float32), RATE))
+    assert prosody.pitch_hz == pytest.approx(hz, rel=0.05)
+    assert prosody.range_semitones < 0.5
+
+
+def test_louder_higher_faster_is_more_aroused() -> None:
+    def voice(hz: float, loudness: float, syllables_a_s: float) -> Clip:
+        moments = np.arange(2 * RATE) / RATE
+        phase = 2 * np.pi * np.cumsum(hz * (1 + 0.15 * np.sin(2 * np.pi * moments))) / RATE
+        beat = 0.5 - 0.5 * np.cos(2 * np.pi * syllables_a_s * moments)
+        return Clip((loudness * beat * (np.sin(phase) + np.sin(2 * phase) / 2)).astype(np.float32), RATE)
+
+    calm = prosody_of(voice(120, 0.02, 3))
+    assert calm.peaks_per_s == pytest.approx(3 / 0.85, rel=0.25)
+    for changed in (voice(240, 0.02, 3), voice(120, 0.4, 3), voice(120, 0.02, 6)):
+        assert prosody_of(changed).arousal > calm.arousal + 0.05
+    assert prosody_of(voice(240, 0.4, 6)).arousal > 0.6 > 0.4 > calm.arousal
+
+
+def test_silence_and_noise_have_no_voice() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, RATE).astype(np.float32)
+    for samples in (np.zeros(0), np.zeros(1), np.zeros(RATE), np.full(RATE, 0.5), noise):
+        assert prosody_of(Clip(samples.astype(np.float32), RATE)).voiced_s < 0.1

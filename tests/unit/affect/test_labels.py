@@ -1,0 +1,146 @@
+"""Label sets and how they map onto each other."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.affect.labels import (
+    CONGRUENCE,
+    EKMAN,
+    FOUR,
+    FROM_EKMAN,
+    GOEMOTIONS,
+    LABEL_SETS,
+    SUM_TOLERANCE,
+    TO_EKMAN,
+    LabelSet,
+    labels_of,
+    recognise,
+    to,
+)
+from memray_eval.errors import ConfigError
+from memray_eval.metrics.assistant.emotional_congruence import DISTRESS, JOY, NEUTRAL, SURPRISE
+from memray_eval.metrics.matching import stem
+
+PAIRS = list(product(LABEL_SETS.values(), repeat=2))
+SETS = st.sampled_from(list(LABEL_SETS.values()))
+FAMILIES = dict(zip("sadness fear anger".split(), (family.labels for family in DISTRESS), strict=True)) | {
+    "joy": JOY.labels,
+    "surprise": SURPRISE.labels,
+    "neutral": NEUTRAL,
+}
+
+
+def sure(label: str) -> dict[str, float]:
+    return {label: 1.0}
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda labels: labels.name)
+def test_every_label_maps_whole(source: LabelSet, target: LabelSet) -> None:
+    for label in source.labels:
+        told = to(sure(label), source, target)
+        assert tuple(told) == target.labels
+        assert math.isclose(math.fsum(told.values()), 1.0, abs_tol=SUM_TOLERANCE)
+        assert min(told.values()) >= 0.0
+
+
+@given(source=SETS, target=SETS, data=st.data())
+def test_the_sum_is_kept(source: LabelSet, target: LabelSet, data: st.DataObject) -> None:
+    size = len(source.labels)
+    told = source.normalised(data.draw(st.lists(st.floats(0, 1e6), min_size=size, max_size=size)))
+    assert math.isclose(math.fsum(to(told, source, target).values()), 1.0, abs_tol=SUM_TOLERANCE)
+
+
+@given(st.lists(st.floats(), min_size=7, max_size=7))
+def test_any_weights_become_a_distribution(weights: list[float]) -> None:
+    told = EKMAN.normalised(weights)
+    assert tuple(told) == EKMAN.labels
+    assert math.isclose(math.fsum(told.values()), 1.0, abs_tol=SUM_TOLERANCE)
+    assert all(0.0 <= share <= 1.0 for share in told.values())
+
+
+def test_weights_of_another_number_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 weights for the 7 labels"):
+        EKMAN.normalised([1.0, 2.0, 3.0])
+
+
+def test_what_cannot_be_a_weight_counts_as_nothing() -> None:
+    assert EKMAN.normalised([math.nan, -1, 0, 2, math.inf, 2, 0])["joy"] == 0.5
+    assert EKMAN.normalised([math.nan] * 7) == EKMAN.uniform()
+
+
+def test_tables_tell_of_all_labels_and_no_others() -> None:
+    for labels in LABEL_SETS.values():
+        assert set(TO_EKMAN[labels.name]) == set(labels.labels)
+        assert {name for shares in TO_EKMAN[labels.name].values() for name in shares} <= set(EKMAN.labels)
+        assert set(FROM_EKMAN[labels.name]) == set(EKMAN.labels)
+        assert {name for shares in FROM_EKMAN[labels.name].values() for name in shares} <= set(labels.labels)
+
+
+def test_four_classes_that_know_nothing_do_not_speak_against_fear() -> None:
+    assert to(FOUR.uniform(), FOUR, EKMAN) == pytest.approx(EKMAN.uniform())
+
+
+def test_the_likeliest_emotion_stays_the_likeliest() -> None:
+    assert to(sure("angry"), FOUR, EKMAN)["anger"] > 0.5
+    assert to(sure("fear"), EKMAN, GOEMOTIONS)["fear"] == 1.0
+    assert to({"gratitude": 0.6, "grief": 0.4}, GOEMOTIONS, FOUR) == pytest.approx(
+        {"angry": 0.0, "happy": 0.6, "neutral": 0.0, "sad": 0.4}
+    )
+
+
+@pytest.mark.parametrize("labels", LABEL_SETS.values(), ids=lambda labels: labels.name)
+def test_emotional_congruence_knows_every_label_by_its_family(labels: LabelSet) -> None:
+    for label in labels.labels:
+        told = to(sure(label), labels, CONGRUENCE)
+        assert stem(label) in FAMILIES[max(told, key=told.__getitem__)], label
+
+
+def test_labels_of_another_set_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"not labels of 'four': \['joy'\]; there are: angry"):
+        to({"joy": 1.0}, FOUR, EKMAN)
+
+
+def test_a_set_without_a_mapping_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no mapping for the label set 'two'"):
+        to({"up": 1.0}, LabelSet(name="two", labels=("up", "down")), EKMAN)
+
+
+def test_a_label_is_in_a_set_once() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        LabelSet(name="two", labels=("up", "up"))
+
+
+@pytest.mark.parametrize("labels", LABEL_SETS.values(), ids=lambda labels: labels.name)
+def test_a_distribution_tells_its_set(labels: LabelSet) -> None:
+    assert labels_of(labels.uniform()) == labels
+
+
+def test_a_part_of_a_distribution_tells_the_smallest_set() -> None:
+    assert labels_of({"happy": 1.0}) == FOUR
+    assert labels_of({"joy": 0.5, "disgust": 0.5}) == EKMAN
+    with pytest.raises(ConfigError, match="no label set has all of"):
+        labels_of({"joy": 0.5, "happy": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("model_labels", "labels", "ours"),
+    [
+        (("Angry", "HAPPY", "neu", "sad"), FOUR, ("angry", "happy", "neutral", "sad")),
+        (("anger", "joy", "fearful"), EKMAN, ("anger", "joy", "fear")),
+        (("love", "joy", "sadness"), GOEMOTIONS, ("love", "joy", "sadness")),
+        (("neutral", "calm", "<unk>"), FOUR, ("neutral", "neutral", "neutral")),
+    ],
+)
+def test_a_models_labels_are_recognised(model_labels: tuple[str, ...], labels: LabelSet, ours: tuple[str, ...]) -> None:
+    assert recognise(model_labels, "a model") == (labels, ours)
+
+
+def test_labels_that_no_set_knows_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"some/model has labels that no label set knows: 'LABEL_0', 'boredom'"):
+        recognise(("LABEL_0", "joy", "boredom"), "some/model")

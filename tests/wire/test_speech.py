@@ -1,0 +1,192 @@
+"""OpenAI's speech and audio calls against a real local server: retried, then degraded, never an exception out of a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.affect.audio import decode_wav
+from memray_eval.affect.labels import EKMAN, is_uniform
+from memray_eval.affect.speech import Heard, ListenedSpeech, ProsodySpeech, SpeechEmotion, Utterance, hear
+from memray_eval.affect.synthesis import AudioStore
+from memray_eval.clients.instructed import Access
+from memray_eval.clients.policy import RetryPolicy
+from memray_eval.clients.speech import OpenAIListener, OpenAIVoice, SpeechServer
+from memray_eval.errors import ConfigError
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Answer, Fault, Provider, serving, tone_wav
+
+SECRET = "sk-test-secret"
+TEXTS = ("I could not sleep at all.", "What should I do this week?")
+JOY = json.dumps({label: 0.6 if label == "joy" else 0.1 for label in EKMAN.labels})
+Script = Callable[[dict[str, Any]], str | Answer | Fault]
+
+
+class Slept:
+    """A clock that only moves when somebody sleeps on it."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    async def sleep(self, delay_s: float) -> None:
+        self.delays.append(delay_s)
+
+    def clock(self) -> float:
+        return sum(self.delays)
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SPEECH_KEY", SECRET)
+
+
+def access(slept: Slept) -> Access:
+    return Access(RetryPolicy(tries=3, ceiling_s=60.0, sleep=slept.sleep, clock=slept.clock))
+
+
+def spoken(server: Provider, folder: Path, *texts: str, timeout_s: float = 10.0) -> tuple[list[Heard], AudioStore, Slept]:
+    """The texts spoken by the server and heard by prosody."""
+    slept = Slept()
+
+    async def run() -> tuple[list[Heard], AudioStore]:
+        place = SpeechServer(base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s, max_in_flight=2)
+        voice, store = OpenAIVoice(server=place, access=access(slept)), AudioStore(str(folder))
+        try:
+            return await hear([Utterance(text=text) for text in texts], ProsodySpeech(), store, voice), store
+        finally:
+            await voice.aclose()
+
+    return *asyncio.run(run()), slept
+
+
+def listened(server: Provider, folder: Path, timeout_s: float = 10.0) -> Heard:
+    """A recording heard by the server's audio model."""
+    (folder / "own.wav").write_bytes(tone_wav(1.0))
+
+    async def run() -> Heard:
+        place = SpeechServer(base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s)
+        listener = OpenAIListener(server=place, access=access(Slept()))
+        ears: SpeechEmotion = ListenedSpeech(listener)
+        try:
+            store = AudioStore(str(folder / "store"))
+            return (await hear([Utterance(text="x", recording=str(folder / "own.wav"))], ears, store, None))[0]
+        finally:
+            await listener.aclose()
+
+    return asyncio.run(run())
+
+
+def test_a_text_is_spoken_once_and_kept_whole(tmp_path: Path) -> None:
+    with serving(lambda body: "") as server:
+        first, store, _ = spoken(server, tmp_path, *TEXTS)
+        again, second, _ = spoken(server, tmp_path, *TEXTS)
+        asked = {"model": "gpt-4o-mini-tts", "voice": "alloy", "response_format": "wav"}
+        assert sorted(server.requests, key=lambda body: body["input"]) == [asked | {"input": text} for text in TEXTS]
+        assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {SECRET}"}
+    assert [(heard.source, heard.backend, heard.degraded) for heard in first] == [("synthesised", "prosody", None)] * 2
+    assert again == first
+    assert (store.counts.synthesised, second.counts.synthesised, second.counts.hits) == (2, 0, 2)
+    wav = (tmp_path / str(first[0].audio)).read_bytes()
+    assert int.from_bytes(wav[40:44], "little") == len(wav) - 44  # the server left its lengths open
+    assert decode_wav(wav).duration_s == pytest.approx(0.6)
+
+
+FAULTS: dict[str, tuple[str | Answer | Fault, int, str]] = {
+    "429": (Fault(429, retry_after="25"), 3, "429"),
+    "500": (Fault(500), 3, "500"),
+    "reset": (Fault(reset=True), 3, "no answer"),
+    "timeout": (Fault(hang_s=3.0), 3, "in time"),
+    "401": (Fault(401), 1, "key"),
+    "404": (Fault(404), 1, "no such model"),
+    "400": (Fault(400), 1, "400"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_speech_that_fails_degrades_to_uniform(case: str, tmp_path: Path) -> None:
+    fault, requests, reason = FAULTS[case]
+    reply: Script = lambda body: fault if body["input"] == TEXTS[0] else ""  # noqa: E731
+    with serving(reply) as server:
+        (lost, good), store, slept = spoken(server, tmp_path, *TEXTS, timeout_s=0.5 if case == "timeout" else 10.0)
+        assert len([body for body in server.requests if body["input"] == TEXTS[0]]) == requests
+    assert (lost.source, lost.backend) == ("none", "uniform")
+    assert is_uniform(lost.distribution)
+    assert reason in str(lost.degraded)
+    assert SECRET not in str(lost.degraded)
+    assert TEXTS[0] not in str(lost.degraded)
+    assert (good.source, good.degraded) == ("synthesised", None)
+    assert (store.counts.misses, store.counts.synthesised) == (2, 1)
+    assert len(slept.delays) == requests - 1
+
+
+@pytest.mark.parametrize("fault", [Fault(429, retry_after="7"), Fault(500)], ids=["429", "500"])
+def test_a_fault_that_passes_is_retried(fault: Fault, tmp_path: Path) -> None:
+    left: list[str | Fault] = [fault, ""]
+    with serving(lambda body: left.pop(0)) as server:
+        [heard], store, slept = spoken(server, tmp_path, TEXTS[0])
+    assert (heard.source, heard.degraded, store.counts.synthesised) == ("synthesised", None, 1)
+    assert slept.delays == [7.0] if fault.retry_after else len(slept.delays) == 1
+
+
+def test_what_is_no_wav_degrades_and_is_not_kept(tmp_path: Path) -> None:
+    with serving(lambda body: Answer(ending="truncated")) as server:
+        [heard], store, _ = spoken(server, tmp_path, TEXTS[0])
+    assert "wav" in str(heard.degraded)
+    assert store.counts.synthesised == 0
+    assert list(tmp_path.glob("*.wav")) == []
+
+
+def test_a_recording_goes_to_the_audio_model_with_the_labels(tmp_path: Path) -> None:
+    with serving(lambda body: f"```json\n{JOY}\n```") as server:
+        heard = listened(server, tmp_path)
+        [body] = server.requests
+    assert (heard.source, heard.backend, heard.degraded) == ("recording", "openai", None)
+    assert heard.distribution["joy"] == pytest.approx(0.5)  # 0.6 of 1.2: made to sum to 1
+    question, sound = body["messages"][0]["content"]
+    assert all(label in question["text"] for label in EKMAN.labels)
+    assert decode_wav(base64.b64decode(sound["input_audio"]["data"])).duration_s == pytest.approx(1.0)
+    assert sound["input_audio"]["format"] == "wav"
+    assert (body["model"], body["modalities"]) == ("gpt-audio", ["text"])
+
+
+def test_the_local_judges_server_answers_it_as_any_chat(tmp_path: Path) -> None:
+    with serving(judgment_reply) as server:
+        heard = listened(server, tmp_path)
+    assert heard.degraded is None
+    assert not is_uniform(heard.distribution)
+
+
+ANSWERS: dict[str, tuple[str | Answer | Fault, str]] = {
+    **{case: (fault, reason) for case, (fault, _, reason) in FAULTS.items()},
+    "no JSON": ("She sounds happy.", "no distribution"),
+    "a label short": (json.dumps({"joy": 1.0}), "no distribution"),
+    "a negative one": (JOY.replace("0.6", "-0.6"), "no distribution"),
+    "not a number": (JOY.replace("0.6", "NaN"), "no distribution"),
+    "refused": (Answer("no", "refused"), "declined"),
+    "filtered": (Answer("", "filtered"), "declined"),
+    "truncated": (Answer(JOY[:9], "truncated"), "cut off"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_an_ear_that_fails_degrades_to_uniform(case: str, tmp_path: Path) -> None:
+    answer, reason = ANSWERS[case]
+    with serving(lambda body: answer) as server:
+        heard = listened(server, tmp_path, timeout_s=0.5 if case == "timeout" else 10.0)
+    assert (heard.source, heard.backend) == ("recording", "openai")
+    assert is_uniform(heard.distribution)
+    assert reason in str(heard.degraded)
+    assert SECRET not in str(heard.degraded)
+
+
+def test_openai_itself_needs_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for build in (OpenAIVoice, OpenAIListener):
+        with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+            build()
