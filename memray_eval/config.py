@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from memray_eval.errors import ConfigError
-from memray_eval.types import GIVEN, Candidate, Frozen
+from memray_eval.types import GIVEN, Candidate, Frozen, Name, Temperature
 
 EMBEDDED = "embedded"
 DEFAULT_OUT = "results"  # in the working directory, unless the job or the command line says otherwise
@@ -20,8 +21,9 @@ API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 
 Jury = str | tuple[str, ...]  # one judge, or several who vote
 Provider = Literal["openai", "anthropic", "google"]
-OnJudgeFailure = Literal["error", "string_match", "zero"]
+OnJudgeFailure = Literal["error", "string_match", "zero", "default"]
 Positive = Annotated[float, Field(gt=0)]
+NameOrOff = Annotated[str, BeforeValidator(lambda value: "off" if value is False else value)]  # YAML reads off as false
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -135,7 +137,7 @@ class JudgingConfig(Frozen):
     latency_s: Positive = 3.0
     limits: dict[str, RateLimits] = Field(default_factory=dict)
     breaker: BreakerConfig = BreakerConfig()
-    cache: str = "auto"
+    cache: NameOrOff = "auto"
     timeout_s: Positive = 120.0
     ceiling_s: Positive = 600.0
     tries: Count = 5
@@ -162,6 +164,41 @@ class Assumptions(Frozen):
     server_latency_s: Annotated[float, Field(ge=0)] = 0.5
 
 
+class AffectConfig(Frozen):
+    """How the user's emotion and traits are found where a sample does not give them; off unless `enabled`.
+
+    `emotion` reads the query: classifier or lexicon (both come with the package, English), transformers:MODEL, judge, or off.
+    `speech` hears it: prosody (arousal alone), transformers:MODEL, openai, or uniform; in a sample's own recording
+    (metadata.audio), else in speech made by `tts`: auto (openai where its key is set, else off), openai, local (hibari), off.
+    The two are fused by `speech_weight` and `text_weight`. Synthetic speech carries almost no emotion: a speech weight pays for
+    people's own recordings only. `traits`: given, unknown, or judge. `judge` names the model that reads where `judge` does.
+    `base_url` and `api_key_env` are those of an OpenAI-compatible speech server. `cache` is where speech is kept, so that none
+    is made twice: auto (on this machine) or a path.
+    """
+
+    enabled: bool = False
+    emotion: NameOrOff = "classifier"
+    speech: str = "prosody"
+    tts: NameOrOff = "auto"
+    tts_model: str = "gpt-4o-mini-tts"
+    voice: str | None = None
+    speech_weight: float = 0.3
+    text_weight: float = 0.7
+    traits: str = "given"
+    judge: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    cache: str = "auto"
+    actors: Count = 1
+    cpus: Positive = 0.3
+    batch_size: Count = 16
+
+    @property
+    def hears(self) -> bool:
+        """Whether speech counts at all."""
+        return self.speech != "uniform" and self.speech_weight > 0
+
+
 class ClusterConfig(Frozen):
     """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: its cores, at least 2)."""
 
@@ -178,8 +215,8 @@ class RunConfig(Frozen):
     key is set, else the first fallback with a key, else rules), `embedded` (a small local model), PROVIDER/MODEL, a list of
     these for a jury, or a mapping from metric, or from "metric/task", to any of these. `rubrics` maps such keys to one of the
     metric's rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a rubric of one's own.
-    `tasks` picks some of a suite's tasks. `templates` is a folder or file with the benchmark's own prompt templates and
-    output lengths; without it we ask in our words.
+    `text_weights` are those of overall_score, by the text family's scores, and sum to 1. `tasks` picks some of a suite's tasks.
+    `templates` is a folder or file with the benchmark's own prompt templates and output lengths, for which we have our words.
     `tolerance` says how many units may fail before the exit code says so: a share (0.05, 1.0) or a number of units (20).
     `on_error: fail` stops the run at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
     passed, resumably too. Relative paths are resolved by `load_config`.
@@ -195,6 +232,8 @@ class RunConfig(Frozen):
     metrics: tuple[str, ...] = ()
     judge: Jury | dict[str, Jury] = "auto"
     rubrics: dict[str, str] = Field(default_factory=dict)
+    text_weights: dict[str, float] = Field(default_factory=dict)
+    affect: AffectConfig = AffectConfig()
     engine: EngineConfig = EngineConfig()
     server: ServerConfig = ServerConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
@@ -222,6 +261,52 @@ class RunConfig(Frozen):
         return self
 
 
+class CandidateEntry(Candidate):
+    """A candidate as a job's YAML may give it: with several `temperatures`, several `prompts`, or both, it stands for as many
+    candidates, named "<name>-t<temperature>-<prompt>". Everything else they share, their engine too."""
+
+    temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] | None = None
+    prompts: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _says_it_once(self) -> CandidateEntry:
+        if self.temperatures and "temperature" in self.sampling.model_fields_set:
+            raise ValueError("temperatures and sampling.temperature are both given; keep one of them")
+        if self.prompts and "prompt" in self.model_fields_set:
+            raise ValueError("prompts and prompt are both given; keep one of them")
+        return self
+
+    def expanded(self) -> Iterator[Candidate]:
+        """The candidates that it stands for, temperature by temperature: itself where it names no several."""
+        plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
+        for temperature, prompt in product(self.temperatures or (None,), self.prompts or (None,)):
+            name, changed = self.name, dict[str, Any]()
+            if temperature is not None:
+                name += f"-t{temperature}"
+                changed["sampling"] = self.sampling.model_copy(update={"temperature": temperature})
+            if prompt is not None:
+                name += f"-{_prompt_label(prompt)}"
+                changed["prompt"] = prompt
+            yield plain.model_copy(update={**changed, "name": name})
+
+
+def _prompt_label(prompt: str) -> str:
+    """A prompt variant as part of a name: that of a file without its folders and its ending."""
+    return Path(prompt).name.removesuffix(".txt").removesuffix(".md")
+
+
+class JobFile(RunConfig):
+    """What a job's YAML may hold: a RunConfig whose candidates may each stand for several."""
+
+    candidates: Annotated[tuple[CandidateEntry, ...], Field(min_length=1)]
+
+    def expanded(self) -> RunConfig:
+        """The run that it describes. Raises ValidationError where two candidates end up with one name."""
+        candidates = tuple(candidate for entry in self.candidates for candidate in entry.expanded())
+        fields = {field: getattr(self, field) for field in RunConfig.model_fields if field in self.model_fields_set}
+        return RunConfig.model_validate(fields | {"candidates": candidates})
+
+
 PATH_FIELDS = ("dataset", "templates", "out")
 RUBRICS = "rubrics"  # some of its values are paths
 
@@ -230,7 +315,8 @@ def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, s
     """Reads a job's YAML (none: nothing but the defaults), lays `overrides` (dotted key -> value) and `settings`
     (key.path=value) over it.
 
-    Paths in the file are relative to the file's folder, those on the command line to the working directory.
+    Paths in the file are relative to the file's folder, those on the command line to the working directory. Candidates with
+    several temperatures or prompts are expanded (CandidateEntry).
     Raises ConfigError that names the file, the key and what to do.
     """
     data = _read_yaml(path) if path is not None else {}
@@ -238,15 +324,17 @@ def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, s
     for key in (*PATH_FIELDS, RUBRICS):
         if key in data:
             data[key] = _placed(key, data[key], path.parent if path is not None else Path.cwd())
+    if path is not None:
+        _place_prompts(data.get("candidates"), path.parent)
     laid_over = dict(overrides or {})
     laid_over.update(_parse_setting(setting) for setting in settings)
     for key, value in laid_over.items():
         if value is not None:
             _put(data, key, _placed(key, value, Path.cwd()))
     try:
-        return RunConfig.model_validate(data)
+        return JobFile.model_validate(data).expanded()
     except ValidationError as error:
-        lines = "\n".join(f"  {line}" for line in describe(error))
+        lines = "\n".join(f"  {line}" for line in describe(error, JobFile))
         raise ConfigError(f"{path or 'the options'}: the configuration does not hold:\n{lines}") from None
 
 
@@ -337,9 +425,9 @@ def _index(node: list[Any], part: str, dotted: str) -> int:
     return int(part)
 
 
-def names_a_file(rubric: str) -> bool:
-    """Whether a value of `rubrics` is the path of a file, not the name of a rubric."""
-    return "/" in rubric or "." in rubric
+def names_a_file(value: str) -> bool:
+    """Whether a rubric or a prompt is named by the path of a file, not by a name of the metric's or the suite's."""
+    return "/" in value or "." in value
 
 
 def _placed(key: str, value: Any, folder: Path) -> Any:
@@ -350,6 +438,19 @@ def _placed(key: str, value: Any, folder: Path) -> Any:
     if not isinstance(value, str) or not (key in PATH_FIELDS or (field == RUBRICS and names_a_file(value))):
         return value
     return _relative_to(value, folder)
+
+
+def _place_prompts(candidates: Any, folder: Path) -> None:
+    """Resolves the prompt files that a job's candidates name; what is no list of candidates is told when it is validated."""
+    for entry in candidates if isinstance(candidates, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        if isinstance(prompt := entry.get("prompt"), str) and names_a_file(prompt):
+            entry["prompt"] = _relative_to(prompt, folder)
+        if isinstance(prompts := entry.get("prompts"), list):
+            entry["prompts"] = [
+                _relative_to(one, folder) if isinstance(one, str) and names_a_file(one) else one for one in prompts
+            ]
 
 
 def _relative_to(path: str, folder: Path) -> str:

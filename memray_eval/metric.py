@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from memray_eval.config import OnJudgeFailure
+from memray_eval.errors import Refused
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import Block, Form, Frozen, Line, Message, MetricSummary, Response, Sample, Score
 
@@ -244,6 +245,8 @@ def _outcome(
         return without
     try:
         measure, judgment = compute()
+    except Refused as error:  # a verdict that does not say what this metric asks
+        return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
     except Exception as error:  # a metric that breaks on one response is that response's outcome, not the run's
         return Score(metric=metric.name, status="error", judge=judge, error=f"{type(error).__name__}: {error}")
     return Score(

@@ -18,6 +18,7 @@ EMOTION_SUM_TOLERANCE = 1e-3
 DEFAULT_MAX_TOKENS = 256
 
 Name = Annotated[StrictStr, Field(min_length=1)]
+Temperature = Annotated[float, Field(ge=0.0, le=2.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Scalar = StrictStr | StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 MemoryValue = Scalar | tuple[Scalar, ...]
@@ -103,7 +104,7 @@ class Sampling(Frozen):
     """How the model under test is asked to decode. `max_tokens` None: the length that the suite has for the task, else
     DEFAULT_MAX_TOKENS."""
 
-    temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
+    temperature: Temperature = 0.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     max_tokens: Annotated[int, Field(gt=0)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0, le=2.0)] = 1.0
@@ -440,11 +441,68 @@ RULE_METRIC = "rule_score"  # the suite's own rule
 DISAGREEMENTS = "disagreements.jsonl"  # in the run folder: the units that the two disagree on
 
 
+class Performance(Frozen):
+    """Speed beside quality of one candidate, on one task or (task None) on all its `n` units; failed answers count in `n` only.
+
+    Times are the responses' own, waiting for the engine included: they overlap in a run, so their sum is more than its wall
+    time. `tokens_per_s` = output tokens / duration, both summed over the answers that have both. `quality` is the mean of the
+    run's headline metric with its scale laid over 0-100, `quality_stderr` = sample std / sqrt(n_scored) of the same. None
+    where too little was measured.
+    """
+
+    candidate: str
+    task: str | None
+    n: int
+    duration_s_total: float | None
+    duration_s_mean: float | None
+    output_tokens: int
+    tokens_per_s: float | None
+    ttft_s_mean: float | None
+    ttft_s_p95: float | None
+    n_scored: int
+    quality: float | None
+    quality_stderr: float | None
+
+
+class Recommendation(Frozen):
+    """What speed and quality say of a run's candidates, by the `rule` given in words.
+
+    Several are `fastest` or `best` only where their figures are equal; `as_good` are those that are not shown to differ from
+    the best. `pareto`: no other is as fast and as good, and better in one. `use` is None where nothing speaks for one of them;
+    `left_out` lack a figure.
+    """
+
+    fastest: tuple[str, ...] = ()
+    best: tuple[str, ...] = ()
+    as_good: tuple[str, ...] = ()
+    pareto: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    use: str | None = None
+    reason: str
+    rule: str
+
+
+class Sweep(Frozen):
+    """One metric against temperature: candidates that differ in nothing else, by rising temperature. Means and standard errors
+    are in the metric's own scale, over the `n` scored units, None where too few were."""
+
+    metric: str
+    model: str
+    prompt: str
+    candidates: tuple[str, ...]
+    temperatures: tuple[float, ...]
+    means: tuple[float | None, ...]
+    stderrs: tuple[float | None, ...]
+    n: tuple[int, ...]
+
+
 class Summary(Frozen):
     """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in a streamed run.
 
     `tasks` and `macro` are there where samples name their tasks or a rule was compared with the judge, `heat_maps` where they
     name length and depth. `n_disagreements` units are listed in the file DISAGREEMENTS; None where nothing was compared.
+    `headline` names the metric that stands for quality. `performance` is there where a run has several candidates, or its
+    suite is about both; `recommendation` where there are several, `sweeps` where some differ in temperature alone.
     """
 
     run_id: str
@@ -462,6 +520,10 @@ class Summary(Frozen):
     macro: tuple[MacroSummary, ...] = ()
     heat_maps: tuple[HeatMap, ...] = ()
     n_disagreements: int | None = None
+    headline: str = ""
+    performance: tuple[Performance, ...] = ()
+    recommendation: Recommendation | None = None
+    sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -45,6 +45,10 @@ OutOption = Annotated[str | None, typer.Option(help="Where run folders go: a fol
 NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Ask every judge anew; keep no verdict.")]
 BudgetOption = Annotated[float | None, typer.Option(min=0, help="Stop before judges have cost more, resumably.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Start without a budget, whatever the estimate says.")]
+AffectOption = Annotated[str | None, typer.Option(help="on or off: find emotion and traits where samples give none.")]
+SpeechWeightOption = Annotated[float | None, typer.Option(help="What speech counts in a sample's emotion.")]
+TextWeightOption = Annotated[float | None, typer.Option(help="What its text counts.")]
+NoTtsOption = Annotated[bool, typer.Option("--disable-openai-tts", help="Have no text spoken by OpenAI; speech is uniform.")]
 SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Take the valid samples; report the others.")]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memray_eval.cli.app import (
+    AffectOption,
     BudgetOption,
     ConfigArgument,
     DatasetOption,
@@ -19,15 +20,19 @@ from memray_eval.cli.app import (
     MetricsOption,
     ModelOption,
     NoCacheOption,
+    NoTtsOption,
     OutOption,
     SetOption,
     SkipOption,
+    SpeechWeightOption,
+    TextWeightOption,
     YesOption,
     app,
     print_report,
     say,
 )
 from memray_eval.config import RunConfig, load_config
+from memray_eval.errors import ConfigError
 from memray_eval.report.exports import export_evaluation, export_responses
 from memray_eval.types import GIVEN
 
@@ -49,11 +54,16 @@ def run_command(
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,
     yes: YesOption = False,
+    affect: AffectOption = None,
+    speech_weight: SpeechWeightOption = None,
+    text_weight: TextWeightOption = None,
+    disable_openai_tts: NoTtsOption = False,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a job: read, generate, judge, embed, write, and print the summary."""
     overrides = _overrides(limit, dataset, metrics, judge, out, skip_invalid) | _model(model) | _paying(no_cache, budget_usd)
+    overrides |= _affect(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
     finished = _run(job, quiet=as_json, yes=yes)
     print_report(finished.folder.path, as_json)
@@ -68,11 +78,16 @@ def generate(
     model: ModelOption = None,
     out: OutOption = None,
     skip_invalid: SkipOption = False,
+    affect: AffectOption = None,
+    speech_weight: SpeechWeightOption = None,
+    text_weight: TextWeightOption = None,
+    disable_openai_tts: NoTtsOption = False,
     settings: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Also write responses_{model}_{timestamp}.json beside it.")] = False,
 ) -> None:
     """Only generate: write the responses of a job's candidates to a run folder, to be judged by `evaluate`."""
     overrides = _overrides(limit, dataset, None, "rules", out, skip_invalid) | _model(model)
+    overrides |= _affect(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
     finished = _run(job, generate_only=True)
     print(finished.folder.path)
@@ -152,6 +167,13 @@ def estimate(
     job = load_config(config, _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model(model), settings or ())
     made = estimate_of(job)
     print(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
+
+
+def _affect(affect: str | None, speech_weight: float | None, text_weight: float | None, no_tts: bool) -> dict[str, Any]:
+    if affect not in (None, "on", "off"):
+        raise ConfigError(f"--affect {affect}: it is on or off")
+    weights = {"affect.speech_weight": speech_weight, "affect.text_weight": text_weight}
+    return {"affect.enabled": None if affect is None else affect == "on", "affect.tts": "off" if no_tts else None, **weights}
 
 
 def _paying(no_cache: bool, budget_usd: float | None) -> dict[str, Any]:

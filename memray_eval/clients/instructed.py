@@ -3,6 +3,10 @@
 What all providers share is here: one attempt, the typed outcome of a failed one, asking again with the validation error, usage
 summed over every attempt, the price, and the memory of calls that were paid. What differs stands in one file a provider
 (openai, anthropic, google).
+
+A judgment class may bring `from_text(text) -> judgment | None`, which reads a reply that is no JSON. Where a judge of such a
+judgment says nothing that can be read, also when asked again, it has abstained: that is Refused, not Malformed, and remembered
+as a refusal is, for the metrics that share the judgment would pay for the same silence one after the other.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ from memray_eval.ports import Verdict
 from memray_eval.types import Message, Usage
 
 REASKS = 2  # a malformed verdict is asked for again, at most twice
+_OR_UNREADABLE = ", or said nothing that could be read"
 CHARACTERS_A_TOKEN = 4.0  # a rough start for how large a prompt is; the gate corrects it by what calls really take
 
 
@@ -194,7 +199,7 @@ class InstructedJudge:
 
     def _remembered(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         if call.judgment is None:
-            raise Refused("the judge or its content filter declined")
+            raise Refused("the judge or its content filter declined" + _OR_UNREADABLE * _reads_text(judgment))
         return Verdict(judgment=judgment.model_validate_json(call.judgment), judge=self.name, cached=True)
 
     async def _ask(
@@ -238,6 +243,9 @@ class InstructedJudge:
                 problem = misfit.problem
                 wrong = f"That did not fit the schema: {problem} Give the whole JSON again, corrected."
                 talk = [*talk, {"role": role, "content": misfit.text or "(empty)"}, {"role": "user", "content": wrong}]
+        if _reads_text(judgment):
+            await remember(None)
+            raise Refused(f"the verdict could not be read in {REASKS + 1} attempts: {problem}")
         raise Malformed(f"the verdict did not fit its schema in {REASKS + 1} attempts: {problem}")
 
     async def _attempt(
@@ -284,17 +292,24 @@ class RepeatedJudge:
 
 
 def _filled(text: str, judgment: type[BaseModel]) -> BaseModel:
-    """The judgment in a reply, which may wrap its JSON in a fence or in words. Raises _Misfit."""
-    try:
-        return judgment.model_validate_json(text)
-    except ValidationError as error:
-        start, end = text.find("{"), text.rfind("}")
-        if 0 <= start < end and (start, end + 1) != (0, len(text)):
-            try:
-                return judgment.model_validate_json(text[start : end + 1])
-            except ValidationError as inner:
-                raise _Misfit(text, _problem(inner)) from None
-        raise _Misfit(text, _problem(error)) from None
+    """The judgment in a reply, which may wrap its JSON in a fence or in words, or hold none that parses and be read as free
+    text, where the judgment can be. Raises _Misfit."""
+    start, end = text.find("{"), text.rfind("}") + 1
+    wrapped = [text[start:end]] if 0 <= start < end - 1 and (start, end) != (0, len(text)) else []
+    for candidate in (text, *wrapped):
+        try:
+            return judgment.model_validate_json(candidate)
+        except ValidationError as error:
+            misfit = error
+    if misfit.errors()[0]["type"] == "json_invalid" and _reads_text(judgment):
+        read: BaseModel | None = judgment.from_text(text)  # type: ignore[attr-defined]
+        if read is not None:
+            return read
+    raise _Misfit(text, _problem(misfit)) from None
+
+
+def _reads_text(judgment: type[BaseModel]) -> bool:
+    return hasattr(judgment, "from_text")
 
 
 class _Spent:

@@ -118,7 +118,7 @@ def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, task
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
     wanted = config.judge if isinstance(config.judge, dict) else dict.fromkeys(judged, config.judge)
     for fallback in config.judging.fallbacks:
-        _check(fallback, config.judging)
+        check_judge(fallback, config.judging)
     _check_keys("judge", wanted, judged, tasks)
     if judged:  # a run that only generates has none, whatever its job says of rubrics
         _check_keys("rubrics", config.rubrics, judged, tasks)
@@ -222,7 +222,7 @@ def _choice(metric: JudgedMetric, wanted: str, config: JudgingConfig, table: Jud
     if is_embedded(wanted):
         return Choice(metric=metric.name, judge=wanted, why="a small local model: it proves the plumbing, not the scores")
     if wanted != AUTO:
-        _check(wanted, config)
+        check_judge(wanted, config)
         return Choice(metric=metric.name, judge=wanted, why="as configured")
     for name, why in ((metric.preferred_judge, "preferred"), *((name, "fallback") for name in table.fallback_order)):
         if _is_reachable(name, config):
@@ -283,7 +283,7 @@ def _is_reachable(name: str, config: JudgingConfig) -> bool:
     return provider in config.base_urls or api_key(config.api_key_envs.get(provider, KEYS[provider])) is not None
 
 
-def _check(name: str, config: JudgingConfig) -> None:
+def check_judge(name: str, config: JudgingConfig) -> None:
     """Raises ConfigError for a name that is no judge, or whose key is not set."""
     provider = provider_of(name)
     if not _is_reachable(name, config):

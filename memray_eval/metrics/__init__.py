@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
 from memray_eval.errors import ConfigError
 from memray_eval.metric import Metric
+from memray_eval.metrics.text_quality import overall
+
+OVERALL_SCORE = "overall_score"
 
 
 @cache
@@ -18,9 +21,13 @@ def all_metrics() -> dict[str, Metric]:
     return {metric.name: metric for metric in _found()}
 
 
-def pick(names: Iterable[str]) -> tuple[Metric, ...]:
-    """The named metrics, in the order given. Raises ConfigError that lists the known ones."""
-    known = all_metrics()
+def pick(names: Iterable[str], text_weights: Mapping[str, float] | None = None) -> tuple[Metric, ...]:
+    """The named metrics, in the order given; overall_score with `text_weights` where there are any. Raises ConfigError that
+    lists the known ones, or says what is wrong with the weights."""
+    known = dict(all_metrics())
+    if text_weights:
+        weighted = overall(text_weights)
+        known[OVERALL_SCORE] = replace(weighted, name=OVERALL_SCORE, family=known[OVERALL_SCORE].family)
     chosen: dict[str, Metric] = {}
     for name in names:
         if name not in known:

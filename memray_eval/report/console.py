@@ -1,10 +1,13 @@
-"""The console summary, in seed 000's form: sections, names, four decimals, bars; and seed 001's tables below them."""
+"""The console summary, in seed 000's form: sections, names, four decimals, bars; and the tables of seeds 001 and 004
+below them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 from memray_eval.metric import EVIDENCE_DROPPED
+from memray_eval.report.comparison import performance_lines, recommendation_lines
+from memray_eval.report.sweeps import sweep_lines
 from memray_eval.report.tables import NOTHING, disagreements_line, heat_map, task_table
 from memray_eval.types import Block, GenerationSummary, Line, MetricSummary, Summary
 
@@ -33,6 +36,7 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield from section(metric)
         yield ""
     yield from _breakdown(summary)
+    yield from _comparison(summary)
     yield _rule("=")
     if summary.generation_s is not None:
         yield f"Generation took {summary.generation_s:.2f}s"
@@ -50,6 +54,17 @@ def _breakdown(summary: Summary) -> Iterator[str]:
     for heat in summary.heat_maps:
         if any(heat.n_without_depth) or any(any(row) for row in heat.n):
             yield from _titled(f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat))
+
+
+def _comparison(summary: Summary) -> Iterator[str]:
+    """Speed beside quality, and metrics against temperature: nothing for a run that compares nothing."""
+    for candidate in summary.candidates:
+        if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
+            yield from _titled(f"SPEED AND QUALITY - {candidate.candidate}", performance_lines(rows, summary.headline))
+    for title, lines in sweep_lines(summary.sweeps):
+        yield from _titled(title, lines)
+    if summary.recommendation is not None:
+        yield from _titled("RECOMMENDATIONS", recommendation_lines(summary, summary.recommendation))
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:

@@ -1,13 +1,25 @@
-"""The two-step files of the original benchmark: responses_{model}_{time}.json and eval_{input}.json."""
+"""The files of the original benchmarks: seed 000's responses_{model}_{time}.json and eval_{input}.json, seed 004's list."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from tempfile import TemporaryFile
+from typing import IO, Any, TypeAlias
 
 from memray_eval.storage import locate
-from memray_eval.types import Record, Summary
+from memray_eval.types import Record, Response, Score, Summary
+
+Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]
+PREVIEW_CHARACTERS = 100
+
+
+def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
+    """A score's parts as subscores, with the issues and passed checks of its judgment where that has any."""
+    judgment = json.loads(score.judgment) if score.judgment else {}
+    lists = {name: judgment.get(name, []) for name in ("issues", "passed_checks")}
+    return {"subscores": score.parts, **lists}
 
 
 def export_responses(path: str, records: Iterable[Record], model: str, stamp: str) -> None:
@@ -19,6 +31,34 @@ def export_evaluation(path: str, records: Iterable[Record], summary: Summary) ->
     """Writes seed 000's evaluation file: the summary, and every response with its judgments, under `results`."""
     head = {"summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})}
     _export(path, head, (_evaluated_row(record) for record in records))
+
+
+def export_benchmark(path: str, records: Iterable[Record], summary: Summary, details: Details = _score_details) -> None:
+    """Writes seed 004's benchmark file: a list with one object a candidate, its answers under `tests`.
+
+    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, and `details` says what stands
+    behind it. What was not measured, or failed, is null. `prompt_name` is the task, as in the seed; `prompt_id`, which the
+    seed lacks, tells the prompts of a task apart. Rows are kept on disk until their candidate's turn comes.
+    """
+    scale = next((metric.scale for metric in summary.metrics if metric.metric == summary.headline), (0.0, 1.0))
+    with ExitStack() as stack:
+        tests: dict[str, IO[bytes]] = {}
+        for record in records:
+            row = json.dumps(_test_row(record, summary.headline, scale, details), ensure_ascii=False).encode()
+            if kept := tests.get(record.candidate.name):
+                kept.write(b",\n" + row)
+            else:
+                kept = tests[record.candidate.name] = stack.enter_context(TemporaryFile())
+                kept.write(row)
+        filesystem, inner = locate(path)
+        with filesystem.open_output_stream(inner) as stream:
+            for number, name in enumerate(sorted(tests)):
+                start = ",\n" if number else "["
+                stream.write(f'{start}{{"model": {json.dumps(name, ensure_ascii=False)}, "tests": [\n'.encode())
+                tests[name].seek(0)
+                stream.writelines(tests[name])
+                stream.write(b"\n]}")
+            stream.write(b"]\n" if tests else b"[]\n")
 
 
 def _export(path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
@@ -44,3 +84,22 @@ def _evaluated_row(record: Record) -> dict[str, Any]:
         row = score.model_dump(mode="json", exclude={"metric", "judgment"})
         scores[score.metric] = {**row, **(json.loads(score.judgment) if score.judgment else {})}
     return {**_answer_row(record), "scores": scores}
+
+
+def _test_row(record: Record, headline: str, scale: tuple[float, float], details: Details) -> dict[str, Any]:
+    sample, response = record.sample, record.response or Response()
+    tokens, duration_s = response.output_tokens, response.duration_s
+    score = next((score for score in record.scores if score.metric == headline and score.value is not None), None)
+    low, high = scale
+    preview, text = response.text[:PREVIEW_CHARACTERS], response.text
+    return {
+        "prompt_name": sample.task or sample.prompt_type or sample.id,
+        "prompt_id": sample.id,
+        "duration_seconds": duration_s,
+        "tokens_generated": tokens,
+        "tokens_per_second": tokens / duration_s if tokens is not None and duration_s else None,
+        "time_to_first_token": response.ttft_s,
+        "response_preview": preview if preview == text else f"{preview}...",
+        "quality_score": (score.value - low) / (high - low) * 100 if score and score.value is not None else None,
+        "quality_details": details(record, score) if score else None,
+    }

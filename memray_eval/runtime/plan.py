@@ -29,6 +29,7 @@ _GIB = 1 << 30
 ENGINE_OVERHEAD_GIB = 1.5  # beside weights and KV cache: a rough allowance, not measured
 EMBED_GIB = 1.0
 ACTOR_GIB = 0.3
+AFFECT_GIB = 0.5  # the local voice's figure; a transformer's weights come on top
 SLACK = 1e-6
 MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
 MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
@@ -104,6 +105,7 @@ def pools_of(
     return [
         *([_server_pool(device)] if judge_server else []),
         *_candidate_pools(config, candidates[0], device),
+        *_affect_pool(config),
         Pool(
             name="judges",
             actors=judge_actors,
@@ -135,6 +137,13 @@ def fitted(engine: EngineConfig, mean_chars: float) -> EngineConfig:
 def _server_pool(device: Device) -> Pool:
     gpus = 1.0 if device == "gpu" else 0.0
     return Pool(name="embedded judge", actors=1, cpus=SERVER_CPUS, gpus=gpus, memory_gib=SERVER_GIB, knob="judge: rules")
+
+
+def _affect_pool(config: RunConfig) -> list[Pool]:
+    if not config.affect.enabled:
+        return []
+    knob = "affect.actors, affect.cpus, or --affect off"
+    return [Pool(name="affect", actors=config.affect.actors, cpus=config.affect.cpus, memory_gib=AFFECT_GIB, knob=knob)]
 
 
 def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) -> list[Pool]:

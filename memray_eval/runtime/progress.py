@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,7 +51,15 @@ class ProgressCounter:
     def __init__(self) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
         self._lines: list[str] = []
+        self._counts: Counter[str] = Counter()
         self._stop: str | None = None
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Adds to figures that the manifest keeps."""
+        self._counts.update(counts)
+
+    def counts(self) -> dict[str, int]:
+        return dict(sorted(self._counts.items()))
 
     def add(self, stage: str, rows: int, started: float, ended: float) -> None:
         self._stages[stage] = self._stages[stage].plus(rows, started, ended)

@@ -22,9 +22,9 @@ from memray_eval.runtime.stock import Stock
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import render
 from memray_eval.suites import get_suite
-from memray_eval.types import Candidate, Prompt, Record
+from memray_eval.types import Candidate, Prompt, Record, Sample
 
-SHARD, RECORD, PROMPT = "shard", "record", "prompt"
+SHARD, SAMPLE, RECORD, PROMPT = "shard", "sample", "record", "prompt"
 TOKENS, SAMPLING, FORM, TRUNCATED = "prompt_tokens_int32", "sampling_params", "prompt_form", "truncated_tokens"
 BLOCK_BYTES = 4 << 20  # a block is handed on here, however long its contexts are
 
@@ -133,12 +133,20 @@ def _told(rows: list[Row], schema: pa.Schema, asking: Asking, started: float) ->
 
 def _asked(table: pa.Table, asking: Asking) -> Iterator[tuple[Record, Prompt]]:
     suite = _suite(asking.reading.suite, asking.templates)
-    for text in [] if asking.desk.is_stopping() else table.column(SHARD).to_pylist():
-        for sample in read_samples(Shard.model_validate_json(text), asking.reading):
-            for candidate in asking.candidates:
-                record = new_record(sample, candidate)
-                if not asking.stock.has(record.unit_id):
-                    yield record, suite.prompt(sample, candidate)
+    for sample in [] if asking.desk.is_stopping() else _samples(table, asking.reading):
+        for candidate in asking.candidates:
+            record = new_record(sample, candidate)
+            if not asking.stock.has(record.unit_id):
+                yield record, suite.prompt(sample, candidate)
+
+
+def _samples(table: pa.Table, reading: Reading) -> Iterator[Sample]:
+    """The samples of a block of shards, or of samples that the affect stage read."""
+    if SAMPLE in table.column_names:
+        yield from map(Sample.model_validate_json, table.column(SAMPLE).to_pylist())
+        return
+    for text in table.column(SHARD).to_pylist():
+        yield from read_samples(Shard.model_validate_json(text), reading)
 
 
 _suite = cache(get_suite)  # templates are read once a process

@@ -20,8 +20,9 @@ from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.results import RunFolder, new_run_id
 from memray_eval.runtime import cluster
+from memray_eval.runtime.enriching import affect_choices, check_affect
 from memray_eval.runtime.estimate import Estimate, estimate
-from memray_eval.runtime.job import Finished, Job, judges_of, rubrics_of
+from memray_eval.runtime.job import Finished, Job, judges_of, prompts_of, rubrics_of
 from memray_eval.runtime.packages import require_package
 from memray_eval.runtime.pipeline import engine_groups, split
 from memray_eval.runtime.plan import Capacity, check, device_of, judge_actors, judge_pool, pools_of
@@ -86,7 +87,7 @@ def resume(path: str, say: Callable[[str], None], quiet: bool = False, settings:
 def estimate_of(config: RunConfig) -> Estimate:
     """What a run would take. Starts nothing and makes no call; on a named cluster, for this machine's CPUs."""
     suite = suite_of(config)
-    metrics = pick(config.metrics or suite.metrics)
+    metrics = pick(config.metrics or suite.metrics, config.text_weights)
     choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
     found = scan_dataset(config, [])
     return _estimated(config, metrics, choices, found, cluster.local_capacity(config.cluster))
@@ -144,9 +145,10 @@ def _start(config: RunConfig, generate_only: bool, stack: ExitStack) -> _Start:
     started = time.time()
     suite = suite_of(config)
     check_prompts(suite, config.candidates)
-    metrics = () if generate_only else pick(config.metrics or suite.metrics)
+    metrics = () if generate_only else pick(config.metrics or suite.metrics, config.text_weights)
     choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
-    has_judge_server = embedded_model(choices) is not None
+    check_affect(config)
+    has_judge_server = embedded_model({**choices, **affect_choices(config)}) is not None
     _check_this_machine(config, has_judge_server, embeds=bool(split(metrics, choices)[1]))
     is_local = config.cluster.address is None and not ray.is_initialized()
     capacity = _local_plan(config, has_judge_server) if is_local else None
@@ -160,7 +162,20 @@ def _start(config: RunConfig, generate_only: bool, stack: ExitStack) -> _Start:
     return _Start(config, metrics, choices, found, problems, capacity, started)
 
 
-SAME = ("suite", "dataset", "tasks", "templates", "limit", "skip_invalid", "candidates", "metrics", "judge", "rubrics")
+SAME = (
+    "suite",
+    "dataset",
+    "tasks",
+    "templates",
+    "affect",
+    "limit",
+    "skip_invalid",
+    "candidates",
+    "metrics",
+    "judge",
+    "rubrics",
+    "text_weights",
+)
 
 
 def changed(config: RunConfig, settings: Sequence[str]) -> RunConfig:
@@ -172,11 +187,15 @@ def changed(config: RunConfig, settings: Sequence[str]) -> RunConfig:
 
 
 def _check_same(start: _Start, before: Mapping[str, Any]) -> None:
-    """Raises ConfigError where the dataset, a judge or a rubric is not what the run began with."""
+    """Raises ConfigError where the dataset, a judge, a rubric or a prompt file is not what the run began with."""
     if start.found.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(f"{start.config.dataset} has changed since the run began; put it back, or start a new run")
-    judges, rubrics = judges_of(start.metrics, start.config, start.choices), rubrics_of(start.metrics, start.choices)
-    for what, then, now in (("judge", before["judges"], judges), ("rubric", before["rubrics"], rubrics)):
+    compared = {
+        "judge": (before["judges"], judges_of(start.metrics, start.config, start.choices)),
+        "rubric": (before["rubrics"], rubrics_of(start.metrics, start.choices)),
+        "prompt": (before.get("prompts", {}), prompts_of(start.config)),
+    }
+    for what, (then, now) in compared.items():
         if other := sorted(name for name in {**then, **now} if then.get(name) != now.get(name)):
             was, is_now = then.get(other[0]), now.get(other[0])
             raise ConfigError(

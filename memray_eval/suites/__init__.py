@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from memray_eval.config import names_a_file
 from memray_eval.errors import ConfigError
+from memray_eval.storage import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
 
 
@@ -20,11 +22,12 @@ def as_it_is(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class Suite:
     """`prompt` builds what a candidate is asked; `metrics` are those that a run computes unless told otherwise; `prompts`
-    names the prompt variants a candidate may ask for.
+    names the prompt variants a candidate may ask for; with `takes_prompt_files` also by the path of a text file (prompt_text).
 
     `adapt` turns a record in the benchmark's published format, read from the file at `path`, into the fields of a Sample,
     and leaves our own format as it is; it raises ValueError that says what such a record lacks. `tasks` are the suite's, in
-    the order of its table. `has_contexts`: its samples carry long contexts, several of them the same one. `templated` makes
+    the order of its table. `headline` is the metric that stands for quality beside speed: the first of `metrics`, unless named.
+    `has_contexts`: its samples carry long contexts, several of them the same one. `templated` makes
     the suite that asks with the benchmark's own templates, read from the folder or file that the user has.
     """
 
@@ -32,11 +35,19 @@ class Suite:
     metrics: tuple[str, ...]
     prompt: Callable[[Sample, Candidate], Prompt]
     prompts: tuple[str, ...] = ("default",)
+    takes_prompt_files: bool = False
     adapt: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = as_it_is
     tasks: tuple[str, ...] = ()
+    headline: str = ""
     has_contexts: bool = False
     templated: Callable[[Suite, str], Suite] | None = None
     name: str = ""
+
+    def quality_metric(self, computed: Sequence[str]) -> str:
+        """Which of the metrics that a run computes stands for quality: the headline, or the run's first where it leaves that
+        out; empty for a run without metrics."""
+        headline = self.headline or next(iter(self.metrics), "")
+        return headline if headline in computed else next(iter(computed), "")
 
 
 @cache
@@ -64,10 +75,35 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
 
 
 def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
-    """Raises ConfigError if a candidate asks for a prompt variant that the suite lacks."""
+    """Raises ConfigError if a candidate asks for a prompt variant that the suite lacks, or for a file that cannot be read."""
     for candidate in candidates:
-        if candidate.prompt not in suite.prompts:
-            known = ", ".join(suite.prompts)
-            raise ConfigError(
-                f"candidate {candidate.name!r}: suite {suite.name!r} has no prompt {candidate.prompt!r}; it has: {known}"
-            )
+        if candidate.prompt in suite.prompts:
+            continue
+        known = ", ".join(suite.prompts)
+        if suite.takes_prompt_files and names_a_file(candidate.prompt):
+            try:
+                prompt_text(candidate.prompt)
+            except ConfigError as error:
+                raise ConfigError(f"candidate {candidate.name!r}: {error}; suite {suite.name!r} has: {known}") from None
+            continue
+        more = ", or the path of a text file" if suite.takes_prompt_files else ""
+        raise ConfigError(
+            f"candidate {candidate.name!r}: suite {suite.name!r} has no prompt {candidate.prompt!r}; it has: {known}{more}"
+        )
+
+
+@cache
+def prompt_text(path: str) -> str:
+    """The text of a candidate's own prompt, read once a process: from an absolute path, one relative to the working directory,
+    or a cloud URL. Raises ConfigError: no such file, not UTF-8, empty."""
+    filesystem, inner = locate(path)
+    try:
+        with open_reader(filesystem, inner) as file:
+            text = file.read().decode("utf-8-sig").strip()
+    except FileNotFoundError:
+        raise ConfigError(f"prompt: no file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"prompt: cannot read {path}: {error}") from None
+    if not text:
+        raise ConfigError(f"prompt: {path} is empty")
+    return text

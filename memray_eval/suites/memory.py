@@ -19,6 +19,7 @@ _TRAIT_HINTS = {
     "neuroticism": ("is calm under stress", "worries easily and needs reassurance"),
 }
 _LOW, _HIGH = 0.35, 0.65
+MARKED = 1.5  # how much likelier than by chance the strongest emotion must be
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
@@ -45,8 +46,9 @@ def _personality(traits: dict[str, float]) -> str:
 
 
 def _mood(emotion: dict[str, float]) -> str:
+    """The emotions that are felt. A distribution that is nearly flat says nothing."""
     felt = sorted(((share, label) for label, share in emotion.items() if share >= 0.1), reverse=True)
-    if not felt:
+    if not felt or felt[0][0] < MARKED / len(emotion):
         return ""
     return "Detected emotion: " + ", ".join(f"{label} {share:.0%}" for share, label in felt) + ". Let your tone fit it."
 

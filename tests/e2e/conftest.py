@@ -42,6 +42,7 @@ def memory_run(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
     samples.append({"id": TOO_LONG, "query": "again and " * 9000, "memory": {"name": "Ana"}})
     (work / "data.jsonl").write_text("\n".join(json.dumps(sample) for sample in samples))
     settings = ["--set", f"candidates.0.sampling.max_tokens={MAX_TOKENS}", "--dataset", "data.jsonl", "--out", "out"]
+    settings.append("--disable-openai-tts")
     done = command("run", str(REPOSITORY / "jobs" / "memory.yaml"), *settings, cwd=work, OPENAI_API_KEY="sk-not-to-be-used")
     folders = list((work / "out").glob("*")) if (work / "out").exists() else []
     assert len(folders) == 1, done.stderr[-4000:]

@@ -28,7 +28,8 @@ def test_every_sample_is_answered_and_scored_once(memory_run: CommandRun, record
     for record in answered:
         status = {score.metric: score.status for score in record.scores}
         assert len(status) == len(record.scores) == 12
-        needs = {"emotional_congruence": "emotion", "persona_consistency": "traits", "conversational_continuity": "history"}
+        assert abs(sum(record.sample.emotion.values()) - 1.0) < 1e-6  # the sample's own, or what the affect stage read
+        needs = {"persona_consistency": "traits", "conversational_continuity": "history"}
         for metric, outcome in status.items():
             applies = metric not in needs or bool(getattr(record.sample, needs[metric]))
             assert outcome == ("scored" if applies else "not_applicable"), metric

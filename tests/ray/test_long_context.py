@@ -25,7 +25,11 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
     """Two right answers, in their own words; the judge believes all it is told."""
     if body.get("stream"):
         asked = body.get("prompt") or body["messages"][-1]["content"]
-        return "They were Sula and Petrel." if "Which boats were laid up" in asked else "<think>who?</think>It was done by Iver Dahl."
+        return (
+            "They were Sula and Petrel."
+            if "Which boats were laid up" in asked
+            else "<think>who?</think>It was done by Iver Dahl."
+        )
     return json.dumps({"reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
 
 

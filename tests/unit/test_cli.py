@@ -40,7 +40,7 @@ def test_help_and_version(cli) -> None:  # type: ignore[no-untyped-def]
 def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     assert "prefers anthropic/claude-opus-4-5" in cli("list", "metrics")[1]
     suites = [line.split()[0] for line in cli("list", "suites")[1].splitlines() if not line.startswith(" ")]
-    assert suites == ["infinitebench", "longbench", "longbench2", "memory", "needles"]
+    assert suites == ["companion", "infinitebench", "instruction", "longbench", "longbench2", "memory", "needles"]
     judges = cli("list", "judges")[1]
     assert "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, tokens 30,000" in judges
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config import cache_dir, keys_set, load_config
+from memray_eval.config import RunConfig, cache_dir, keys_set, load_config
 from memray_eval.errors import ConfigError
+from memray_eval.results import RunFolder
+from memray_eval.runtime.pipeline import engine_groups
+from memray_eval.types import Candidate
 from tests.conftest import REPOSITORY
 
 MINIMAL = "dataset: data\ncandidates: [{name: a, model: m}]\n"
+SWEEP = "dataset: data\ncandidates: [{name: a, model: m, temperatures: [0.0, 0.5, 1]}, {name: b, model: n}]\n"
 
 
 def job(tmp_path: Path, text: str = MINIMAL) -> Path:
@@ -66,6 +70,14 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         (MINIMAL, ["embedding.model=word2vec"], "no embedding model 'word2vec'"),
         ("dataset: d\ncandidates: [{name: a, model: m}, {name: a, model: n}]\n", [], "two have the name 'a'"),
         ("dataset: d\ncandidates: [{name: a, model: embedded, backend: openai}]\n", [], "asks a server for the embedded model"),
+        (SWEEP, ["candidates.0.temperatures=[0.5, 0.5]"], "two have the name 'a-t0.5'"),
+        (SWEEP, ["candidates.1.name=a-t0.5"], "two have the name 'a-t0.5'"),
+        (SWEEP, ["candidates.0.temperatures=[3]"], "candidates.0.temperatures.0: Input should be less than or equal to 2"),
+        (SWEEP, ["candidates.0.temperatures=[]"], "candidates.0.temperatures: Tuple should have at least 1 item"),
+        (SWEEP, ["candidates.0.sampling.temperature=1"], "temperatures and sampling.temperature are both given"),
+        (SWEEP, ["candidates.1.prompts=[x]", "candidates.1.prompt=y"], "candidates.1: prompts and prompt are both given"),
+        (SWEEP, ["candidates.0.temperatuers=[1]"], "did you mean 'temperatures'?"),
+        (SWEEP, ["candidates.1.prompts=[a/x.txt, b/x.txt]"], "two have the name 'b-x'"),
     ],
 )
 def test_a_wrong_config_is_named_with_the_way_out(tmp_path: Path, text: str | None, settings: list[str], told: str) -> None:
@@ -87,3 +99,34 @@ def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_keys_are_reported_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     assert keys_set() == {"OPENAI_API_KEY": True, "ANTHROPIC_API_KEY": False, "GOOGLE_API_KEY": False}
+
+
+def test_temperatures_and_prompts_are_candidates_of_their_own(tmp_path: Path) -> None:
+    settings = ["candidates.1.prompts=[default, prompts/warm.txt]", "candidates.1.temperatures=[0.7]"]
+    config = load_config(job(tmp_path, SWEEP), {"candidates.0.sampling.seed": 3}, settings)
+    assert type(config) is RunConfig
+    assert {type(candidate) for candidate in config.candidates} == {Candidate}
+    asked = [(one.name, one.model, one.sampling.temperature, one.prompt) for one in config.candidates]
+    assert asked == [
+        ("a-t0.0", "m", 0.0, "default"),
+        ("a-t0.5", "m", 0.5, "default"),
+        ("a-t1.0", "m", 1.0, "default"),
+        ("b-t0.7-default", "n", 0.7, "default"),
+        ("b-t0.7-warm", "n", 0.7, "prompts/warm.txt"),
+    ]
+    assert [candidate.sampling.seed for candidate in config.candidates] == [3, 3, 3, 0, 0]
+
+
+def test_a_run_folder_holds_the_candidates_expanded(tmp_path: Path) -> None:
+    config = load_config(job(tmp_path, SWEEP))
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    folder.write_config(config)
+    assert folder.read_config() == config
+    assert [candidate.name for candidate in folder.read_config().candidates] == ["a-t0.0", "a-t0.5", "a-t1.0", "b"]
+
+
+def test_a_sweep_loads_each_model_once(tmp_path: Path) -> None:
+    config = load_config(job(tmp_path, SWEEP), {}, ["candidates.1.temperatures=[0.0, 0.5, 1.0]"])
+    groups = engine_groups(config.candidates)
+    assert [(group[0].model, len(group)) for group in groups] == [("m", 3), ("n", 3)]

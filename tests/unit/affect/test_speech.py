@@ -28,7 +28,6 @@ from memray_eval.affect.speech import (
     Utterance,
     build_speech_emotion,
     hear,
-    load_classifier,
     spread,
     utterance_of,
 )
@@ -167,22 +166,6 @@ def test_a_model_that_breaks_is_uniform_with_the_reason() -> None:
     assert [guess.degraded for guess in guesses] == ["transformers:fake failed: RuntimeError", "not a wav file"]
 
 
-def test_a_real_classifier_of_transformers_is_heard(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    labels = ("ang", "hap", "neu", "sad")
-    config = transformers.Wav2Vec2Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, conv_dim=(8, 8), conv_stride=(5, 4),
-        conv_kernel=(10, 8), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, num_feat_extract_layers=2,
-        classifier_proj_size=8, id2label=dict(enumerate(labels)), label2id={label: i for i, label in enumerate(labels)},
-    )  # fmt: skip
-    transformers.Wav2Vec2ForSequenceClassification(config).save_pretrained(tmp_path)
-    transformers.Wav2Vec2FeatureExtractor(sampling_rate=RATE).save_pretrained(tmp_path)
-    ear = TransformersSpeech("transformers:tiny", *load_classifier(str(tmp_path)))
-    heard = inferred(ear, *ODD.values())
-    assert not is_uniform(heard[list(ODD).index("a voice")])
-
-
 def test_a_backend_that_is_not_known_names_those_that_are(tmp_path: Path) -> None:
     for name in ("prosodie", "openai", "transformers:"):
         with pytest.raises(ConfigError, match="uniform, prosody, transformers:MODEL, openai"):
@@ -192,8 +175,6 @@ def test_a_backend_that_is_not_known_names_those_that_are(tmp_path: Path) -> Non
         "prosody",
         "openai",
     ]
-    with pytest.raises(ConfigError, match=r"cannot be loaded|missing"):
-        build_speech_emotion(f"transformers:{tmp_path}")
 
 
 class Voice:

@@ -108,7 +108,7 @@ def test_relevance_is_the_cosine_without_negatives(sample: Sample, cosine: float
 def test_metrics_are_found_by_their_files() -> None:
     found = all_metrics()
     assert set(found) >= {"memory_utilization", "groundedness", "relevance"}
-    assert {metric.family for metric in found.values()} == {"assistant", "long_context"}
+    assert {metric.family for metric in found.values()} == {"assistant", "companion", "instruction", "long_context", "text"}
     assert isinstance(found["relevance"], EmbeddedMetric)
     assert all(metric.preferred_judge for metric in found.values() if isinstance(metric, JudgedMetric))
 

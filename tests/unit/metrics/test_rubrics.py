@@ -20,6 +20,13 @@ DIGESTS = {
     "persona_consistency": "6034d259189af3f4",
     "politeness": "a28adf6e29f1b878",
     "safety": "256b7a7832141ffb",
+    "appropriateness": "602c7f51330244a6",
+    "conversational_quality": "602c7f51330244a6",
+    "companion_helpfulness": "602c7f51330244a6",
+    "emotional_intelligence": "602c7f51330244a6",
+    "personalization_continuity": "602c7f51330244a6",
+    "trust_boundaries": "602c7f51330244a6",
+    "overall_quality": "602c7f51330244a6",
     "semantic_correctness/strict": "6e4fa354f3278c0a",
     "semantic_correctness/lenient": "c261a20ec391a6ca",
 }

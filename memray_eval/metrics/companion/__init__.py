@@ -1,0 +1,1 @@
+"""Metrics of the companion suite (seed 002)."""

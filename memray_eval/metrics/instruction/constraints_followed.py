@@ -1,0 +1,59 @@
+"""Whether the response follows all constraints of metadata.constraints, as IFEval counts: see metrics/constraints.py.
+
+The value is the prompt's strict accuracy (1: all are followed). The aggregates are IFEval's four: prompt_strict, prompt_loose
+over prompts, instruction_strict, instruction_loose over all of their constraints.
+"""
+
+from __future__ import annotations
+
+from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measure, ratio
+from memray_eval.metrics.constraints import follow, read_constraints
+from memray_eval.types import Block, Line, Response, Sample
+
+
+def measure(sample: Sample, response: Response) -> Measure:
+    """Raises ValueError for a constraint that cannot be read."""
+    strict, loose = follow(read_constraints(sample.metadata["constraints"]), response.text)
+    parts = {"constraints": len(strict), "strict": sum(strict), "loose": sum(loose), "prompt_loose": float(all(loose))}
+    return Measure(value=float(all(strict)), parts=parts)
+
+
+def applies(sample: Sample) -> str | None:
+    return None if sample.metadata.get("constraints") else "the sample has no metadata.constraints"
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    total = float(columns["constraints"].sum())
+    return Aggregates(
+        micro={
+            "instruction_strict": ratio(float(columns["strict"].sum()), total),
+            "instruction_loose": ratio(float(columns["loose"].sum()), total),
+        },
+        macro={
+            "prompt_strict": float(columns["value"].mean()),
+            "prompt_loose": float(columns["prompt_loose"].mean()),
+        },
+    )
+
+
+METRIC = ComputedMetric(
+    title="Constraints followed (as IFEval)",
+    noun="Accuracy",
+    scale=(0, 1),
+    measure=measure,
+    applies=applies,
+    parts=("constraints", "strict", "loose", "prompt_loose"),
+    aggregate=aggregate,
+    layout=(
+        Block(
+            lines=(
+                Line(label="Prompts, strict", field="macro.prompt_strict", form="percent", note="higher is better"),
+                Line(label="Prompts, loose", field="macro.prompt_loose", form="percent"),
+                Line(label="Constraints, strict", field="micro.instruction_strict", form="percent"),
+                Line(label="Constraints, loose", field="micro.instruction_loose", form="percent"),
+                Line(label="Standard Error", field="stderr"),
+                Line(label="Total Samples", field="n_scored", form="count"),
+            )
+        ),
+    ),
+)

@@ -1,0 +1,14 @@
+"""Whether the response is an expected answer: the option it chooses, equal JSON, or equal text. See instruction_answers."""
+
+from __future__ import annotations
+
+from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metrics.instruction_answers import compare
+from memray_eval.types import Response, Sample
+
+
+def measure(sample: Sample, response: Response) -> Measure:
+    return Measure(value=float(compare(sample.query, response.text, sample.answers).exact))
+
+
+METRIC = ComputedMetric(title="Exact match", noun="Accuracy", scale=(0, 1), requires=("query", "answers"), measure=measure)

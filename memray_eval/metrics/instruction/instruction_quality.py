@@ -1,0 +1,76 @@
+"""How well the response does what its prompt asks, 0-100, by the checks of the sample's prompt type: seed 004.
+
+See metrics/instruction_checks.py. Its parts are the subscores of the checks that there were, and under check/n that there was
+one, so that the mean of a check leaves out those without it. metadata.weights replaces the type's weights.
+"""
+
+from __future__ import annotations
+
+from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measure, ratio, statistics_block
+from memray_eval.metrics.instruction_checks import BANDS, CHECKS, PROMPT_TYPES, Result, band, score_response
+from memray_eval.types import Block, Line, Response, Sample
+
+_CUT = "length"  # the finish reason of a response that ran into its limit
+
+
+def result(sample: Sample, response: Response) -> Result:
+    """The checks of one response. Raises ConfigError for bad weights."""
+    return score_response(
+        sample.prompt_type,
+        sample.query,
+        response.text,
+        sample.answers,
+        is_cut=response.finish_reason == _CUT,
+        weights=sample.metadata.get("weights"),
+    )
+
+
+def measure(sample: Sample, response: Response) -> Measure:
+    found = result(sample, response)
+    there = {f"{name}/n": 1.0 for name in found.subscores}
+    return Measure(value=found.overall_score, parts={**found.subscores, **there})
+
+
+def applies(sample: Sample) -> str | None:
+    if sample.prompt_type in PROMPT_TYPES:
+        return None
+    return f"prompt_type {sample.prompt_type!r} is none of: {', '.join(PROMPT_TYPES)}"
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    """macro: the mean of each check over the responses that had it. extras: the share of responses in each band."""
+    bands = [band(value).name for value in columns["value"]]
+    return Aggregates(
+        macro={check: ratio(float(columns[check].sum()), float(columns[f"{check}/n"].sum())) for check in CHECKS},
+        extras={each.name: bands.count(each.name) / len(bands) for each in BANDS},
+    )
+
+
+METRIC = ComputedMetric(
+    title="Instruction following",
+    noun="Score",
+    scale=(0, 100),
+    measure=measure,
+    applies=applies,
+    parts=(*CHECKS, *(f"{check}/n" for check in CHECKS)),
+    aggregate=aggregate,
+    layout=(
+        statistics_block("Score", integer_scale=False),
+        Block(
+            heading="  What the scores mean:",
+            lines=tuple(
+                Line(
+                    label=f"{each.name.title()} (from {each.low:g})",
+                    field=f"extras.{each.name}",
+                    form="percent",
+                    note=each.meaning,
+                )
+                for each in BANDS
+            ),
+        ),
+        Block(
+            heading="  Means of the checks:",
+            lines=tuple(Line(label=check, field=f"macro.{check}", form="average") for check in CHECKS),
+        ),
+    ),
+)

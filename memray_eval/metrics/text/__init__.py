@@ -1,0 +1,1 @@
+"""Text quality as plain formulas, without a judge: what a word, a sentence and an empty response are stands in text_quality."""

@@ -1,0 +1,11 @@
+"""How well ideas connect, 0-1.
+
+0.6 x transitions a sentence (at most 1) + 0.4 x (1 - penalty). The penalty for repetition is 0.1 x (occurrences of the most
+frequent trigram - 1), at most 0.5. A response without a word: 0.0.
+"""
+
+from __future__ import annotations
+
+from memray_eval.metrics.text_quality import quality_metric
+
+METRIC = quality_metric("coherence_score", "TEXT COHERENCE", "Coherence")

@@ -1,0 +1,85 @@
+"""Speed beside quality as text, in seed 004's form: a block a candidate, then the recommendations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from memray_eval.report.recommendation import half_width
+from memray_eval.report.tables import NOTHING
+from memray_eval.types import Performance, Recommendation, Summary
+
+_WIDTH = 80
+_TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = 14, 20, 4  # the seed's columns, wider where a name or a speed is
+
+
+def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[str]:
+    """One candidate's block: its row over all tasks, then a line for each task."""
+    (whole,) = (row for row in rows if row.task is None)
+    within = "" if whole.ttft_s_p95 is None else f"  (95% within {whole.ttft_s_p95:.3f}s)"
+    yield f"  Total Duration:      {_figure(whole.duration_s_total, '.2f', 's')}  (of all answers; they overlap in a run)"
+    yield f"  Total Tokens:        {whole.output_tokens}"
+    yield f"  Avg Speed:           {_figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"
+    yield f"  Avg Time to First:   {_figure(whole.ttft_s_mean, '.3f', 's')}{within}"
+    if headline:
+        yield f"  Avg Quality:         {_quality(whole)}  ({headline})"
+    if tasks := [row for row in rows if row.task is not None]:
+        yield from ("", "  Performance by Task:")
+        yield from _task_lines(tasks)
+
+
+def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[str]:
+    """The fastest and the best, speed and quality of each, the Pareto front, what to use, and by which rule."""
+    whole = {row.candidate: row for row in summary.performance if row.task is None}
+    fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in found.fastest]
+    best = [f"{whole[name].quality:.1f}/100" for name in found.best]
+    yield from _listed("Fastest Model:", found.fastest, *fastest[:1])
+    yield from _listed("Best Quality:", found.best, *best[:1])
+    if found.as_good:
+        yield from _listed("Not Shown Worse:", found.as_good)
+    yield from ("", "Speed vs Quality Tradeoff:")
+    yield from _tradeoff_lines(list(whole.values()))
+    yield ""
+    if found.pareto:
+        yield from _listed("Pareto Front:", found.pareto)
+    if found.left_out:
+        yield from _listed("Left Out:", found.left_out, "speed or quality not measured")
+    yield "Recommendation:"
+    yield from _wrapped(f"Use {found.use} - {found.reason}" if found.use else found.reason, "   ")
+    yield from _wrapped(f"Rule: {found.rule}", "   ")
+
+
+def _task_lines(tasks: Sequence[Performance]) -> Iterator[str]:
+    speeds = [_figure(row.tokens_per_s, ".1f") for row in tasks]
+    name_width = max(_TASK_WIDTH, *(len(row.task or "") for row in tasks))
+    speed_width = max(_SPEED_WIDTH, *map(len, speeds))
+    for row, speed in zip(tasks, speeds, strict=True):
+        duration, quality = _figure(row.duration_s_mean, ".2f", "s"), _figure(row.quality, ".0f", "/100")
+        yield f"    {row.task:<{name_width}}{duration:>7}  |  {speed:>{speed_width}} tok/s  |  Q: {quality}"
+
+
+def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
+    speeds = [_figure(row.tokens_per_s, ".1f") for row in rows]
+    name_width = max(_NAME_WIDTH, *(len(row.candidate) for row in rows))
+    speed_width = max(_SPEED_WIDTH, *map(len, speeds))
+    for row, speed in zip(rows, speeds, strict=True):
+        yield f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: {_quality(row)}"
+
+
+def _listed(label: str, names: Sequence[str], note: str = "") -> Iterator[str]:
+    text = f"{', '.join(names) or NOTHING}" + (f" ({note})" if note else "")
+    return _wrapped(f"{label:<20} {text}", "")
+
+
+def _wrapped(text: str, indent: str) -> Iterator[str]:
+    yield from wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
+
+
+def _quality(row: Performance) -> str:
+    """The quality with half its interval's width."""
+    half = half_width(row)
+    return _figure(row.quality, ".1f", "/100") + ("" if half is None else f" ± {half:.1f}")
+
+
+def _figure(value: float | None, form: str, unit: str = "") -> str:
+    return NOTHING if value is None else f"{value:{form}}{unit}"

@@ -1,0 +1,174 @@
+"""What to do with a companion's candidate: seed 002's quality levels and decision guideline, by candidate and scenario.
+
+The seed's levels leave gaps (0.8 to 0.9, say): here each reaches up to the next. Its guideline is read so: the average is that
+of overall_quality; a candidate is deployed where it reaches 0.7 in every scenario; an individual metric is the mean of one of
+the six others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Literal, NamedTuple, TypeAlias
+
+from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL
+from memray_eval.report.tables import NOTHING, aligned
+from memray_eval.types import Frozen, Summary
+
+DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
+EVERY = ""  # the scenario of a decision over all of them
+METRICS = tuple(METRIC_OF.values())
+_DIGITS = 6  # of a mean: what is below is float error
+
+Verdict: TypeAlias = Literal["deploy", "ab_test", "needs_revision", "undecided"]
+NAMES: Mapping[Verdict, str] = {
+    "deploy": "deploy",
+    "ab_test": "A/B candidate",
+    "needs_revision": "needs revision",
+    "undecided": "undecided",
+}
+
+
+class Level(NamedTuple):
+    """A quality level: scores from `at_least` up to the next better one's."""
+
+    name: str
+    at_least: float
+    meaning: str
+
+
+LEVELS = (
+    Level("excellent", 0.9, "production ready, exemplary"),
+    Level("good", 0.7, "production ready, small improvements possible"),
+    Level("adequate", 0.5, "acceptable, improvements recommended"),
+    Level("poor", 0.3, "significant improvements needed"),
+    Level("unacceptable", 0.0, "major revision required"),
+)
+
+
+class ScenarioMeans(Frozen):
+    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where nothing was scored."""
+
+    candidate: str
+    scenario: str
+    means: dict[str, float | None]
+
+
+class Decision(Frozen):
+    """What the guideline says of a candidate in a scenario (EVERY: in all), and why. `average` is that of overall_quality,
+    None where it was not scored."""
+
+    candidate: str
+    scenario: str
+    average: float | None
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+    @property
+    def level(self) -> str:
+        return NOTHING if self.average is None else level_of(self.average).name
+
+
+def level_of(score: float) -> Level:
+    """The quality level of a score within 0-1."""
+    return next(level for level in LEVELS if round(score, _DIGITS) >= level.at_least or level is LEVELS[-1])
+
+
+def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
+    """What a run of the companion suite found: there a sample's task is its scenario."""
+    return tuple(
+        ScenarioMeans(
+            candidate=task.candidate,
+            scenario=task.task or "(no scenario)",
+            means={metric.metric: metric.mean for metric in task.metrics},
+        )
+        for task in summary.tasks
+        if task.bucket is None
+    )
+
+
+def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
+    """A decision for every candidate in every scenario, each candidate's followed by the one over all of its scenarios. Those
+    where none of the family's metrics was computed are passed over."""
+    by_candidate: dict[str, list[ScenarioMeans]] = {}
+    for means in found:
+        if {OVERALL, *METRICS} & set(means.means):
+            by_candidate.setdefault(means.candidate, []).append(means)
+    return tuple(
+        decision
+        for candidate, scenarios in by_candidate.items()
+        for decision in (*map(_in_one, scenarios), _in_all(candidate, scenarios))
+    )
+
+
+def lines(decisions: Sequence[Decision]) -> Iterator[str]:
+    """A table, a line a candidate and scenario; then the reasons of each, and the rule."""
+    head = ("candidate", "scenario", "average", "level", "decision")
+    yield from aligned([head, *map(_row, decisions)])
+    for decision in decisions:
+        yield ""
+        yield f"{decision.candidate}, {_where(decision)}: {NAMES[decision.verdict]}"
+        yield from (f"  - {reason}" for reason in decision.reasons)
+    yield ""
+    yield f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} or more."
+    yield f"needs revision: less, or the mean of any metric below {METRIC_FROM}."
+
+
+def _row(decision: Decision) -> Sequence[str]:
+    average = NOTHING if decision.average is None else f"{decision.average:.4f}"
+    return (decision.candidate, _where(decision), average, decision.level, NAMES[decision.verdict])
+
+
+def _where(decision: Decision) -> str:
+    return decision.scenario or "all scenarios"
+
+
+def _in_one(means: ScenarioMeans) -> Decision:
+    average = means.means.get(OVERALL)
+    figures = {name: means.means.get(name) for name in METRICS}
+    verdict, reasons = _judge(average, {means.scenario: average}, figures)
+    return Decision(
+        candidate=means.candidate, scenario=means.scenario, average=average, verdict=verdict, reasons=tuple(reasons)
+    )
+
+
+def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
+    """Each scenario counts once, whatever its size."""
+    averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
+    figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
+    average = _mean(list(averages.values()))
+    verdict, reasons = _judge(average, averages, figures)
+    return Decision(candidate=candidate, scenario=EVERY, average=average, verdict=verdict, reasons=tuple(reasons))
+
+
+def _mean(figures: Sequence[float | None]) -> float | None:
+    """None where any is: a mean over the others would be of something else."""
+    known = [figure for figure in figures if figure is not None]
+    return fmean(known) if known and len(known) == len(figures) else None
+
+
+def _judge(
+    average: float | None, averages: Mapping[str, float | None], figures: Mapping[str, float | None]
+) -> tuple[Verdict, list[str]]:
+    """The verdict and its reasons. What is known to be too low decides also where other figures are missing."""
+    low = [f"{name} {figure:.4f} is below {METRIC_FROM}" for name, figure in figures.items() if _below(figure, METRIC_FROM)]
+    if _below(average, TEST_FROM):
+        low.insert(0, f"average {average:.4f} is below {TEST_FROM}")
+    if low:
+        return "needs_revision", low
+    if average is None or None in figures.values():
+        lacking = [name for name, figure in {OVERALL: average, **figures}.items() if figure is None]
+        return "undecided", [f"no mean of {name}: it was not computed, or not scored throughout" for name in lacking]
+    weak = [
+        f"{name}: average {figure:.4f} is below {DEPLOY_FROM}"
+        for name, figure in averages.items()
+        if _below(figure, DEPLOY_FROM)
+    ]
+    if not weak:
+        return "deploy", [f"average {average:.4f} is {DEPLOY_FROM} or more", f"no metric is below {METRIC_FROM}"]
+    areas = [f"to improve: {name} {figure:.4f}" for name, figure in figures.items() if _below(figure, DEPLOY_FROM)]
+    return "ab_test", [f"average {average:.4f} is {TEST_FROM} or more", *weak, *areas]
+
+
+def _below(figure: float | None, bound: float) -> bool:
+    return figure is not None and round(figure, _DIGITS) < bound

@@ -1,0 +1,88 @@
+"""Temperature sweeps: each metric against temperature, for candidates that differ in nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from textwrap import wrap
+
+from memray_eval.report.tables import NOTHING, TABLE_WIDTH, aligned
+from memray_eval.types import Candidate, MetricSummary, Sweep
+
+
+def temperature_sweeps(candidates: Sequence[Candidate], metrics: Sequence[MetricSummary]) -> tuple[Sweep, ...]:
+    """A sweep for every metric and every set of candidates that are the same but for name and temperature, of which it takes
+    two different ones. By set in the order of its first candidate, then by metric as given."""
+    sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
+        sets[candidate.model_copy(update={"name": "-", "sampling": sampling})].append(candidate)
+    found = {(metric.metric, metric.candidate): metric for metric in metrics}
+    names = dict.fromkeys(metric.metric for metric in metrics)
+    return tuple(
+        _sweep(rising, [found[name, one.name] for one in rising])
+        for rising in (sorted(alike, key=_temperature) for alike in sets.values())
+        if len(set(map(_temperature, rising))) > 1
+        for name in names
+        if all((name, one.name) in found for one in rising)
+    )
+
+
+def sweep_lines(sweeps: Sequence[Sweep]) -> Iterator[tuple[str, list[str]]]:
+    """A title and a table for each set of candidates: their names, a row a metric, a column a temperature, as many to a table
+    as its width takes."""
+    for _, group in groupby(sweeps, key=lambda sweep: sweep.candidates):
+        of_set = list(group)
+        yield f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}", list(_table(of_set))
+
+
+def _temperature(candidate: Candidate) -> float:
+    return candidate.sampling.temperature
+
+
+def _sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:
+    return Sweep(
+        metric=points[0].metric,
+        model=candidates[0].model,
+        prompt=candidates[0].prompt,
+        candidates=tuple(candidate.name for candidate in candidates),
+        temperatures=tuple(map(_temperature, candidates)),
+        means=tuple(point.mean for point in points),
+        stderrs=tuple(point.stderr for point in points),
+        n=tuple(point.n_scored for point in points),
+    )
+
+
+def _table(sweeps: Sequence[Sweep]) -> Iterator[str]:
+    counts = [n for sweep in sweeps for n in sweep.n]
+    span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    yield from wrap(f"Candidates: {', '.join(sweeps[0].candidates)}", TABLE_WIDTH, break_on_hyphens=False)
+    yield f"Mean ± standard error in the metric's own scale; {span} scored a cell"
+    names = ["temperature", *(sweep.metric for sweep in sweeps)]
+    columns = [
+        [f"{temperature:g}", *(_cell(sweep.means[place], sweep.stderrs[place]) for sweep in sweeps)]
+        for place, temperature in enumerate(sweeps[0].temperatures)
+    ]
+    for shown in _fitting(columns, TABLE_WIDTH - max(map(len, names))):
+        yield from aligned(list(zip(names, *shown, strict=True)))
+
+
+def _fitting(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]]]:
+    """The columns, as many at once as there is room for, but at least one."""
+    shown: list[list[str]] = []
+    left = room
+    for column in columns:
+        width = max(map(len, column)) + 2
+        if shown and width > left:
+            yield shown
+            shown, left = [], room
+        shown.append(column)
+        left -= width
+    yield shown
+
+
+def _cell(mean: float | None, stderr: float | None) -> str:
+    if mean is None:
+        return NOTHING
+    return f"{mean:.4f} ± {NOTHING if stderr is None else format(stderr, '.4f')}"

@@ -1,0 +1,79 @@
+"""Speed beside quality: what answers took and what they were worth, by candidate and task (seed 004's benchmark).
+
+Only the columns that a figure needs are decoded. They go to DuckDB as they are read; it keeps a narrow row a unit. A unit
+written twice counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from memray_eval.metric import Metric
+from memray_eval.types import Performance
+
+_SCORE = "scores.list.element"
+_TEXTS, _FIGURES = ("unit_id", "candidate", "task", "prompt_type"), ("output_tokens", "ttft_s", "duration_s")
+_COLUMNS = (*_TEXTS, *_FIGURES, "error", f"{_SCORE}.metric", f"{_SCORE}.value")
+_ROWS = pa.schema(
+    [
+        *((name, pa.string()) for name in _TEXTS),
+        ("output_tokens", pa.int64()),
+        ("ttft_s", pa.float64()),
+        ("duration_s", pa.float64()),
+        ("is_answered", pa.bool_()),
+        ("value", pa.float64()),
+    ]
+)
+
+# A failed answer took its time, but for nothing. The task is the prompt type where a sample names no task.
+_PERFORMANCE = """
+WITH units AS (
+    SELECT DISTINCT ON (unit_id) candidate, coalesce(nullif(task, ''), prompt_type, '') AS task, (value - $low) * 100
+           / ($high - $low) AS quality, is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
+           CASE WHEN is_answered THEN output_tokens END AS tokens, CASE WHEN is_answered THEN ttft_s END AS ttft_s,
+           CASE WHEN is_answered THEN duration_s END AS duration_s
+    FROM unit_rows)
+SELECT candidate, task, count(*) AS n, sum(duration_s) AS duration_s_total, avg(duration_s) AS duration_s_mean,
+       coalesce(sum(tokens), 0)::BIGINT AS output_tokens,
+       sum(tokens) FILTER (is_timed) / sum(duration_s) FILTER (is_timed) AS tokens_per_s,
+       avg(ttft_s) AS ttft_s_mean, quantile_cont(ttft_s, 0.95) AS ttft_s_p95,
+       count(quality) AS n_scored, avg(quality) AS quality, stddev_samp(quality) / sqrt(count(quality)) AS quality_stderr
+FROM units GROUP BY GROUPING SETS ((candidate), (candidate, task)) HAVING grouping(task) = 1 OR task != ''
+ORDER BY candidate, task NULLS FIRST
+"""
+
+
+def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Performance, ...]:
+    """A row a candidate (task None), then one for each of its tasks, of Parquet files with RECORD_SCHEMA. Quality is that of
+    the `headline` metric, None without one."""
+    low, high = headline.scale if headline else (0.0, 1.0)
+    with duckdb.connect() as database:
+        rows = _rows(records, headline.name if headline else "")
+        database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
+        found = database.sql(_PERFORMANCE, params={"low": low, "high": high}).to_arrow_table().to_pylist()
+    return tuple(Performance(**row) for row in found)
+
+
+def _rows(records: pads.Dataset, headline: str) -> Iterator[pa.RecordBatch]:
+    for file in records.get_fragments():
+        with file.open() as stream:
+            for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_COLUMNS):
+                columns = [*(batch[name] for name in (*_TEXTS, *_FIGURES)), batch["error"].is_null()]
+                yield pa.record_batch([*columns, _values(batch["scores"], headline)], schema=_ROWS)
+
+
+def _values(scores: pa.ListArray, metric: str) -> pa.Array:
+    """The metric's value in each unit's scores, null where it has none."""
+    each, unit = scores.flatten(), pc.list_parent_indices(scores)
+    values = pc.struct_field(each, "value")
+    wanted = pc.and_(pc.equal(pc.struct_field(each, "metric"), metric), values.is_valid())
+    found = np.full(len(scores), np.nan)
+    found[unit.filter(wanted).to_numpy()] = values.filter(wanted).to_numpy()
+    return pa.array(found, mask=np.isnan(found))

@@ -1,0 +1,111 @@
+"""Whole runs whose samples get emotion and traits first: spoken, heard, read, fused; what fails degrades and says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config import RunConfig
+from memray_eval.errors import ConfigError
+from memray_eval.rows import from_table
+from memray_eval.runtime.job import Finished
+from memray_eval.runtime.run import run
+from memray_eval.types import Record
+from tests.servers.provider import Answer, Fault, Provider, serving
+
+Job = Callable[..., RunConfig]
+FLAT = dict.fromkeys("anger disgust fear joy neutral sadness surprise".split(), 0.0)
+TRAITS = "openness conscientiousness extraversion agreeableness neuroticism".split()
+
+
+def reply(body: dict[str, Any]) -> str | Answer | Fault:
+    if body.get("stream") or "input" in body:
+        return "I hear you."
+    schema = json.dumps(body.get("response_format", {}))
+    if "neuroticism" in schema:
+        return json.dumps({trait: {"score": 0.9, "confidence": 0.5, "evidence": "-"} for trait in TRAITS})
+    return json.dumps(FLAT | {"fear": 0.75, "sadness": 0.25})
+
+
+@pytest.fixture
+def feeling(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
+    """A job over three samples without emotion or traits and one with both, whose speech a local server makes."""
+    rows: list[dict[str, Any]] = [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(3)]
+    rows.append({"id": "given", "query": "Hi", "emotion": {"joy": 1.0}, "traits": {"openness": 0.9}})
+    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def make(server: Provider, **affect: Any) -> RunConfig:
+        own = {"enabled": True, "emotion": "lexicon", "base_url": server.base_url, "cache": str(tmp_path / "audio"), **affect}
+        dataset = str(tmp_path / "samples.jsonl")
+        return job(server, dataset=dataset, affect=own, metrics=["empathy"], judging={"base_urls": {"openai": server.base_url}})
+
+    return make
+
+
+def ran(config: RunConfig) -> tuple[Finished, dict[str, Record]]:
+    done = run(config, say=lambda text: None, quiet=True)
+    return done, {record.sample.id: record for record in from_table(done.folder.records().to_table())}
+
+
+def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:
+    with serving(reply) as server:
+        first, records = ran(feeling(server, tts="openai"))
+        second, again = ran(feeling(server, tts="openai"))
+        spoken = [body for body in server.requests if "voice" in body]
+    assert len(spoken) == 3
+    assert first.folder.read_manifest()["affect"]["store synthesised"] == 3
+    counts = second.folder.read_manifest()["affect"]
+    assert (counts["store hits"], counts.get("store synthesised")) == (3, None)
+    for found in (records, again):
+        assert found["given"].sample.emotion == {"joy": 1.0}
+        assert found["given"].sample.metadata["affect"] == {"emotion": {"backend": "given"}, "traits": {"backend": "given"}}
+        notes = found["s0"].sample.metadata["affect"]
+        assert (notes["emotion"]["text"]["backend"], notes["emotion"]["speech"]["backend"]) == ("lexicon", "prosody")
+        assert notes["emotion"]["speech"]["source"] == "synthesised"
+        assert notes["traits"] == {"backend": "unknown"}
+        emotion = found["s0"].sample.emotion
+        assert sum(emotion.values()) == pytest.approx(1.0, abs=1e-6)
+        assert max(emotion, key=lambda label: emotion[label]) in ("sadness", "fear")
+    assert records["s0"].sample == again["s0"].sample
+
+
+def test_a_voice_that_fails_is_uniform_and_no_sample_is_lost(feeling: Job) -> None:
+    def broken(body: dict[str, Any]) -> str | Answer | Fault:
+        return Fault(500) if "voice" in body else reply(body)
+
+    with serving(broken) as server:
+        done, records = ran(feeling(server, tts="openai"))
+    assert done.exit_code == 0
+    speech = records["s1"].sample.metadata["affect"]["emotion"]["speech"]
+    assert (speech["source"], speech["backend"]) == ("none", "uniform")
+    assert "500" in speech["degraded"]
+    assert done.folder.read_manifest()["affect"]["degraded"] == 3
+
+
+def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
+    with serving(reply) as server:
+        _, records = ran(feeling(server, tts="off", speech_weight=0, emotion="judge", traits="judge", judge="openai/small"))
+    sample = records["s2"].sample
+    assert (sample.emotion["fear"], sample.emotion["sadness"]) == (pytest.approx(0.75), pytest.approx(0.25))
+    assert sample.traits == pytest.approx(dict.fromkeys(TRAITS, 0.7))  # drawn to the middle by half
+    assert records["given"].sample.traits == {"openness": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("affect", "told"),
+    [
+        ({"speech_weight": 0, "text_weight": 0}, "--speech-weight 0"),
+        ({"speech_weight": -1}, "--speech-weight -1"),
+        ({"text_weight": float("nan")}, "--text-weight nan"),
+        ({"emotion": "vibes"}, "affect.emotion: no backend 'vibes'; there are: classifier, lexicon"),
+        ({"traits": "judge"}, "affect.judge: .* name it"),
+        ({"tts": "loud"}, "no speech synthesis 'loud'"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_runs(feeling: Job, affect: dict[str, Any], told: str) -> None:
+    with serving(reply) as server, pytest.raises(ConfigError, match=told):
+        run(feeling(server, **affect), say=lambda text: None, quiet=True)

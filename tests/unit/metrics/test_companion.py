@@ -1,0 +1,202 @@
+"""The companion family: one judgment for seven metrics, the weighted sum, free text, and what stands in for a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from memray_eval.errors import Refused
+from memray_eval.metric import RULES, JudgedMetric, rubric_digest, score_by_rules, score_by_verdict, score_without_judge
+from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment, stated, weighted
+from memray_eval.metrics.companion_metric import aggregate_overall, measure_dimension, measure_overall
+from memray_eval.ports import Verdict
+from memray_eval.stages.judge import judge_record
+from memray_eval.types import Candidate, Record, Response, Sample, Score
+
+FAMILY = (OVERALL, *METRIC_OF.values())
+SAMPLE = Sample(id="s", query="I'm sad about work", memory={"name": "Ada"})
+ANSWER = Response(text="That sounds hard. I can help, as an AI. What happened at work?")
+SIX = dict(zip(WEIGHTS, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5), strict=True))
+# 0.15 x 1.0 + 0.20 x 0.9 + 0.20 x 0.8 + 0.25 x 0.7 + 0.10 x 0.6 + 0.10 x 0.5
+SUM = 0.775
+FULL = CompanionJudgment(**SIX, overall=0.9, reasoning="warm")
+ALONE = CompanionJudgment.model_validate({**dict.fromkeys(WEIGHTS), "overall": 0.4, "reasoning": "flat"})
+
+
+def metrics() -> list[JudgedMetric]:
+    found = pick(FAMILY)
+    return [metric for metric in found if isinstance(metric, JudgedMetric)]
+
+
+def verdict(metric: JudgedMetric, judgment: CompanionJudgment) -> Score:
+    return score_by_verdict(metric, SAMPLE, ANSWER, Verdict(judgment=judgment, judge="a/b"))
+
+
+def test_the_family_has_these_seven_on_one_scale() -> None:
+    assert {metric.name for metric in all_metrics().values() if metric.family == "companion"} == set(FAMILY)
+    assert {metric.scale for metric in metrics()} == {(0, 1)}
+
+
+def test_all_seven_ask_one_question_of_one_judge() -> None:
+    assert len({rubric_digest(metric) for metric in metrics()}) == 1
+    assert len({metric.messages(SAMPLE, ANSWER) for metric in metrics()}) == 1
+    assert len({(metric.judgment, metric.preferred_judge) for metric in metrics()}) == 1
+    assert "Ada" in metrics()[0].messages(SAMPLE, ANSWER)[1].content
+
+
+def test_weights_sum_to_one() -> None:
+    assert sum(WEIGHTS.values()) == pytest.approx(1.0)
+    assert weighted(dict.fromkeys(WEIGHTS, 1.0)) == 1.0
+
+
+def test_each_metric_takes_its_dimension_and_overall_the_weighted_sum() -> None:
+    found = {metric.name: verdict(metric, FULL).value for metric in metrics()}
+    assert found == {OVERALL: SUM, **{METRIC_OF[name]: figure for name, figure in SIX.items()}}
+
+
+def test_the_judges_own_sum_is_kept_and_its_difference_counted() -> None:
+    score = verdict(metrics()[0], FULL)
+    assert score.value == SUM
+    assert score.parts["judge_difference"] == pytest.approx(0.9 - SUM)
+    assert json.loads(score.judgment or "")["overall"] == 0.9
+
+
+def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None:
+    overall, *six = metrics()
+    alone = verdict(overall, ALONE)
+    assert (alone.value, alone.parts["overall_only"], alone.parts["judge_difference"]) == (0.4, 1.0, 0.0)
+    for metric in six:
+        score = verdict(metric, ALONE)
+        assert score.value is None
+        assert "Refused: the judge gave no score for" in (score.error or "")
+    with pytest.raises(Refused, match="no score for trust_boundaries"):
+        measure_dimension(ALONE, SAMPLE, ANSWER, dimension="trust_boundaries")
+    partly = FULL.model_copy(update={"helpfulness": None, "trust_boundaries": None})
+    assert set(stated(partly)) == set(WEIGHTS) - {"helpfulness", "trust_boundaries"}
+    with pytest.raises(Refused, match="no score for helpfulness, trust_boundaries"):
+        measure_overall(partly, SAMPLE, ANSWER)
+
+
+def test_the_aggregate_averages_the_difference_where_there_is_one() -> None:
+    columns = {"judge_difference": np.array([0.1, -0.3, 0.0]), "overall_only": np.array([0.0, 0.0, 1.0])}
+    assert aggregate_overall(columns).extras == {"judge_difference": pytest.approx(0.2), "overall_only": 1.0}
+    assert aggregate_overall({name: column[2:] for name, column in columns.items()}).extras["judge_difference"] is None
+    assert metrics()[0].layout[-1].lines[0].field == "extras.judge_difference"
+
+
+def test_the_rules_give_all_seven_by_the_seeds_formulas() -> None:
+    found = {metric.name: score_by_rules(metric, SAMPLE, ANSWER, {}, RULES).value for metric in metrics()}
+    # 0.15 x 1.0 + 0.20 x 1.0 + 0.20 x 0.8 + 0.25 x 0.8 + 0.10 x 0.4 + 0.10 x 1.0 = 0.85
+    six = {
+        "appropriateness": 1.0,
+        "conversational_quality": 1.0,  # 0.6 + 0.2 (12 words) + 0.2 + 0.1, clamped
+        "companion_helpfulness": 0.8,  # 0.5 + 0.2 (sad: help) + 0.1; "work?" is not "work"
+        "emotional_intelligence": 0.8,
+        "personalization_continuity": 0.4,
+        "trust_boundaries": 1.0,
+    }
+    assert found == {**six, OVERALL: 0.85}
+
+
+def test_an_empty_response_scores_nothing() -> None:
+    assert {score_by_rules(metric, SAMPLE, Response(text=" \n"), {}, RULES).value for metric in metrics()} == {0.0}
+
+
+def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
+    failed = Score(metric="x", status="abstained", judge="a/b", cost_usd=0.5, error="Refused: no")
+    for metric in metrics():
+        way: Any = "default"
+        score = score_without_judge(metric, SAMPLE, ANSWER, way, failed)
+        assert (score.value, score.judge, score.cost_usd, score.error) == (0.5, "default", 0.5, "Refused: no")
+
+
+class Abstaining:
+    name = "a/b"
+
+    async def judge(self, messages: Any, judgment: Any) -> Verdict:
+        raise Refused("the verdict could not be read")
+
+
+def test_an_unreadable_verdict_is_an_abstention() -> None:
+    record = Record(unit_id="u", sample=SAMPLE, candidate=Candidate(name="c", model="m"), response=ANSWER)
+    judges = {name: [Abstaining()] for name in FAMILY}
+    judged = asyncio.run(judge_record(record, metrics(), judges))
+    assert {(score.status, score.value) for score in judged.scores} == {("abstained", None)}
+
+
+@pytest.mark.parametrize(
+    ("text", "score", "why"),
+    [
+        ("Score: 0.8 | Reasoning: warm, and honest", 0.8, "warm, and honest"),
+        ("**Score:** 0.85/1.0\n**Reasoning:** two\nlines", 0.85, "two\nlines"),
+        ("Here it is.\n\n> Overall score = .5 | reasoning: a | b", 0.5, "a | b"),
+        ("score: 1", 1.0, ""),
+        ("Score: 0 | Reasoning: cold.", 0.0, "cold."),
+        ("Score: 0.8.", 0.8, ""),
+        ("Score: 0.7 | Reasoning: x\nScore: 0.7", 0.7, "x\nScore: 0.7"),
+    ],
+)
+def test_the_seeds_form_is_read(text: str, score: float, why: str) -> None:
+    found = CompanionJudgment.from_text(text)
+    assert found is not None
+    assert (found.overall, found.reasoning, stated(found)) == (score, why, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I like it.",
+        "I'd give 0.7",
+        "The underscore: 0.7",
+        "Score: high",
+        "Score: 8",
+        "Score: 1.2",
+        "Score: -0.5",
+        "Score: 80%",
+        "Score: 0.8%",
+        "Score: 0.8/10",
+        "Score: 0.8 out of 5",
+        "Score: 0.8\nScore: 0.3",
+        "Score: 0.8.1",
+        "Score: nan",
+    ],
+)
+def test_what_is_no_single_score_within_the_scale_is_not_read(text: str) -> None:
+    assert CompanionJudgment.from_text(text) is None
+
+
+@given(st.text())
+def test_any_reply_is_read_or_not(text: str) -> None:
+    found = CompanionJudgment.from_text(text)
+    assert found is None or 0.0 <= found.overall <= 1.0
+
+
+@pytest.mark.parametrize("wrong", [{"helpfulness": 1.1}, {"helpfulness": -0.1}, {"overall": None}, {"overall": 2}])
+def test_figures_outside_the_scale_are_no_judgment(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        CompanionJudgment.model_validate(FULL.model_dump() | wrong)
+    lacking = {name: value for name, value in FULL.model_dump().items() if name not in wrong}
+    with pytest.raises(ValidationError):
+        CompanionJudgment.model_validate(lacking)
+
+
+def test_a_judge_is_told_that_every_figure_is_a_number() -> None:
+    schema = CompanionJudgment.model_json_schema()
+    assert set(schema["required"]) == {*WEIGHTS, "overall", "reasoning"}
+    assert {schema["properties"][name]["type"] for name in (*WEIGHTS, "overall")} == {"number"}
+
+
+def test_what_was_remembered_is_read_again() -> None:
+    for judgment in (FULL, ALONE):
+        assert CompanionJudgment.model_validate_json(judgment.model_dump_json()) == judgment
+    assert pickle.loads(pickle.dumps(metrics()[1].measure))(FULL, SAMPLE, ANSWER).value == SIX["appropriateness"]

@@ -1,0 +1,101 @@
+"""Metrics against temperature: which candidates make a sweep, and its table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memray_eval.report.console import render
+from memray_eval.report.sweeps import sweep_lines, temperature_sweeps
+from memray_eval.types import Candidate, MetricSummary, Sampling, Summary
+
+
+def candidate(name: str, temperature: float, model: str = "m", prompt: str = "default", **sampling: Any) -> Candidate:
+    return Candidate(name=name, model=model, prompt=prompt, sampling=Sampling(temperature=temperature, **sampling))
+
+
+def metric(name: str, of: str, mean: float | None = 0.5, stderr: float | None = 0.01, n: int = 10) -> MetricSummary:
+    return MetricSummary(
+        metric=name, candidate=of, title=name, scale=(0, 1), n=n, n_scored=n, n_abstained=0, n_not_applicable=0, n_failed=0,
+        coverage=1.0, mean=mean, stderr=stderr,
+    )  # fmt: skip
+
+
+HOT, COLD = candidate("hot", 1.0), candidate("cold", 0.0)
+
+
+def test_a_sweep_goes_by_rising_temperature_with_its_error_bars() -> None:
+    metrics = [metric("relevance", "hot", 0.4, 0.02, 8), metric("relevance", "cold", 0.6, None, 1)]
+    (sweep,) = temperature_sweeps([HOT, COLD], metrics)
+    assert (sweep.metric, sweep.model, sweep.prompt) == ("relevance", "m", "default")
+    assert (sweep.candidates, sweep.temperatures) == (("cold", "hot"), (0.0, 1.0))
+    assert (sweep.means, sweep.stderrs, sweep.n) == ((0.6, 0.4), (None, 0.02), (1, 8))
+
+
+def test_every_metric_of_every_model_and_prompt_has_its_own() -> None:
+    candidates = [
+        candidate(f"{model}{prompt}{temperature}", temperature, model, prompt)
+        for model in ("m", "n")
+        for prompt in ("a", "b")
+        for temperature in (0.0, 0.5, 1.0)
+    ]
+    metrics = [metric(name, one.name) for name in ("x", "y") for one in candidates]
+    sweeps = temperature_sweeps(candidates, metrics)
+    assert [(sweep.model, sweep.prompt, sweep.metric) for sweep in sweeps] == [
+        (model, prompt, name) for model in ("m", "n") for prompt in ("a", "b") for name in ("x", "y")
+    ]
+    assert {sweep.temperatures for sweep in sweeps} == {(0.0, 0.5, 1.0)}
+
+
+def test_candidates_that_differ_in_more_than_temperature_make_no_sweep() -> None:
+    for other in (candidate("o", 1.0, "n"), candidate("o", 1.0, prompt="b"), candidate("o", 1.0, top_p=0.9)):
+        assert temperature_sweeps([COLD, other], [metric("x", "cold"), metric("x", "o")]) == ()
+
+
+def test_one_temperature_is_no_sweep() -> None:
+    same = candidate("again", 0.0)
+    assert temperature_sweeps([COLD, same], [metric("x", "cold"), metric("x", "again")]) == ()
+    assert temperature_sweeps([COLD], [metric("x", "cold")]) == ()
+    assert temperature_sweeps([HOT, COLD], []) == ()
+
+
+def test_a_candidate_without_any_record_takes_its_sweep_away() -> None:
+    assert temperature_sweeps([HOT, COLD], [metric("x", "hot")]) == ()
+
+
+def summary(*sweeps: Any) -> Summary:
+    return Summary(
+        run_id="r", suite="memory", n_samples=1, n_invalid=0, n_units=1, n_failed_units=0, generation_s=None,
+        evaluation_s=None, total_s=1.0, candidates=(), metrics=(), sweeps=sweeps,
+    )  # fmt: skip
+
+
+def test_the_table_in_the_console() -> None:
+    metrics = [
+        metric("relevance", "hot", 0.4, 0.02), metric("relevance", "cold", 0.6, None),
+        metric("safety", "hot", None, None), metric("safety", "cold", 4.5, 0.125, 9),
+    ]  # fmt: skip
+    shown = summary(*temperature_sweeps([HOT, COLD], metrics))
+    assert EXPECTED in render(shown)
+    assert render(Summary.model_validate_json(shown.model_dump_json())) == render(shown)
+    assert "TEMPERATURE" not in render(summary())
+
+
+def test_more_temperatures_than_fit_go_on_below() -> None:
+    candidates = [candidate(f"c{step}", step / 10) for step in range(9)]
+    sweeps = temperature_sweeps(candidates, [metric("relevance", one.name) for one in candidates])
+    ((_, lines),) = sweep_lines(sweeps)
+    heads = [line.split()[1:] for line in lines if line.startswith("temperature")]
+    assert heads == [["0", "0.1", "0.2", "0.3"], ["0.4", "0.5", "0.6", "0.7"], ["0.8"]]
+    assert max(map(len, lines)) <= 80
+
+
+EXPECTED = """\
+TEMPERATURE SWEEP - m, prompt default
+----------------------------------------------------------------------
+Candidates: cold, hot
+Mean ± standard error in the metric's own scale; 9 to 10 scored a cell
+temperature                0                1
+relevance         0.6000 ± -  0.4000 ± 0.0200
+safety       4.5000 ± 0.1250                -
+
+"""
