@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memray_eval.cli.app import JsonOption, SetOption, app, cache_app, dataset_app, list_app, print_report
+from memray_eval.cli.app import JsonOption, SetOption, app, cache_app, dataset_app, list_app, print_report, say
 from memray_eval.config import RunConfig, calls_file, keys_set, load_config
 from memray_eval.errors import ConfigError
 
@@ -16,9 +16,19 @@ from memray_eval.errors import ConfigError
 def report(
     run_folder: Annotated[str, typer.Argument(help="The folder of a finished run: results/<run_id>.", show_default=False)],
     as_json: JsonOption = False,
+    benchmark: Annotated[
+        str | None, typer.Option(help="Also write the answers with speed and quality to this file, in seed 004's form.")
+    ] = None,
 ) -> None:
     """Print a finished run's summary again, from its summary.json."""
     print_report(run_folder, as_json)
+    if benchmark is not None:
+        from memray_eval.report.exports import export_benchmark
+        from memray_eval.results import RunFolder
+
+        folder = RunFolder(run_folder)
+        export_benchmark(benchmark, folder.each(), folder.read_summary())
+        say(benchmark)
 
 
 @app.command()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from memray_eval.metric import EVIDENCE_DROPPED
 from memray_eval.report.comparison import performance_lines, recommendation_lines
+from memray_eval.report.decisions import decide, means_of
+from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.sweeps import sweep_lines
 from memray_eval.report.tables import NOTHING, disagreements_line, heat_map, task_table
 from memray_eval.types import Block, GenerationSummary, Line, MetricSummary, Summary
@@ -36,6 +38,8 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield from section(metric)
         yield ""
     yield from _breakdown(summary)
+    if decisions := decide(means_of(summary)):
+        yield from _titled("DECISIONS", decision_lines(decisions))
     yield from _comparison(summary)
     yield _rule("=")
     if summary.generation_s is not None:

@@ -8,15 +8,20 @@ from contextlib import ExitStack
 from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias
 
+from memray_eval.metrics.instruction.instruction_quality import result
 from memray_eval.storage import locate
 from memray_eval.types import Record, Response, Score, Summary
 
 Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]
 PREVIEW_CHARACTERS = 100
+INSTRUCTION = "instruction_quality"
 
 
 def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
-    """A score's parts as subscores, with the issues and passed checks of its judgment where that has any."""
+    """A score's parts as subscores, with the issues and passed checks of its judgment, or of the instruction checks."""
+    if score.metric == INSTRUCTION and record.response is not None:
+        found = result(record.sample, record.response)
+        return {"subscores": found.subscores, "issues": list(found.issues), "passed_checks": list(found.passed_checks)}
     judgment = json.loads(score.judgment) if score.judgment else {}
     lists = {name: judgment.get(name, []) for name in ("issues", "passed_checks")}
     return {"subscores": score.parts, **lists}

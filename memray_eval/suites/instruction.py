@@ -52,4 +52,5 @@ SUITE = Suite(
     prompt=prompt,
     adapt=adapt,
     tasks=PROMPT_TYPES,
+    headline="instruction_quality",
 )

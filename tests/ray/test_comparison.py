@@ -1,0 +1,50 @@
+"""A run that compares: one served model at two temperatures over the shipped instruction prompts, with speed and exports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from memray_eval.cli import app
+from memray_eval.config import RunConfig
+from memray_eval.report.console import render
+from memray_eval.runtime.run import run
+from tests.conftest import REPOSITORY
+from tests.servers.provider import Answer, Fault, serving
+
+PLAN = '{"steps": [{"action": "move", "parameters": {"distance": 2}}]}'
+
+
+def reply(body: dict[str, Any]) -> str | Answer | Fault:
+    """The cold candidate plans, the warm one rambles."""
+    return PLAN if body["temperature"] == 0 else "Well, one might perhaps go on"
+
+
+def test_candidates_are_compared_and_exported(job: Callable[..., RunConfig], tmp_path: Path) -> None:
+    with serving(reply) as server:
+        served = {"model": "m", "backend": "openai", "base_url": server.base_url}
+        candidates = [{"name": f"c-t{t}", "sampling": {"temperature": t, "max_tokens": 64}, **served} for t in (0.0, 1.0)]
+        config = job(
+            server, suite="instruction", dataset=str(REPOSITORY / "dataset" / "instruction"), tasks=["navigation"],
+            candidates=candidates, metrics=[],
+        )  # fmt: skip
+        done = run(config, say=lambda text: None, quiet=True)
+    text = render(done.summary)
+    assert done.exit_code == 0
+    quality = {row.candidate: row.quality for row in done.summary.performance if row.task is None}
+    assert (quality["c-t0.0"] or 0) > (quality["c-t1.0"] or 0)
+    for block in ("SPEED AND QUALITY - c-t0.0", "RECOMMENDATIONS", "Pareto Front", "Performance by Task:"):
+        assert block in text
+    assert done.summary.sweeps
+    assert done.summary.sweeps[0].temperatures == (0.0, 1.0)
+    out = tmp_path / "benchmark.json"
+    shown = CliRunner().invoke(app, ["report", done.folder.path, "--benchmark", str(out)])
+    assert shown.exit_code == 0, shown.output
+    first, _ = json.loads(out.read_text())
+    details = first["tests"][0]["quality_details"]
+    assert (first["model"], set(details)) == ("c-t0.0", {"subscores", "issues", "passed_checks"})
+    assert "json_validity" in details["subscores"]
