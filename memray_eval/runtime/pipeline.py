@@ -149,7 +149,10 @@ def _is_spread(shards: Sequence[Shard]) -> bool:
 def even(dataset: Dataset, work: Work) -> Dataset:
     """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are spread afterwards."""
     if _is_spread(work.shards):
-        return dataset.repartition(target_num_rows_per_block=work.engine.batch_size)
+        spread_out = dataset.repartition(target_num_rows_per_block=work.engine.batch_size)
+        # It takes no options, and its tasks want a whole CPU each: beside an engine on two CPUs that would wait for ever.
+        spread_out._logical_plan.dag.ray_remote_args["num_cpus"] = TASK_CPUS
+        return spread_out
     return dataset
 
 
