@@ -1,0 +1,31 @@
+"""The needles job on the embedded model, through the command line: lengths that hold, and the map of length by depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memray_eval.results import RunFolder
+from memray_eval.rows import from_table
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import command
+
+pytestmark = pytest.mark.engine
+CHAT_TOKENS = 30  # SmolLM2's system prompt and marks around one user message
+
+
+def test_needles_are_asked_at_their_length_and_mapped(tmp_path: Path) -> None:
+    job = str(REPOSITORY / "jobs" / "needles.yaml")
+    done = command("run", job, "--limit", "4", "--out", str(tmp_path), "--set", "tasks=[passkey]", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (folder,) = tmp_path.glob("needles-*")
+    records = list(from_table(RunFolder(str(folder)).records().to_table()))
+    assert len(records) == 4
+    for record in records:
+        assert record.response is not None
+        assert record.response.prompt_tokens == record.sample.metadata["tokens"] + CHAT_TOKENS
+        assert (record.response.prompt_form, record.response.truncated_tokens) == ("chat", 0)
+        assert record.response.cached_tokens is not None
+    assert "LENGTH BY DEPTH: rule_score" in done.stdout
+    assert "passkey" in done.stdout
