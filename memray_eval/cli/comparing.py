@@ -1,0 +1,108 @@
+"""The command that compares runs: compare."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memray_eval.cli.app import JsonOption, MetricsOption, app, say
+from memray_eval.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from memray_eval.report.compare import Side
+    from memray_eval.results import RunFolder
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Run folders, the first the baseline; RUN:CANDIDATE picks one of several.", show_default=False),
+    ],
+    metrics: MetricsOption = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Units that belong together: a key of the samples' metadata (user, context), scenario, task, ..."),
+    ] = None,
+    bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Intervals of the bootstrap instead of Student's.")] = False,
+    flips: Annotated[int, typer.Option(min=0, help="List the first N units that went from 0 to 1 or back.")] = 0,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(help='Exit with 1 where a difference from the baseline is so: --fail-if "empathy < -0.1"; repeatable.'),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare candidates on the units that they share: differences, intervals, tests, flips, and what makes them hard to
+    compare. Exit code 1 where a --fail-if says so."""
+    from memray_eval.report.compare import compare as compared
+    from memray_eval.report.compare import failures, parse_gate, render
+    from memray_eval.report.statistics import Settings
+
+    gates = [parse_gate(text) for text in fail_if or ()]
+    chosen = [name.strip() for name in (metrics or "").split(",") if name.strip()]
+    sides = _sides(runs, cluster)
+    found = compared(sides, metrics=chosen, cluster=cluster, settings=Settings(bootstrap=bootstrap), flips=flips)
+    found = found.model_copy(update={"failed_gates": tuple(failures(found, gates))})
+    print(found.model_dump_json(indent=2) if as_json else render(found), end="\n" if as_json else "")
+    for failed in found.failed_gates:
+        say(f"failed: {failed}")
+    if found.failed_gates:
+        raise typer.Exit(1)
+
+
+def _sides(runs: Sequence[str], cluster: str | None) -> list[Side]:
+    """Raises ConfigError for fewer than two, and for a candidate that is not there or not chosen; DataError for a folder that
+    is not a run's."""
+    from memray_eval.report.compare import Side, candidates_of, read_scores
+
+    if len(runs) < 2:
+        raise ConfigError("compare takes two or more run folders: memray-eval compare A B [C...]")
+    picked = []
+    for run in runs:
+        folder, candidate = _opened(run)
+        there = candidates_of(folder.records())
+        picked.append((folder, _candidate(run, candidate, there), len(there) > 1))
+    short = [f"{folder.run_id}:{candidate}" if is_one_of_several else folder.run_id
+             for folder, candidate, is_one_of_several in picked]  # fmt: skip
+    named = [name if Counter(short)[name] == 1 else run for name, run in zip(short, runs, strict=True)]
+    if twice := [name for name, count in Counter(named).items() if count > 1]:
+        raise ConfigError(f"{twice[0]} is given twice; compare it with another run or candidate")
+    return [
+        Side(name, candidate, folder.read_manifest(), read_scores(folder.records(), candidate, cluster))
+        for name, (folder, candidate, _) in zip(named, picked, strict=True)
+    ]
+
+
+def _opened(run: str) -> tuple[RunFolder, str | None]:
+    """The run folder, and the candidate after it, of RUN or RUN:CANDIDATE; either may hold colons."""
+    from memray_eval.results import RunFolder
+
+    ends = [
+        len(run),
+        *(place for place in range(len(run) - 1, 0, -1) if run[place] == ":" and run[place + 1 : place + 3] != "//"),
+    ]
+    for end in ends:
+        folder = RunFolder(run[:end])
+        try:
+            folder.read_manifest()
+        except json.JSONDecodeError as error:
+            raise DataError(f"{folder.path}/manifest.json is not JSON: {error}") from None
+        except DataError:
+            continue
+        return folder, run[end + 1 :] or None
+    raise DataError(f"{run} has no manifest.json; give the folder of a run (results/<run_id>), or RUN:CANDIDATE")
+
+
+def _candidate(run: str, wanted: str | None, there: Sequence[str]) -> str:
+    names = ", ".join(there)
+    if wanted is None:
+        if len(there) > 1:
+            raise ConfigError(f"{run} has several candidates: {names}; pick one with {run}:{there[0]}")
+        return there[0]
+    if wanted not in there:
+        raise ConfigError(f"{run}: no candidate {wanted!r}; there are: {names}")
+    return wanted

@@ -1,0 +1,382 @@
+"""A judge against people: how far its scores of the same responses agree with theirs, and how sure that is.
+
+All figures are on the people's own scale, to which the judge's is mapped linearly; agreement does not depend on which of the
+two it is, and a bias reads as people would say it. Several labels of one response count as their mean. Intervals are 95 %
+percentile bootstrap ones over clusters (all responses to one question come along together). What is not defined, such as the
+correlation with a judge that always says the same, is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from memray_eval.ports import FloatArray
+from memray_eval.types import Frozen
+
+DRAWS = 1000
+LEVEL = 0.95
+BINS = 10
+DIGITS = 12
+MIN_COVERAGE = 0.9  # of a judge that can be suggested
+Scale = tuple[float, float]
+Statistic = Callable[["Table"], float]  # NaN where it is not defined
+
+
+class Unit(Frozen):
+    """One labelled response: people's labels on their scale (None where one of them gave none), the judge's score on the
+    metric's (None where it gave none), how sure it was, and its score at each repeat."""
+
+    id: str
+    people: tuple[float | None, ...]
+    judge: float | None
+    confidence: float | None = None
+    repeats: tuple[float, ...] = ()
+    cluster: str = ""
+    cost_usd: float = 0.0
+
+
+class Figure(Frozen):
+    """A statistic with its 95 % interval; None where it, or its interval, is not defined."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+class Bin(Frozen):
+    """A part of the calibration curve: what the judge gave on average (its confidence or its score), and what people say (the
+    share on which they agree with it, or their mean score)."""
+
+    low: float
+    high: float
+    n: int
+    judge: float
+    people: float
+
+
+class Calibration(Frozen):
+    """One judge on one metric, over the `n` labelled responses. `figures` are named in JUDGE_FIGURES; `curve_by` says what the
+    curve is over: `confidence`, where every judgment has one, else `score`. `cost_usd` is what was paid, cached calls at 0."""
+
+    judge: str
+    n: int
+    n_scored: int
+    coverage: float
+    figures: dict[str, Figure]
+    curve_by: str
+    curve: tuple[Bin, ...]
+    cost_usd: float
+
+
+class People(Frozen):
+    """How far people agree among themselves, over the `n` responses that two or more of them labelled; agreement, kappa and
+    Spearman are means over the pairs of label columns."""
+
+    n: int
+    raters: int
+    figures: dict[str, Figure]
+
+
+class Suggestion(Frozen):
+    """The judge to take (None: none of them), and why."""
+
+    judge: str | None
+    reason: str
+
+
+class CalibrationReport(Frozen):
+    """Everything that `calibrate` found of one metric on one labelled file."""
+
+    labelled: str
+    metric: str
+    scale: Scale
+    human_scale: Scale
+    n: int
+    n_clusters: int
+    judges: tuple[Calibration, ...]
+    people: People | None
+    suggestion: Suggestion | None
+
+
+class Table(NamedTuple):
+    """Units as columns. `ratings`: a row a unit, a column a rater, NaN where one gave none; `flips`: the share of the pairs of
+    repeats that differ; `confidence` and `flips` are NaN where there is none."""
+
+    ratings: FloatArray
+    confidence: FloatArray
+    flips: FloatArray
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Table:
+        return Table(self.ratings[rows], self.confidence[rows], self.flips[rows])
+
+
+def calibrated(units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS) -> Calibration:
+    """All figures of one judge. `scale` is the metric's. Figures are None where it scored nothing."""
+    scored = [unit for unit in units if unit.judge is not None]
+    table, clusters = _table(scored, scale, human_scale), [unit.cluster for unit in scored]
+    has_confidence = bool(scored) and not np.isnan(table.confidence).any()
+    statistics = judge_statistics(human_scale, has_confidence)
+    return Calibration(
+        judge=judge,
+        n=len(units),
+        n_scored=len(scored),
+        coverage=len(scored) / len(units) if units else 0.0,
+        figures=with_intervals(statistics, table, clusters, draws),
+        curve_by="confidence" if has_confidence else "score",
+        curve=tuple(curve(table, human_scale, has_confidence)),
+        cost_usd=sum(unit.cost_usd for unit in units),
+    )
+
+
+def people_agreement(units: Sequence[Unit], human_scale: Scale, draws: int = DRAWS) -> People | None:
+    """People among themselves; None where no response has two labels."""
+    shared = [unit for unit in units if sum(label is not None for label in unit.people) > 1]
+    if not shared:
+        return None
+    ratings = np.array([[np.nan if label is None else label for label in unit.people] for unit in shared])
+    nothing = np.full(len(shared), np.nan)
+    found = with_intervals(
+        agreement_statistics(human_scale), Table(ratings, nothing, nothing), [unit.cluster for unit in shared], draws
+    )
+    return People(n=len(shared), raters=ratings.shape[1], figures=found)
+
+
+def suggested(trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale) -> Suggestion:
+    """The judge of the highest kappa among those that cover MIN_COVERAGE and agree beyond chance (the interval of kappa is
+    above 0), and those that cannot be told from it: the 95 % interval of the paired difference holds 0."""
+    able = [trial for trial in trials if trial[0].coverage >= MIN_COVERAGE and (trial[0].figures["kappa"].low or 0.0) > 0]
+    if not able:
+        return Suggestion(
+            judge=None, reason=f"none agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the responses"
+        )
+    able.sort(key=lambda trial: trial[0].figures["kappa"].value or 0.0, reverse=True)
+    best, units = able[0]
+    alike = []
+    for other, its_units in able[1:]:
+        difference = _kappa_difference(units, its_units, scale, human_scale)
+        if difference.low is None or difference.low <= 0:
+            alike.append(other.judge)
+    reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
+    if alike:
+        reason += f"; these responses cannot tell it from {', '.join(alike)}: take the cheapest, or label more"
+    elif len(able) > 1:
+        reason += ", beyond chance above every other judge that can be suggested"
+    else:
+        reason += f"; no other agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the responses"
+    return Suggestion(judge=best.judge, reason=reason)
+
+
+def _kappa_difference(one: Sequence[Unit], other: Sequence[Unit], scale: Scale, human_scale: Scale) -> Figure:
+    """Kappa of one judge less that of another, on the units that both scored."""
+    by_id = {unit.id: unit for unit in other if unit.judge is not None}
+    shared = [unit for unit in one if unit.judge is not None and unit.id in by_id]
+    first, second = (_table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared]))
+    both = Table(np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips)
+
+    def difference(table: Table) -> float:
+        return weighted_kappa(table.ratings[:, :2]) - weighted_kappa(table.ratings[:, [0, 2]])
+
+    return with_intervals({"difference": difference}, both, [unit.cluster for unit in shared])["difference"]
+
+
+def _table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
+    """Column 0: the mean label, column 1: the judge, both on the human scale (rounded, so that equal scores stay equal)."""
+    labels = [[label for label in unit.people if label is not None] for unit in units]
+    human = np.array([sum(each) / len(each) for each in labels])
+    judge = rescaled(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
+    return Table(
+        np.round(np.column_stack([human, judge]), 9),
+        np.array([np.nan if unit.confidence is None else unit.confidence for unit in units]),
+        np.array([flip_share(unit.repeats) for unit in units]),
+    )
+
+
+def rescaled(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArray:
+    """Linear: the ends of one scale onto those of the other."""
+    (low, high), (to_low, to_high) = from_scale, to_scale
+    return to_low + (values - low) * ((to_high - to_low) / (high - low))
+
+
+def categories(values: FloatArray, scale: Scale) -> FloatArray:
+    """The nearest whole step of a scale, counted from its low end, a half going up: two for 0-1, five for 1-5."""
+    low, high = scale
+    return np.floor((values - low) / min(1.0, high - low) + 0.5)
+
+
+def flip_share(repeats: Sequence[float]) -> float:
+    """The chance that two repeats of the same call give different scores: the share of their pairs that do."""
+    pairs = list(combinations(repeats, 2))
+    return sum(one != other for one, other in pairs) / len(pairs) if pairs else np.nan
+
+
+def agreement_statistics(human_scale: Scale) -> dict[str, Statistic]:
+    """What judge and people have, and people among themselves."""
+    return {
+        "exact": lambda table: over_pairs(same, categories(table.ratings, human_scale)),
+        "kappa": lambda table: over_pairs(weighted_kappa, table.ratings),
+        "alpha_ordinal": lambda table: alpha_ordinal(table.ratings),
+        "alpha_interval": lambda table: alpha_interval(table.ratings),
+        "alpha_nominal": lambda table: alpha_nominal(categories(table.ratings, human_scale)),
+        "spearman": lambda table: over_pairs(spearman, table.ratings),
+    }
+
+
+def judge_statistics(human_scale: Scale, by_confidence: bool) -> dict[str, Statistic]:
+    """Those, and what only a judge has: bias (judge less people), the mean gap of its calibration curve, its flip rate."""
+    return agreement_statistics(human_scale) | {
+        "bias": lambda table: _mean(table.ratings[:, 1] - table.ratings[:, 0]),
+        "calibration_error": lambda table: curve_gap(table, human_scale, by_confidence),
+        "flip_rate": lambda table: _mean(table.flips[~np.isnan(table.flips)]),
+    }
+
+
+JUDGE_FIGURES = tuple(judge_statistics((0, 1), False))
+
+
+def same(ratings: FloatArray) -> float:
+    return _mean(ratings[:, 0] == ratings[:, 1])
+
+
+def weighted_kappa(ratings: FloatArray) -> float:
+    """Cohen's kappa of two columns with quadratic weights, 1 - E(x - y)² / (the same by chance). For scores that are no whole
+    numbers it is Lin's concordance, 2 cov / (var x + var y + (mean x - mean y)²), to which it is equal for those that are."""
+    x, y = ratings[:, 0], ratings[:, 1]
+    if not x.size:
+        return np.nan
+    by_chance = x.var() + y.var() + (x.mean() - y.mean()) ** 2
+    return float(1 - ((x - y) ** 2).mean() / by_chance) if by_chance > 0 else np.nan
+
+
+def spearman(ratings: FloatArray) -> float:
+    """Pearson's correlation of midranks."""
+    x, y = midranks(ratings[:, 0]), midranks(ratings[:, 1])
+    if x.size < 2 or x.std() == 0 or y.std() == 0:
+        return np.nan
+    return float(((x - x.mean()) * (y - y.mean())).mean() / (x.std() * y.std()))
+
+
+def alpha_interval(ratings: FloatArray) -> float:
+    """Krippendorff's alpha for any number of raters with gaps, difference (x - y)². Source: Krippendorff, Computing
+    Krippendorff's Alpha-Reliability (2011); both sums over pairs are written as sums over values."""
+    pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
+    if not pairable.size:
+        return np.nan
+    pairable = pairable - np.nanmean(pairable)
+    each = (~np.isnan(pairable)).sum(axis=1)
+    n, squares = each.sum(), np.nansum(pairable**2, axis=1)
+    observed = (2 * (each * squares - np.nansum(pairable, axis=1) ** 2) / (each - 1)).sum() / n
+    by_chance = 2 * (n * squares.sum() - np.nansum(pairable) ** 2) / (n * (n - 1))
+    return float(1 - observed / by_chance) if by_chance > 0 else np.nan
+
+
+def alpha_ordinal(ratings: FloatArray) -> float:
+    """The ordinal difference of two values is that of their midranks among all that can be paired."""
+    ranked = ratings[(~np.isnan(ratings)).sum(axis=1) > 1].copy()
+    given = ~np.isnan(ranked)
+    ranked[given] = midranks(ranked[given])
+    return alpha_interval(ranked)
+
+
+def alpha_nominal(ratings: FloatArray) -> float:
+    """Krippendorff's alpha where two values are either the same or not."""
+    pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
+    if not pairable.size:
+        return np.nan
+    each = (~np.isnan(pairable)).sum(axis=1)
+    by_value = np.stack([(pairable == value).sum(axis=1) for value in np.unique(pairable[~np.isnan(pairable)])])
+    n = each.sum()
+    observed = ((each**2 - (by_value**2).sum(axis=0)) / (each - 1)).sum() / n
+    by_chance = (n**2 - (by_value.sum(axis=1) ** 2).sum()) / (n * (n - 1))
+    return float(1 - observed / by_chance) if by_chance > 0 else np.nan
+
+
+def midranks(values: FloatArray) -> FloatArray:
+    """Ranks from 1; equal values share the middle of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return ranks
+
+
+def over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
+    """The mean of a statistic of two columns over all pairs of columns, each on the rows that have both."""
+    found = []
+    for one, other in combinations(range(ratings.shape[1]), 2):
+        both = ratings[:, [one, other]]
+        found.append(statistic(both[~np.isnan(both).any(axis=1)]))
+    return _mean(np.array([value for value in found if not np.isnan(value)]))
+
+
+def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
+    """The calibration curve in even bins, those without a unit left out."""
+    scale = (0.0, 1.0) if by_confidence else human_scale
+    given, said = _curve_columns(table, human_scale, by_confidence)
+    places, edges = _bins(given, scale), np.linspace(*scale, BINS + 1)
+    return [
+        Bin(
+            low=float(edges[place]),
+            high=float(edges[place + 1]),
+            n=int((places == place).sum()),
+            judge=float(given[places == place].mean()),
+            people=float(said[places == place].mean()),
+        )
+        for place in np.unique(places)
+    ]
+
+
+def curve_gap(table: Table, human_scale: Scale, by_confidence: bool) -> float:
+    """The mean of |judge - people| over the bins of the curve, each weighing as many units as it has."""
+    given, said = _curve_columns(table, human_scale, by_confidence)
+    places = _bins(given, (0.0, 1.0) if by_confidence else human_scale)
+    gaps = np.bincount(places, given - said, minlength=BINS)
+    return float(np.abs(gaps).sum() / given.size) if given.size else np.nan
+
+
+def _curve_columns(table: Table, human_scale: Scale, by_confidence: bool) -> tuple[FloatArray, FloatArray]:
+    if not by_confidence:
+        return table.ratings[:, 1], table.ratings[:, 0]
+    classes = categories(table.ratings, human_scale)
+    return table.confidence, (classes[:, 0] == classes[:, 1]).astype(float)
+
+
+def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
+    low, high = scale
+    places: npt.NDArray[np.intp] = np.clip(np.floor((values - low) / (high - low) * BINS + 1e-9), 0, BINS - 1).astype(np.intp)
+    return places
+
+
+def with_intervals(
+    statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
+) -> dict[str, Figure]:
+    """Each statistic with its bootstrap interval: whole clusters drawn with replacement, always the same ones for the same
+    data. No interval for a single cluster, or where fewer than half the draws define the statistic."""
+    if not clusters:
+        return dict.fromkeys(statistics, Figure(value=None))
+    names, cluster = np.unique(np.array(clusters), return_inverse=True)
+    random, rows = np.random.default_rng(0), np.arange(len(clusters))
+    found: dict[str, list[float]] = {name: [] for name in statistics}
+    for _ in range(draws if names.size > 1 else 0):
+        times = np.bincount(random.integers(names.size, size=names.size), minlength=names.size)
+        drawn = table.take(np.repeat(rows, times[cluster]))
+        for name, statistic in statistics.items():
+            found[name].append(statistic(drawn))
+    return {name: _figure(statistic(table), np.array(found[name])) for name, statistic in statistics.items()}
+
+
+def _figure(value: float, drawn: FloatArray) -> Figure:
+    """Rounded, so that the last bit of a kappa of 0 is no agreement beyond chance."""
+    if np.isnan(value):
+        return Figure(value=None)
+    defined = drawn[~np.isnan(drawn)]
+    if not defined.size or defined.size < drawn.size / 2:
+        return Figure(value=round(float(value), DIGITS))
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Figure(value=round(float(value), DIGITS), low=round(float(low), DIGITS), high=round(float(high), DIGITS))
+
+
+def _mean(values: npt.NDArray[np.floating | np.bool_]) -> float:
+    return float(values.mean()) if values.size else np.nan

@@ -1,0 +1,327 @@
+"""What a difference between scores is worth: standard errors, intervals, tests, and the smallest difference that would show.
+
+Every function takes figures as one-dimensional arrays, a figure a unit, none of them NaN. `clusters` gives each unit's cluster
+as an integer: units of one user, context or document are not independent, and are drawn, flipped and summed together. Figures
+are None where the data say nothing: one unit has no standard error, and equal values have no interval. Tested against
+scipy's figures; statsmodels' formulas by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from memray_eval.ports import FloatArray
+from memray_eval.types import Frozen
+
+Clusters = npt.NDArray[np.intp]
+TIE = 1e-9  # two scores that lie closer are equal: what is below is float error
+_EXACT = 1e-12  # of the sum of all magnitudes: float error of a sum in another order
+_CELLS_AT_ONCE = 1 << 21  # draws in memory at once: 16 MB of doubles
+_SERIES_UP_TO = 200  # degrees of freedom; above, the expansion is as exact as a double shows
+_NORMAL = NormalDist()
+
+OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class Settings(Frozen):
+    """How a comparison is worked out. `resamples` are permutations, and of the bootstrap; `bootstrap` takes BCa intervals
+    instead of Student's. The same `seed` gives the same figures."""
+
+    level: OpenShare = 0.95
+    power: OpenShare = 0.8
+    resamples: Annotated[int, Field(ge=100)] = 10_000
+    seed: Annotated[int, Field(ge=0)] = 0
+    bootstrap: bool = False
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+class Counts(NamedTuple):
+    """Units on which B is higher, equal (within TIE), lower."""
+
+    wins: int
+    ties: int
+    losses: int
+
+
+class Paired(Frozen):
+    """B against A on the same `n` units; `difference` = mean of B - A, in the metric's own scale.
+
+    `stderr` is clustered (CR1) where clusters were given, and the interval and `detectable` have `n_clusters` - 1 degrees of
+    freedom then. `p_value` is of the sign-flip test, two-sided. `effect_size` is Cohen's d of the differences. `detectable` is
+    the smallest true difference that a test at 1 - level would find with the power asked for.
+    """
+
+    n: int
+    n_clusters: int | None = None
+    mean_a: float | None = None
+    mean_b: float | None = None
+    difference: float | None = None
+    stderr: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    effect_size: float | None = None
+    wins: int = 0
+    ties: int = 0
+    losses: int = 0
+    detectable: float | None = None
+
+
+def paired(a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> Paired:
+    """The paired comparison of two columns of scores, unit by unit."""
+    how = settings or Settings()
+    n = a.size
+    if not n:
+        return Paired(n=0)
+    differences = b - a
+    error = _error(differences, clusters)
+    groups = n if clusters is None else int(np.unique(clusters).size)
+    interval = mean_interval(differences, clusters, how)
+    wins, ties, losses = win_tie_loss(differences)
+    return Paired(
+        n=n,
+        n_clusters=None if clusters is None else groups,
+        mean_a=float(a.mean()),
+        mean_b=float(b.mean()),
+        difference=float(differences.mean()),
+        stderr=error,
+        low=interval and interval.low,
+        high=interval and interval.high,
+        p_value=sign_flip_p(differences, clusters, how),
+        effect_size=cohens_d(differences),
+        wins=wins,
+        ties=ties,
+        losses=losses,
+        detectable=detectable_difference(error, groups - 1, how) if error else None,
+    )
+
+
+def standard_error(values: FloatArray) -> float | None:
+    """Of the mean: sample std / sqrt(n). None for fewer than two values."""
+    return float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else None
+
+
+def clustered_error(values: FloatArray, clusters: Clusters, *, correct: bool = True) -> float | None:
+    """Of the mean, robust to any dependence within clusters. None for fewer than two clusters.
+
+    CR0 = sqrt(sum over clusters of (sum of residuals)^2) / n; CR1, the default, times sqrt(G / (G - 1)) for G clusters. These
+    are statsmodels' OLS on a constant with cov_type="cluster", use_correction False and True.
+    """
+    residuals, _ = _by_cluster(values - values.mean(), clusters)
+    groups = residuals.size
+    if groups < 2:
+        return None
+    error = math.sqrt(float(residuals @ residuals)) / values.size
+    return error * math.sqrt(groups / (groups - 1)) if correct else error
+
+
+def mean_interval(values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> Interval | None:
+    """The mean's confidence interval: Student's, or the bootstrap's (BCa) where `settings` say so. None without a standard
+    error above 0."""
+    how = settings or Settings()
+    error = _error(values, clusters)
+    if not error:
+        return None
+    if how.bootstrap:
+        drawn = bootstrap_means(values, clusters, how)
+        return bca_interval(drawn, float(values.mean()), jackknife_means(values, clusters), how.level)
+    groups = values.size if clusters is None else int(np.unique(clusters).size)
+    return t_interval(float(values.mean()), error, groups - 1, how.level)
+
+
+def t_interval(mean: float, stderr: float, freedom: int, level: float = 0.95) -> Interval:
+    half = t_quantile((1 + level) / 2, freedom) * stderr
+    return Interval(mean - half, mean + half)
+
+
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
+    """A share's interval (Wilson 1927, no continuity correction): within 0-1, and not empty where all or none succeed.
+    n is 1 or more."""
+    z = _NORMAL.inv_cdf((1 + level) / 2)
+    share, spread = successes / n, z * z / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
+    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+
+
+def bootstrap_means(values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> FloatArray:
+    """The mean of each resample with replacement, of whole clusters where these are given."""
+    how = settings or Settings()
+    random = np.random.default_rng(how.seed)
+    sums, sizes = _by_cluster(values, clusters)
+    sizes = sizes if np.ptp(sizes) else sizes[:1]  # clusters of one size: nothing to gather
+    means = [_resampled(sums, sizes, random, rows) for rows in _chunks(how.resamples, sums.size)]
+    return np.concatenate(means)
+
+
+def _resampled(sums: FloatArray, sizes: FloatArray, random: np.random.Generator, rows: int) -> FloatArray:
+    drawn = random.integers(0, sums.size, size=(rows, sums.size))
+    means: FloatArray = sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if sizes.size > 1 else sizes[0] * sums.size)
+    return means
+
+
+def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval:
+    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def bca_interval(replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95) -> Interval:
+    """The percentile interval, corrected for bias and skewness (Efron 1987, as scipy.stats.bootstrap has it). `jackknife` holds
+    the estimate without each unit (or cluster) in turn."""
+    below = (np.mean(replicates < estimate) + np.mean(replicates <= estimate)) / 2
+    if not 0.0 < below < 1.0:
+        return percentile_interval(replicates, level)
+    bias = _NORMAL.inv_cdf(float(below))
+    apart = jackknife.mean() - jackknife
+    spread = float(np.sum(apart**2))
+    skew = float(np.sum(apart**3)) / (6 * spread**1.5) if spread else 0.0
+
+    def corrected(share: float) -> float:
+        z = bias + _NORMAL.inv_cdf(share)
+        return _NORMAL.cdf(bias + z / (1 - skew * z))
+
+    low, high = np.quantile(replicates, [corrected((1 - level) / 2), corrected((1 + level) / 2)])
+    return Interval(float(low), float(high))
+
+
+def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> FloatArray:
+    """The mean without each unit, or without each cluster; at least two of them."""
+    sums, sizes = _by_cluster(values, clusters)
+    means: FloatArray = (sums.sum() - sums) / (sizes.sum() - sizes)
+    return means
+
+
+def sign_flip_p(differences: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> float:
+    """Two-sided p-value of a mean difference of zero: if A and B are exchangeable, each difference (or cluster's sum of them)
+    could as well have had the other sign. Exact, over all patterns, where there are no more than `resamples`; else drawn, with
+    the observed one counted in, so that it is never 0."""
+    how = settings or Settings()
+    sums, _ = _by_cluster(differences, clusters)
+    sums = sums[np.abs(sums) > TIE]
+    total, at_least = float(sums.sum()), abs(float(sums.sum())) - _EXACT * float(np.abs(sums).sum())
+    if sums.size < how.resamples.bit_length():  # 2^units <= resamples
+        patterns = (np.arange(2**sums.size)[:, None] >> np.arange(sums.size)) & 1
+        return float(np.mean(np.abs(2.0 * (patterns @ sums) - total) >= at_least))
+    random = np.random.default_rng(how.seed)
+    as_far = 0
+    for rows in _chunks(how.resamples, sums.size):
+        eights = random.integers(0, 256, size=(rows, -(-sums.size // 8)), dtype=np.uint8)
+        flips = np.unpackbits(eights, axis=1, count=sums.size).astype(np.float64)
+        as_far += int(np.count_nonzero(np.abs(2.0 * (flips @ sums) - total) >= at_least))
+    return (1 + as_far) / (1 + how.resamples)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Corrected so that the chance of any false finding stays below the level (Holm 1979). In the order given."""
+    n = len(p_values)
+    return _stepped(p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate)
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Corrected so that the share of false ones among the findings stays below the level (1995). In the order given."""
+    n = len(p_values)
+    falling = np.argsort(p_values, kind="stable")[::-1]
+    return _stepped(p_values, falling, lambda rank: n / (n - rank), np.minimum.accumulate)
+
+
+def _stepped(
+    p_values: Sequence[float],
+    order: npt.NDArray[np.intp],
+    factor: Callable[[int], float],
+    accumulate: Callable[[FloatArray], FloatArray],
+) -> list[float]:
+    corrected = np.empty(len(p_values))
+    factors = np.array([factor(rank) for rank in range(len(p_values))], dtype=np.float64)
+    if corrected.size:
+        corrected[order] = np.minimum(1.0, accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors))
+    return [float(p) for p in corrected]
+
+
+def cohens_d(differences: FloatArray) -> float | None:
+    """Mean / sample std of paired differences (d_z). None where they do not spread."""
+    spread = float(differences.std(ddof=1)) if differences.size > 1 else 0.0
+    return float(differences.mean()) / spread if spread > TIE else None
+
+
+def win_tie_loss(differences: FloatArray) -> Counts:
+    wins, losses = int(np.count_nonzero(differences > TIE)), int(np.count_nonzero(differences < -TIE))
+    return Counts(wins, differences.size - wins - losses, losses)
+
+
+def detectable_difference(stderr: float, freedom: int, settings: Settings | None = None) -> float:
+    """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 - alpha/2) + t(power)) x stderr
+    (Bloom 1995). In the scale of `stderr`."""
+    how = settings or Settings()
+    return (t_quantile((1 + how.level) / 2, freedom) + t_quantile(how.power, freedom)) * stderr
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(share: float, freedom: int) -> float:
+    """Student's t below which `share` (0-1, ends excluded) lies, for 1 or more whole degrees of freedom."""
+    if share < 0.5:
+        return -t_quantile(1 - share, freedom)
+    if freedom > _SERIES_UP_TO:
+        return _t_expanded(_NORMAL.inv_cdf(share), freedom)
+    low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < 2 * share - 1 else (low, middle)
+    return math.tan((low + high) / 2) * math.sqrt(freedom)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even degrees of freedom)."""
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    if freedom % 2 == 0:
+        above = np.arange(1, freedom - 2, 2)
+        return sine * (1.0 + float(np.cumprod(above / (above + 1) * square).sum()))
+    if freedom == 1:
+        return 2 * angle / math.pi
+    above = np.arange(2, freedom - 2, 2)
+    return 2 / math.pi * (angle + sine * math.cos(angle) * (1.0 + float(np.cumprod(above / (above + 1) * square).sum())))
+
+
+def _t_expanded(z: float, freedom: int) -> float:
+    """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun 26.7.5."""
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return math.fsum(term / freedom**power for power, term in enumerate(terms))
+
+
+def _by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:
+    """The sum and size of each cluster; without clusters every unit is one."""
+    if clusters is None:
+        return values, np.ones(values.size)
+    _, codes = np.unique(clusters, return_inverse=True)
+    sums: FloatArray = np.bincount(codes, weights=values).astype(np.float64)
+    return sums, np.bincount(codes).astype(np.float64)
+
+
+def _error(values: FloatArray, clusters: Clusters | None) -> float | None:
+    """The mean's standard error; 0.0 where the values are equal but for float error, as 0.3 - 0.2 and 0.2 - 0.1 are."""
+    error = standard_error(values) if clusters is None else clustered_error(values, clusters)
+    return 0.0 if error is not None and error <= TIE else error
+
+
+def _chunks(rows: int, width: int) -> Iterator[int]:
+    """`rows` in parts that hold about _CELLS_AT_ONCE cells each."""
+    at_once = max(1, _CELLS_AT_ONCE // max(1, width))
+    for start in range(0, rows, at_once):
+        yield min(at_once, rows - start)

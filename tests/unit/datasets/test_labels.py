@@ -1,0 +1,172 @@
+"""Labelled files: kinds of files, mapped columns, systems beside each other, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from memray_eval.datasets.labels import Labelling, mapped, preset, read_labelled
+from memray_eval.errors import ConfigError, DataError
+
+ROWS = [{"q": "Who?", "a": "Ada", "score": "4"}, {"q": "When?", "a": 'In "1843"', "score": "2"}]
+PLAIN = Labelling(columns={"query": "q", "response": "a"}, people=("score",))
+DATA = Path(__file__).parents[4] / "shared" / "data" / "judge-validation"
+
+
+def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
+    path = folder / f"labelled.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif kind == "tsv":
+        path.write_text("".join("\t".join(each) + "\n" for each in (rows[0], *(row.values() for row in rows))))
+    elif kind == "csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        path.write_text(json.dumps(rows) if kind == "json" else "\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl", "csv", "tsv", "parquet"])
+def test_every_kind_of_file_reads_the_same(tmp_path: Path, kind: str) -> None:
+    first, second = read_labelled(written(tmp_path, kind, ROWS), PLAIN, (1, 5))
+    assert first.fields == {"id": "row-000001", "query": "Who?", "response": "Ada"}
+    assert (first.people, first.cluster) == ((4.0,), "Who?")
+    assert second.fields["response"] == 'In "1843"'
+
+
+def test_systems_beside_each_other_become_responses_of_their_own(tmp_path: Path) -> None:
+    row = {"q": "Who?", "gold": "Ada/A. King", "say_x": "Ada", "ok_x": True, "say_y": None, "ok_y": False, "bad": False}
+    columns = {"query": "q", "response": "say_*", "answers": "gold", "skip": "bad"}
+    labelling = Labelling(columns=columns, people=("ok_*",), separator="/")
+    found = read_labelled(written(tmp_path, "json", [row | {"bad": True}, row]), labelling, (0, 1))
+    assert [(one.id, one.fields["response"], one.people) for one in found] == [
+        ("row-000002-x", "Ada", (1.0,)),
+        ("row-000002-y", "", (0.0,)),
+    ]
+    assert found[0].fields["answers"] == ["Ada", "A. King"]
+    assert found[0].cluster == found[1].cluster
+
+
+def test_nested_labels_words_memory_and_several_people(tmp_path: Path) -> None:
+    row = {"q": "Hm?", "a": "x", "k": "A fact.", "by": {"ann": "Fully ", "bo": None}, "of": 7}
+    columns = PLAIN.columns | {"memory": "k", "cluster": "of"}
+    labelling = Labelling(columns=columns, people=("by.ann", "by.bo"), words={"fully": 1})
+    (one,) = read_labelled(written(tmp_path, "json", [row]), labelling, (0, 1))
+    assert one.fields["memory"] == {"knowledge": "A fact."}
+    assert (one.people, one.cluster) == ((1.0, None), "7")
+
+
+def test_columns_are_mapped_onto_a_labelling() -> None:
+    found = mapped(["response=b,human=one", "human2=two"], PLAIN)
+    assert found.columns == {"query": "q", "response": "b"}
+    assert found.people == ("one", "two")
+    assert mapped([], PLAIN).people == ("score",)
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [("response", "write FIELD=COLUMN"), ("respons=a", "did you mean 'response'"), ("x=y", "There are: human")],
+)
+def test_a_wrong_mapping_says_what_there_is(pair: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        mapped([pair], PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"response": "answer"}, r"no column 'answer'.*There are: q, a, score"),
+        ({"response": "say_*"}, r"no column fits 'say_\*'; there are: q, a, score"),
+        ({"context": "c_*"}, r"'c_\*' has a \*"),
+    ],
+)
+def test_a_column_that_is_not_there(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+    labelling = PLAIN.model_copy(update={"columns": PLAIN.columns | changed})
+    with pytest.raises(ConfigError, match=told):
+        read_labelled(written(tmp_path, "csv", ROWS), labelling, (1, 5))
+
+
+def test_fields_that_must_be_mapped(tmp_path: Path) -> None:
+    path = written(tmp_path, "json", ROWS)
+    with pytest.raises(ConfigError, match="no column for response"):
+        read_labelled(path, Labelling(columns={}), (0, 1))
+    with pytest.raises(ConfigError, match="no column for human"):
+        read_labelled(path, Labelling(columns=PLAIN.columns), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [("good", "'score' holds 'good', not a number"), (6, "outside 1 to 5"), ("nan", "outside 1 to 5"), ([1], "not a number")],
+)
+def test_a_label_that_is_none(tmp_path: Path, label: Any, told: str) -> None:
+    with pytest.raises(DataError, match=rf"row-000002: .*{told}"):
+        read_labelled(written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": label}]), PLAIN, (1, 5))
+
+
+@pytest.mark.parametrize("nothing", [None, " "])
+def test_a_response_that_nobody_labelled(tmp_path: Path, nothing: str | None) -> None:
+    path = written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": nothing}])
+    with pytest.raises(DataError, match="row-000002: no label in 'score'; leave such responses out with --skip-unlabelled"):
+        read_labelled(path, PLAIN, (1, 5))
+    assert len(read_labelled(path, PLAIN, (1, 5), skip_unlabelled=True)) == 1
+    assert len(read_labelled(path, PLAIN, (1, 5), limit=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("x.txt", "", "not a kind of file"),
+        ("x.json", "{", "broken JSON"),
+        ("x.json", '{"a": 1}', "must be a list of objects"),
+        ("x.jsonl", "1", "must be an object a line"),
+        ("x.csv", "a,b\n1,2,3\n", "line 2: not as many fields as the 2"),
+        ("x.parquet", "no", "cannot be read"),
+        ("x.json", "[]", "holds no row"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, text: str, told: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(DataError, match=told):
+        read_labelled(path, PLAIN, (1, 5))
+    with pytest.raises(DataError, match="cannot be read"):
+        read_labelled(tmp_path / "absent.json", PLAIN, (1, 5))
+
+
+def test_presets() -> None:
+    assert preset("begin", None)[0] == "groundedness"
+    with pytest.raises(ConfigError, match="there are evouna, topical_chat, begin"):
+        preset("benign", None)
+    with pytest.raises(ConfigError, match="it has them for coherence, groundedness"):
+        preset("topical_chat", "safety")
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data/judge-validation is not here")
+@pytest.mark.parametrize(
+    ("name", "metric", "file", "n", "mean"),
+    [
+        ("evouna", None, "evouna_NQ_300.json", 1130, 886 / 1130),
+        ("topical_chat", "coherence", "topical_chat_180.json", 180, None),
+        ("topical_chat", "groundedness", "topical_chat_180.json", 180, None),
+        ("topical_chat", "conversational_quality", "topical_chat_180.json", 180, None),
+        ("begin", None, "begin_dev_wow.tsv", 430, 180 / 430),
+    ],
+)
+def test_the_three_published_files(name: str, metric: str | None, file: str, n: int, mean: float | None) -> None:
+    _, labelling = preset(name, metric)
+    assert labelling.scale is not None
+    found = read_labelled(DATA / file, labelling, labelling.scale)
+    assert len(found) == len({one.id for one in found}) == n
+    labels = [label for one in found for label in one.people if label is not None]
+    assert len(labels) == n
+    assert mean is None or sum(labels) / n == pytest.approx(mean)
+    assert all(one.fields["response"] for one in found)
