@@ -19,9 +19,20 @@ def report(
     benchmark: Annotated[
         str | None, typer.Option(help="Also write the answers with speed and quality to this file, in seed 004's form.")
     ] = None,
+    as_html: Annotated[bool, typer.Option("--html", help="Also write the run as one HTML file, samples and all.")] = False,
+    out: Annotated[str | None, typer.Option(help="Where --html writes.  [default: report.html in the run folder]")] = None,
 ) -> None:
     """Print a finished run's summary again, from its summary.json."""
+    if out is not None and not as_html:
+        raise ConfigError("--out says where --html writes: give both")
     print_report(run_folder, as_json)
+    if as_html:
+        from memray_eval.report.html import write_html
+        from memray_eval.results import RunFolder
+
+        page = out or f"{run_folder.rstrip('/')}/report.html"
+        write_html(RunFolder(run_folder), page)
+        say(page)
     if benchmark is not None:
         from memray_eval.report.exports import export_benchmark
         from memray_eval.results import RunFolder

@@ -1,0 +1,269 @@
+"""A summary's figures as the page's templates show them: rows and cells, formatted, with nothing left to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from memray_eval.metric import EVIDENCE_DROPPED
+from memray_eval.report.html.plots import Point, distribution, interval, speed_quality
+from memray_eval.report.recommendation import half_width
+from memray_eval.report.tables import NOTHING, length_label
+from memray_eval.types import Agreement, GenerationSummary, HeatMap, MetricSummary, Summary, TaskMetric
+
+Z = 1.96  # of a 95 % interval by the normal approximation
+
+
+class Cell(NamedTuple):
+    """A figure in a table. `share` of its scale (0-100) shades it; None leaves it plain."""
+
+    text: str
+    share: int | None = None
+    hint: str = ""
+
+
+class Grid(NamedTuple):
+    """A table: a heading, the names of its columns (the first names the rows), and rows of a name and cells."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+
+class MetricRow(NamedTuple):
+    """One metric of one candidate."""
+
+    metric: str
+    title: str
+    candidate: str
+    mean: str
+    spread: str
+    scale: str
+    interval: Markup
+    distribution: Markup
+    coverage: str
+    counts: str
+    judges: str
+
+
+class Card(NamedTuple):
+    """A candidate's headline: its figure with half the interval, and what else is to know of it at a glance."""
+
+    candidate: str
+    model: str
+    metric: str
+    figure: str
+    spread: str
+    of: str
+    facts: tuple[tuple[str, str], ...]
+
+
+def label(name: str) -> str:
+    """A metric's or task's name in words."""
+    return name.replace("_", " ")
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1%}".replace(".0%", "%")
+
+
+def dollars(value: float) -> str:
+    return "$0" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def cards(summary: Summary) -> Iterator[Card]:
+    for candidate in summary.candidates:
+        of_it = [metric for metric in summary.metrics if metric.candidate == candidate.candidate]
+        named = [metric for metric in of_it if metric.metric == summary.headline] or of_it
+        shown = next((metric for metric in named if metric.mean is not None), None)
+        yield Card(
+            candidate=candidate.candidate,
+            model=candidate.model,
+            metric=label(shown.metric) if shown else "nothing scored",
+            figure=_figure(shown.mean, shown) if shown else NOTHING,
+            spread=_spread(shown) if shown else "",
+            of=f"of {shown.scale[1]:g}" if shown else "",
+            facts=tuple(_facts(candidate)),
+        )
+
+
+def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
+    yield "units", f"{one.n:,}" + (f" ({one.n_failed:,} failed)" if one.n_failed else "")
+    yield "tokens in / out", f"{one.prompt_tokens:,} / {one.output_tokens:,}"
+    if one.output_tokens_per_s is not None:
+        yield "throughput", f"{one.output_tokens_per_s:,.1f} tokens/s"
+    if one.ttft_s_mean is not None:
+        yield "first token, mean", f"{one.ttft_s_mean:.2f} s"
+    if one.cache_hit_rate is not None:
+        yield "prefix cache", f"{percent(one.cache_hit_rate)} hit"
+    for count, what in ((one.truncated, "prompts cut"), (one.thinking, "answers with thinking")):
+        if count:
+            yield what, f"{count:,}"
+    if one.finish_reasons:
+        yield "ended by", ", ".join(f"{reason} {count:,}" for reason, count in one.finish_reasons.items())
+
+
+def metric_rows(summary: Summary) -> Iterator[MetricRow]:
+    for metric in summary.metrics:
+        half = None if metric.stderr is None else Z * metric.stderr
+        yield MetricRow(
+            metric=label(metric.metric),
+            title=metric.title,
+            candidate=metric.candidate,
+            mean=_figure(metric.mean, metric),
+            spread=_spread(metric),
+            scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
+            interval=Markup("") if metric.mean is None else interval(metric.mean, half, metric.scale),
+            distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
+            coverage=percent(metric.coverage),
+            counts=_counts(metric),
+            judges=", ".join(f"{judge} ({count:,})" for judge, count in metric.judges.items()) or NOTHING,
+        )
+
+
+def _figure(value: float | None, metric: MetricSummary) -> str:
+    return number(value, 2 if metric.scale[1] > 1 else 3)
+
+
+def _spread(metric: MetricSummary) -> str:
+    return "" if metric.stderr is None else f"± {_figure(Z * metric.stderr, metric)}"
+
+
+def _counts(metric: MetricSummary) -> str:
+    named = (
+        (metric.n_scored, "scored"),
+        (metric.n_failed, "failed"),
+        (metric.n_abstained, "abstained"),
+        (metric.n_not_applicable, "not applicable"),
+        (int(metric.extras.get(EVIDENCE_DROPPED) or 0), "quotes dropped"),
+    )
+    return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
+
+
+def by_candidate(summary: Summary) -> Grid | None:
+    """Metrics as rows, candidates as columns; None for one candidate."""
+    names = tuple(candidate.candidate for candidate in summary.candidates)
+    if len(names) < 2:
+        return None
+    found = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
+    metrics = dict.fromkeys(metric.metric for metric in summary.metrics)
+    rows = tuple((label(name), tuple(_mean_cell(found.get((name, one))) for one in names)) for name in metrics)
+    return Grid("By candidate", ("metric", *names), rows)
+
+
+def _mean_cell(metric: MetricSummary | None) -> Cell:
+    if metric is None or metric.mean is None:
+        return Cell(NOTHING)
+    hint = f"{_figure(metric.mean, metric)} {_spread(metric)}, {metric.n_scored:,} scored"
+    return Cell(_figure(metric.mean, metric), _share(metric.mean, metric.scale), hint)
+
+
+def by_task(summary: Summary) -> Iterator[Grid]:
+    """Tasks as rows, metrics as columns, a grid a candidate; nothing where samples name no task."""
+    scales = {metric.metric: metric.scale for metric in summary.metrics}
+    for candidate in dict.fromkeys(task.candidate for task in summary.tasks):
+        tasks = [task for task in summary.tasks if task.candidate == candidate]
+        metrics = tuple(name for name in scales if any(name == one.metric for task in tasks for one in task.metrics))
+        rows = []
+        for task in tasks:
+            found = {one.metric: one for one in task.metrics}
+            name = label(task.task) or "no task"
+            cells = tuple(_task_cell(found.get(metric), scales[metric]) for metric in metrics)
+            rows.append((name if task.bucket is None else f"{name}: {task.bucket}", (Cell(f"{task.n:,}"), *cells)))
+        yield Grid(f"By task: {candidate}", ("task", "units", *map(label, metrics)), tuple(rows))
+
+
+def _task_cell(one: TaskMetric | None, scale: tuple[float, float]) -> Cell:
+    if one is None or one.mean is None:
+        return Cell(NOTHING)
+    spread = "" if one.stderr is None else f" ± {Z * one.stderr:.3f}"
+    hint = f"{one.mean:.3f}{spread}, {one.n_scored:,} scored, {one.n_failed:,} failed"
+    return Cell(number(one.mean, 2 if scale[1] > 1 else 3), _share(one.mean, scale), hint)
+
+
+def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
+    """Depths as rows, lengths as columns, each cell the mean as percent of the metric's scale."""
+    for heat in heats:
+        rows = [
+            (f"{depth:g}%", _heat_cells(heat, values, counts))
+            for depth, values, counts in zip(heat.depths, heat.values, heat.n, strict=True)
+        ]
+        if any(heat.n_without_depth):
+            rows.append(("no depth", _heat_cells(heat, heat.without_depth, heat.n_without_depth)))
+        if any(any(row) for row in (*heat.n, heat.n_without_depth)):
+            upto = "up to " if heat.lengths_binned else ""
+            heads = ("depth", *(f"{upto}{length_label(length)}" for length in heat.lengths))
+            yield Grid(f"{label(heat.metric)}: {heat.candidate}", heads, tuple(rows))
+
+
+def _heat_cells(heat: HeatMap, values: Sequence[float | None], counts: Sequence[int]) -> tuple[Cell, ...]:
+    return tuple(
+        Cell(NOTHING) if value is None else Cell(f"{_share(value, heat.scale)}", _share(value, heat.scale), f"{n:,} scored")
+        for value, n in zip(values, counts, strict=True)
+    )
+
+
+def _share(value: float, scale: tuple[float, float]) -> int:
+    low, high = scale
+    return round(100 * min(max((value - low) / ((high - low) or 1.0), 0.0), 1.0))
+
+
+def tradeoff(summary: Summary) -> Markup | None:
+    """Speed beside quality, where two candidates or more have both."""
+    best = set(summary.recommendation.pareto) if summary.recommendation else set()
+    points = [
+        Point(row.candidate, row.tokens_per_s, row.quality, half_width(row), row.candidate in best)
+        for row in summary.performance
+        if row.task is None and row.tokens_per_s is not None and row.quality is not None
+    ]
+    return speed_quality(points) if len(points) > 1 else None
+
+
+def agreements(summary: Summary) -> Grid | None:
+    """How far judge and rule agree, over all units of a candidate and by task."""
+    rows = [(f"{one.candidate}, all units", _agreed(one.agreement)) for one in summary.macro if one.agreement]
+    rows += [
+        (f"{one.candidate}, {label(one.task) or 'no task'}", _agreed(one.agreement))
+        for one in summary.tasks
+        if one.agreement and one.bucket is None
+    ]
+    heads = ("units", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
+    return Grid("Judge against rule", heads, tuple(rows)) if rows else None
+
+
+def _agreed(one: Agreement) -> tuple[Cell, ...]:
+    counts = (one.both, one.neither, one.only_judge, one.only_rule)
+    return (
+        Cell(f"{one.n:,}"),
+        Cell(percent(one.share), round(100 * one.share)),
+        Cell(number(one.kappa, 2)),
+        *(Cell(f"{count:,}") for count in counts),
+    )
+
+
+def juries(summary: Summary) -> Iterator[tuple[str, str]]:
+    """Metrics whose jurors were apart, with how far on average."""
+    for metric in summary.metrics:
+        if apart := metric.extras.get("disagreement"):
+            yield f"{label(metric.metric)} ({metric.candidate})", f"{apart:.2f} apart on a scale of {metric.scale[1]:g}"
+
+
+def stages(manifest: Mapping[str, Any]) -> Grid | None:
+    """When each stage of the last session ran: rows, span and rate, and its place on the session's own clock."""
+    found = {name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")}
+    if not found:
+        return None
+    rows = []
+    starts = [stage["started"] for stage in found.values() if stage.get("started") is not None]
+    for name, stage in found.items():
+        span, begun = stage.get("span_s"), stage.get("started")
+        rate = f"{stage['rows'] / span:,.1f}" if span else NOTHING
+        after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
+        rows.append((name, (Cell(f"{stage['rows']:,}"), Cell(after), Cell(number(span, 1)), Cell(rate))))
+    return Grid("Stages", ("stage", "rows", "began after, s", "lasted, s", "rows per second"), tuple(rows))

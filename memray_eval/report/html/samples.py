@@ -1,0 +1,167 @@
+"""The records as the page's sample browser reads them: a short index of all rows, and their whole texts in chunks that the
+browser parses only when it shows them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from markupsafe import Markup
+
+from memray_eval.types import Record, Response, Score, Status
+
+MOST_RECORDS = 10_000
+MOST_CHARACTERS = 200_000_000  # of JSON in one page: past this a browser has trouble with it
+CHUNK = 100  # records parsed at once when one of them is opened
+SNIPPET = 180
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The browser's data as JSON that is safe inside a script element, and how many records it holds."""
+
+    index: Markup
+    chunks: tuple[Markup, ...]
+    n: int
+
+
+@dataclass
+class _Names:
+    """Numbers of names in the order they first came."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+
+def embed(
+    records: Iterable[Record],
+    scales: Mapping[str, tuple[float, float]],
+    most_records: int = MOST_RECORDS,
+    most_characters: int = MOST_CHARACTERS,
+) -> Embedded:
+    """The first records, as many as the limits allow, but at least one. `scales` by metric name."""
+    metrics, candidates = _Names(), _Names()
+    rows: list[list[Any]] = []
+    chunks: list[Markup] = []
+    pending: list[str] = []
+    size = 0
+    for record in records:
+        whole = _json(_whole(record, metrics))
+        size += len(whole)
+        if rows and (len(rows) == most_records or size > most_characters):
+            break
+        rows.append(_row(record, metrics, candidates))
+        pending.append(whole)
+        if len(pending) == CHUNK:
+            chunks.append(_chunk(pending))
+            pending = []
+    if pending:
+        chunks.append(_chunk(pending))
+    index = {
+        "metrics": [{"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics.numbers],
+        "candidates": list(candidates.numbers),
+        "statuses": STATUSES,
+        "chunk": CHUNK,
+        "rows": rows,
+    }
+    return Embedded(Markup(_json(index)), tuple(chunks), len(rows))
+
+
+def _chunk(wholes: Sequence[str]) -> Markup:
+    return Markup(f"[{','.join(wholes)}]")
+
+
+def _json(value: Any) -> str:
+    """JSON that no text in it can end: every `<` is written as its escape, so neither </script> nor <!-- appears."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # a browser reads no NaN
+        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def _finite(value: Any) -> Any:
+    """The same value with None for numbers that JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _row(record: Record, metrics: _Names, candidates: _Names) -> list[Any]:
+    """What the list shows, filters and sorts by: id, candidate, task, whether it failed, the starts of query and answer,
+    duration, output tokens, and a pair (metric, status) or triple (with its value) a score."""
+    response = record.response or Response()
+    return [
+        record.sample.id,
+        candidates.number(record.candidate.name),
+        record.sample.task,
+        int(record.is_failed),
+        record.sample.query[:SNIPPET],
+        (response.error or response.text)[:SNIPPET],
+        response.duration_s,
+        response.output_tokens,
+        [_outcome(score, metrics) for score in record.scores],
+    ]
+
+
+def _outcome(score: Score, metrics: _Names) -> list[Any]:
+    pair = [metrics.number(score.metric), STATUSES.index(score.status)]
+    return pair if score.value is None else [*pair, round(score.value, 6)]
+
+
+def _whole(record: Record, metrics: _Names) -> dict[str, Any]:
+    """All that the detail view shows; empty parts are left out."""
+    sample, response = record.sample, record.response or Response(error="no response")
+    shown = {
+        "unit": record.unit_id,
+        "query": sample.query,
+        "memory": [[key, value] for key, value in sample.memory.items()],
+        "required": sample.required_keys,
+        "forbidden": sample.forbidden_keys,
+        "neutral": sample.neutral_keys,
+        "history": [[turn.role, turn.content] for turn in sample.history],
+        "answers": sample.answers,
+        "traits": sample.traits,
+        "emotion": sample.emotion,
+        "about": _texts({"scenario": sample.scenario, "prompt type": sample.prompt_type, **sample.metadata}),
+        "response": response.text,
+        "thinking": response.thinking,
+        "error": response.error,
+        "ended": response.finish_reason,
+        "tokens": [response.prompt_tokens, response.output_tokens],
+        "times": [response.ttft_s, response.duration_s],
+        "cut": response.truncated_tokens,
+        "scores": [_score(score, metrics) for score in record.scores],
+    }
+    return {name: value for name, value in shown.items() if value not in (None, "", [], (), {})}
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """A sample's own fields as texts: metadata may hold any JSON."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _score(score: Score, metrics: _Names) -> dict[str, Any]:
+    shown = {
+        "m": metrics.number(score.metric),
+        "s": STATUSES.index(score.status),
+        "v": score.value,
+        "judgment": score.judgment,
+        "judge": score.judge,
+        "error": score.error,
+        "parts": score.parts,
+        "cached": score.cached,
+        "usd": score.cost_usd,
+        "latency": round(score.latency_s, 3),
+    }
+    kept = {name: value for name, value in shown.items() if value not in (None, "", {}, False) or name in "msv"}
+    return {name: value for name, value in kept.items() if name in ("m", "s", "v") or value != 0.0}

@@ -1,0 +1,113 @@
+"""What a run took, from the typed columns of its records: latencies of generation, and each judge's calls, tokens and cost.
+
+Only these columns are read, a batch at a time, so that a run of any length fits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from memray_eval.ports import FloatArray
+from memray_eval.types import Frozen
+
+PERCENTILES = (50, 90, 95, 99)
+_COLUMNS = ["candidate", "ttft_s", "duration_s", "scores"]
+
+
+class Latency(Frozen):
+    """Percentiles (by PERCENTILES, in seconds) of one candidate's answers that were measured."""
+
+    candidate: str
+    of: str
+    n: int
+    seconds: tuple[float, ...]
+
+
+class JudgeSpending(Frozen):
+    """All scores that one judge gave: how many came from the cache, and what the others took. Latency is the mean over the
+    scores that took any time."""
+
+    judge: str
+    scores: int
+    cached: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    latency_s_mean: float | None
+
+
+class Spending(Frozen):
+    latencies: tuple[Latency, ...]
+    judges: tuple[JudgeSpending, ...]
+
+
+@dataclass
+class _Judge:
+    scores: int = 0
+    cached: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    latency_s: float = 0.0
+    timed: int = 0
+
+    def add(self, scores: pa.StructArray) -> None:
+        latency = _numbers(scores.field("latency_s"))
+        self.scores += len(scores)
+        self.cached += int(pc.sum(scores.field("cached")).as_py() or 0)
+        self.input_tokens += int(_numbers(scores.field("input_tokens")).sum())
+        self.output_tokens += int(_numbers(scores.field("output_tokens")).sum())
+        self.cost_usd += float(_numbers(scores.field("cost_usd")).sum())
+        self.latency_s += float(latency.sum())
+        self.timed += int((latency > 0).sum())
+
+
+@dataclass
+class _Times:
+    columns: dict[tuple[str, str], list[FloatArray]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for candidate in pc.unique(batch.column("candidate")).to_pylist():
+            of_it = batch.filter(pc.equal(batch.column("candidate"), candidate))
+            for column, what in (("ttft_s", "first token"), ("duration_s", "whole answer")):
+                if (values := _numbers(of_it.column(column))).size:
+                    self.columns[candidate, what].append(values)
+
+    def latencies(self) -> Iterator[Latency]:
+        for (candidate, what), parts in sorted(self.columns.items()):
+            values = np.concatenate(parts)
+            seconds = tuple(float(value) for value in np.percentile(values, PERCENTILES))
+            yield Latency(candidate=candidate, of=what, n=values.size, seconds=seconds)
+
+
+def measure_spending(records: pads.Dataset) -> Spending:
+    """What the records say of time, tokens and money."""
+    times, judges = _Times(), defaultdict[str, _Judge](_Judge)
+    for batch in records.to_batches(columns=_COLUMNS):
+        times.add(batch)
+        scores = batch.column("scores").flatten()
+        by = scores.field("judge")
+        for judge in pc.unique(by).to_pylist():
+            if judge:
+                judges[judge].add(scores.filter(pc.equal(by, judge)))
+    return Spending(
+        latencies=tuple(times.latencies()),
+        judges=tuple(_spent(name, judge) for name, judge in sorted(judges.items(), key=lambda item: -item[1].scores)),
+    )
+
+
+def _spent(name: str, judge: _Judge) -> JudgeSpending:
+    mean = judge.latency_s / judge.timed if judge.timed else None
+    sums = {key: value for key, value in vars(judge).items() if key not in ("latency_s", "timed")}
+    return JudgeSpending(judge=name, latency_s_mean=mean, **sums)
+
+
+def _numbers(column: pa.Array) -> FloatArray:
+    """A column's values as floats, without its nulls."""
+    return np.asarray(pc.drop_null(column).cast(pa.float64()).to_numpy(zero_copy_only=False))

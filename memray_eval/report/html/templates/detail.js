@@ -1,0 +1,114 @@
+// One record in full. Every text is set through textContent: none is ever read as HTML.
+function make(tag, options = {}, ...children) {
+  const node = document.createElement(tag);
+  const { text, ...attributes } = options;
+  if (text !== undefined) node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children.filter(Boolean));
+  return node;
+}
+
+const words = (name) => name.replaceAll("_", " ");
+const shown = (value) => (Math.abs(value - Math.round(value)) < 1e-9 ? String(Math.round(value)) : value.toFixed(3));
+const titled = (title, ...nodes) => [make("h4", { text: title }), ...nodes];
+const isEmpty = (value) => value === null || value === "" || (typeof value === "object" && !Object.keys(value).length);
+
+function detail(place) {
+  const row = INDEX.rows[place];
+  const record = whole(place);
+  const forbidden = new Set(record.forbidden || []);
+  const scores = (record.scores || []).map((score) => ({ ...score, name: INDEX.metrics[score.m].name, told: score.judgment ? parsed(score.judgment) : null }));
+  const nodes = [...titled("Question", make("p", { class: "text", dir: "auto", text: record.query }))];
+  if (record.history) nodes.push(...titled("Earlier turns", ...record.history.map(turn)));
+  if (record.memory || forbidden.size) nodes.push(...titled("Memory", memory(record, forbidden, scores)));
+  if (record.answers) nodes.push(...titled("Accepted answers", make("p", { class: "text", text: record.answers.join("\n") })));
+  if (record.thinking) nodes.push(make("details", {}, make("summary", { text: "Thinking" }), make("p", { class: "text thought", dir: "auto", text: record.thinking })));
+  nodes.push(...answer(record, scores, forbidden));
+  if (scores.length) nodes.push(...titled("Judgments", ...scores.map(judgment)));
+  nodes.push(...titled("About", about(row, record)));
+  return nodes;
+}
+
+function turn([role, content]) {
+  return make("div", { class: "turn" }, make("small", { text: role }), make("p", { class: "text", dir: "auto", text: content }));
+}
+
+function memory(record, forbidden, scores) {
+  const cited = new Set(scores.flatMap((score) => citedKeys(score.told)));
+  const required = new Set(record.required || []);
+  const values = new Map(record.memory || []);
+  for (const key of forbidden) if (!values.has(key)) values.set(key, null);
+  const box = make("div", { class: "memory" });
+  for (const [key, value] of values) {
+    const role = forbidden.has(key) ? "forbidden" : required.has(key) ? "required" : "";
+    const kind = cited.has(key) ? (forbidden.has(key) ? "broken" : "cited") : "";
+    const said = [role, cited.has(key) ? "cited" : role === "required" ? "not cited" : ""].filter(Boolean).join(", ");
+    const text = value === null ? "not in memory" : Array.isArray(value) ? value.join(", ") : String(value);
+    box.append(make("div", { class: kind }, make("span", { text: words(key) }), make("span", { text, dir: "auto" }), make("em", { text: said })));
+  }
+  return box;
+}
+
+function answer(record, scores, forbidden) {
+  if (record.error) return titled("Answer", make("p", { class: "text status-error", text: record.error }));
+  const marks = scores.flatMap((score) => quotes(score.told, forbidden).map((mark) => ({ ...mark, metric: words(score.name) })));
+  const box = make("div", { class: "text answer", dir: "auto", tabindex: "0", "aria-label": "Answer" });
+  const kinds = new Set();
+  for (const piece of pieces(record.response || "", marks)) {
+    if (!piece.kinds.size) { box.append(piece.text); continue; }
+    const classes = new Set(piece.kinds);
+    if (classes.has("cited") || classes.has("broken")) classes.add("evidence");
+    classes.forEach((kind) => kinds.add(kind));
+    box.append(make("mark", { class: [...classes].join(" "), title: piece.notes.join("\n"), text: piece.text }));
+  }
+  const legend = { cited: "memory cited", broken: "forbidden memory", evidence: "evidence", against: "held against it" };
+  const key = make("div", { class: "key" }, ...Object.entries(legend).filter(([kind]) => kinds.has(kind)).map(([kind, text]) => make("mark", { class: kind, text })));
+  return titled("Answer", record.response ? box : make("p", { class: "named", text: "(empty)" }), kinds.size ? key : null).filter(Boolean);
+}
+
+function judgment(score) {
+  const status = INDEX.statuses[score.s];
+  const scale = INDEX.metrics[score.m].scale[1];
+  const value = score.v === undefined || score.v === null
+    ? make("span", { class: `value status-${status}`, text: words(status) })
+    : make("span", { class: "value", text: shown(score.v) }, make("small", { text: ` of ${shown(scale)}` }));
+  const by = [score.judge, score.cached ? "cached" : "", score.usd ? `$${score.usd.toFixed(4)}` : "", score.latency ? `${score.latency} s` : ""].filter(Boolean).join(", ");
+  const left = make("div", {}, make("b", { text: words(score.name) }), value, by ? make("small", { class: "by", text: by }) : null);
+  const right = make("div");
+  if (score.error) right.append(make("p", { class: status === "error" ? "status-error" : "named", text: score.error }));
+  right.append(...told(score.told));
+  if (score.parts) right.append(make("p", { class: "named", text: Object.entries(score.parts).map(([name, part]) => `${words(name)} ${shown(part ?? NaN)}`).join(", ") }));
+  return make("div", { class: "score-row" }, left, right);
+}
+
+// A judgment's explanation first, then its other fields by name.
+function told(value) {
+  if (value === null) return [];
+  if (typeof value !== "object" || Array.isArray(value)) return [make("p", { text: plain(value) })];
+  const fields = Object.entries(value).filter(([, part]) => !isEmpty(part));
+  const free = fields.filter(([name]) => FREE.has(name) && name !== "category" && name !== "verdict");
+  const rest = fields.filter((field) => !free.includes(field));
+  return [...free.map(([, part]) => make("p", { text: plain(part) })), ...rest.map(([name, part]) => make("p", {}, make("span", { class: "named", text: `${words(name)}: ` }), plain(part)))];
+}
+
+function plain(value) {
+  if (Array.isArray(value)) return value.map(plain).join(typeof value[0] === "object" || value.some((one) => String(one).length > 30) ? "\n" : ", ");
+  if (value && typeof value === "object") return Object.entries(value).map(([name, part]) => `${words(name)}: ${plain(part)}`).join("; ");
+  return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
+}
+
+function about(row, record) {
+  const [asked, said] = record.tokens || [];
+  const [first, took] = record.times || [];
+  const shares = (of) => Object.entries(of).map(([name, share]) => `${name} ${share}`).join(", ");
+  const facts = {
+    unit: record.unit, candidate: INDEX.candidates[row[ROW.candidate]], task: row[ROW.task], ...(record.about || {}),
+    traits: record.traits && shares(record.traits), emotion: record.emotion && shares(record.emotion),
+    tokens: asked == null && said == null ? null : `${asked ?? "?"} in, ${said ?? "?"} out`,
+    time: took == null ? null : `${took.toFixed(2)} s${first == null ? "" : `, first token ${first.toFixed(2)} s`}`,
+    ended: record.ended, "prompt cut by": record.cut ? `${record.cut} tokens` : null,
+  };
+  const box = make("dl", { class: "plain" });
+  for (const [name, text] of Object.entries(facts)) if (text) box.append(make("div", {}, make("dt", { text: words(name) }), make("dd", { text })));
+  return box;
+}

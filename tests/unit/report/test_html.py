@@ -1,0 +1,214 @@
+"""The HTML report: what it shows, what it leaves out, and that no text of a run can become markup or code."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.cli import main
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.html import render_html, write_html
+from memray_eval.report.html.plots import distribution, ticks
+from memray_eval.report.html.samples import CHUNK, embed
+from memray_eval.report.html.spending import measure_spending
+from memray_eval.results import RunFolder
+from memray_eval.types import MetricSummary, Record
+from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
+
+
+class Page(HTMLParser):
+    """The elements of a page as a browser's parser finds them: script bodies, ids, attributes, and the text between."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: str | None = None
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open = tag
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = None
+
+    def handle_data(self, data: str) -> None:
+        if self._open == "script":
+            attrs, body = self.scripts[-1]
+            self.scripts[-1] = (attrs, body + data)
+        elif self._open != "style":
+            self.text += data
+
+    def data(self, name: str) -> list[Any]:
+        return [json.loads(body) for attrs, body in self.scripts if name in (attrs.get("id"), attrs.get("class"))]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    folder = write_run(tmp_path_factory.mktemp("runs") / "run", [*hostile_records(), *plain_records(296)], 300)
+    return Page(render_html(folder))
+
+
+def test_every_section_is_there_with_its_figures(page: Page) -> None:
+    ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
+    assert {"metrics", "matrix", "heat", "speed", "temperature", "cost", "agreement", "samples"} <= ids
+    assert "± 0.039" in page.text  # 1.96 x 0.02
+    assert "93.8%" in page.text  # 90 of 96
+    assert "90 scored, 3 failed, 3 abstained, 4 not applicable, 2 quotes dropped" in page.text
+    assert "openai/gpt-4o (88), rules (2)" in page.text
+    assert "0.77" in page.text
+    assert "p95" in page.text
+    assert page.text.count("Use small-t") == 1
+
+
+def test_no_text_of_the_run_becomes_markup(page: Page) -> None:
+    assert ATTACK in page.text  # the note and the event, whole, as text
+    assert not [attrs for tag, attrs in page.tags if tag == "img" or any(name.startswith("on") for name in attrs)]
+    kinds = [attrs.get("type") for attrs, _ in page.scripts]
+    assert kinds == ["application/json", None, *["application/json"] * math.ceil(300 / CHUNK)]
+
+
+def test_texts_reach_the_browser_unchanged(page: Page) -> None:
+    (index,), chunks = page.data("index"), page.data("chunk")
+    texts = [one.get("response") for chunk in chunks for one in chunk]
+    assert len(texts) == len(index["rows"]) == 300
+    wanted = [one.response.text for one in hostile_records() if one.response]
+    assert all(text in texts for text in wanted)
+    assert any(RTL in text for text in texts)
+    assert f"A-{ATTACK}" in [row[0] for row in index["rows"]]
+
+
+def test_the_policy_lets_only_the_page_s_own_script_run_and_nothing_load(page: Page) -> None:
+    (policy,) = (attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    (script,) = (body for attrs, body in page.scripts if not attrs)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert "default-src 'none'" in (policy or "")
+    assert f"script-src 'sha256-{digest}'" in (policy or "")
+    linked = [attrs.get("src") or attrs.get("href") or "" for _, attrs in page.tags]
+    assert not [link for link in linked if link and not link.startswith(("#", "data:"))]
+    assert "innerHTML" not in script
+
+
+@given(text=st.text() | st.sampled_from([ATTACK, "</script>", "<!--<script>", "\u2028", "\x00", "]]>"]))
+def test_any_text_survives_the_script_element(text: str) -> None:
+    embedded = embed([record("S1", text, candidates()[0])], METRICS)
+    assert "<" not in embedded.index + "".join(embedded.chunks)
+    assert json.loads(embedded.chunks[0])[0].get("response", "") == text
+
+
+def test_the_first_records_are_embedded_and_the_page_says_so(tmp_path: Path) -> None:
+    assert embed(plain_records(30), METRICS, most_records=12).n == 12
+    assert embed(plain_records(30), METRICS, most_records=12).index.count('"S0000') == 12
+    assert 1 < embed(plain_records(30), METRICS, most_characters=10_000).n < 30
+    assert embed(plain_records(30), METRICS, most_characters=10).n == 1
+    page = Page(render_html(write_run(tmp_path / "run", plain_records(6), n_units=25_000)))
+    assert "This page holds the first 6 of 25,000 units" in page.text
+
+
+def test_numbers_that_json_cannot_say_are_null() -> None:
+    one = record("S1", "x", candidates()[0])
+    broken = one.scores[0].model_copy(update={"parts": {"share": math.inf}, "value": math.nan})
+    (chunk,) = embed([one.model_copy(update={"scores": (broken,)})], METRICS).chunks
+    (score,) = json.loads(chunk, parse_constant=pytest.fail)[0]["scores"]
+    assert score["parts"] == {"share": None}
+    assert score["v"] is None
+
+
+def test_what_was_not_scored_has_no_figure(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    nothing = MetricSummary(
+        metric="safety", candidate="small-t0", title="SAFETY", scale=(0, 1), n=3, n_scored=0, n_abstained=0, n_not_applicable=0,
+        n_failed=3, coverage=0.0,
+    )  # fmt: skip
+    bare = full_summary(3, candidates(1)).model_copy(
+        update={"metrics": (nothing,), "tasks": (), "macro": (), "heat_maps": (), "performance": (), "sweeps": (),
+                "recommendation": None}
+    )  # fmt: skip
+    folder.write_summary(bare, "")
+    page = Page(render_html(folder))
+    ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
+    assert not ids & {"matrix", "heat", "speed", "temperature", "agreement"}
+    assert "nothing scored" in page.text
+    assert "0.000" not in page.text
+
+
+def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:
+    records = list(plain_records(30))
+    spent = measure_spending(write_run(tmp_path / "run", records, 30).records())
+    (judge,) = spent.judges
+    assert (judge.scores, judge.cached) == (120, 30)
+    assert judge.cost_usd == pytest.approx(sum(score.cost_usd for one in records for score in one.scores))
+    assert judge.input_tokens == 300 * 87  # three of 30 empathy scores failed
+    assert judge.latency_s_mean == pytest.approx(0.8)
+    assert [(one.candidate, one.of, one.n) for one in spent.latencies][:2] == [
+        ("small-t0", "first token", 10),
+        ("small-t0", "whole answer", 10),
+    ]
+    durations = sorted(one.response.duration_s or 0.0 for one in records[::3] if one.response)
+    assert spent.latencies[1].seconds[0] == pytest.approx((durations[4] + durations[5]) / 2)
+
+
+def test_a_record_without_a_response_is_embedded_as_failed() -> None:
+    bare = Record.model_validate({**record("S1", "x", candidates()[0]).model_dump(), "response": None, "scores": ()})
+    embedded = embed([bare], METRICS)
+    assert json.loads(embedded.chunks[0])[0]["error"] == "no response"
+
+
+@given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6))
+def test_ticks_are_few_and_within_their_range(low: float, span: float) -> None:
+    found = ticks(low, low + span)
+    assert len(found) <= 7
+    assert all(low - span * 1e-6 - 1e-9 <= tick <= low + span * (1 + 1e-6) + 1e-9 for tick in found)
+    assert found == sorted(set(found))
+
+
+def test_bars_stand_from_the_lowest_score_to_the_highest() -> None:
+    drawn = distribution({"5": 4, "4": 2, "3": 0})
+    assert drawn.index("3: 0") < drawn.index("4: 2") < drawn.index("5: 4")
+    assert 'height="30.0"' in drawn
+    assert 'height="15.0"' in drawn
+    assert "&lt;b&gt;" in distribution({"<b>": 1})
+
+
+def test_the_command_writes_the_page_beside_the_run_or_where_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+
+    def report(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["memray-eval", "report", folder.path, *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    assert report("--html") == 0
+    assert (tmp_path / "run" / "report.html").exists()
+    assert report("--html", "--out", str(tmp_path / "page.html")) == 0
+    assert (tmp_path / "page.html").exists()
+    assert "BENCHMARK EVALUATION SUMMARY" in capsys.readouterr().out
+    assert report("--out", str(tmp_path / "other.html")) == 2
+    assert "--out says where --html writes" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_and_a_folder_without_a_run_are_said(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    write_html(folder, str(tmp_path / "page.html"))
+    assert (tmp_path / "page.html").read_text("utf-8").startswith("<!doctype html>")
+    with pytest.raises(ConfigError, match=r"cannot write .*; name another place with --out"):
+        write_html(folder, str(tmp_path / "none" / "page.html"))
+    with pytest.raises(DataError, match=r"has no summary\.json"):
+        write_html(RunFolder(str(tmp_path)), str(tmp_path / "page.html"))
