@@ -123,9 +123,9 @@ class JudgingConfig(Frozen):
     `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible server is
     `judge: openai/MODEL` with `base_urls: {openai: URL}`. `fallbacks` are asked, in order, when a judge gives no verdict.
     `on_judge_failure` is what becomes of a response on which no judge gave a verdict, refusals among them: `error` (no value),
-    or, for metrics that have such ways (semantic_correctness), `string_match` (1 where the response is an accepted answer to
-    the letter, whatever the case) or `zero`; both name themselves as the judge and keep the failure's text. Not for empty
-    responses, nor where the money is spent.
+    or, for metrics that have such ways, `string_match` (1 where the response is an accepted answer to the letter, whatever the
+    case) or `zero` (semantic_correctness), or `default` (the companion's 0.5, also written `on_unparsed: default`); each names
+    itself as the judge and keeps the failure's text. Not for empty responses, nor where the money is spent.
     `models` is a judge table of one's own (see clients/judges.yaml). Each judge is asked `repeats` times; several verdicts
     on one response are settled by `vote`: the median score (the lower of two), or the most frequent one. With
     `exclude_own_family` a juror of a candidate's own model family does not vote.
@@ -144,12 +144,24 @@ class JudgingConfig(Frozen):
     max_output_tokens: Count = 2048
     fallbacks: tuple[str, ...] = ()
     on_judge_failure: OnJudgeFailure = "error"
+    on_unparsed: Literal["abstain", "default"] = "abstain"
     base_urls: dict[Provider, str] = Field(default_factory=dict)
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
     models: str | None = None
     repeats: Count = 1
     vote: Literal["median", "majority"] = "median"
     exclude_own_family: bool = False
+
+    @model_validator(mode="after")
+    def _one_way(self) -> JudgingConfig:
+        if self.on_unparsed == "default" and self.on_judge_failure not in ("error", "default"):
+            raise ValueError(f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; leave one out")
+        return self
+
+    @property
+    def way_on_failure(self) -> OnJudgeFailure:
+        """What becomes of a response on which no judge gave a verdict."""
+        return "default" if self.on_unparsed == "default" else self.on_judge_failure
 
 
 class Assumptions(Frozen):

@@ -126,7 +126,7 @@ def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, task
     barred = {family(candidate.model) for candidate in config.candidates} if config.judging.exclude_own_family else set()
     choices = {}
     for key, metric in _keys(judged, (*wanted, *config.rubrics)):
-        jury, way = _own(wanted, key, metric), config.judging.on_judge_failure
+        jury, way = _own(wanted, key, metric), config.judging.way_on_failure
         more = {
             "task": key.partition("/")[2],
             "rubric": _rubric(metric, key, _own(config.rubrics, key, metric)),
@@ -161,9 +161,10 @@ def _check_keys(where: str, keys: Iterable[str], judged: Mapping[str, JudgedMetr
 
 
 def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> None:
-    if config.on_judge_failure != "error" and not any(config.on_judge_failure in metric.without_judge for metric in judged):
+    way = config.way_on_failure
+    if way != "error" and not any(way in metric.without_judge for metric in judged):
         names = ", ".join(metric.name for metric in judged)
-        raise ConfigError(f"judging.on_judge_failure: {config.on_judge_failure} means nothing for {names}; leave it at error")
+        raise ConfigError(f"judging.on_judge_failure: {way} means nothing for {names}; leave it at error")
 
 
 def _check_one_stage(choices: Mapping[str, Choice], judged: Mapping[str, JudgedMetric]) -> None:
