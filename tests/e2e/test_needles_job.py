@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ from memray_eval.rows import from_table
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import command
 
-pytestmark = pytest.mark.engine
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(
+        "MEMRAY_EVAL_ENGINES" not in os.environ, reason="a second engine, two minutes: set MEMRAY_EVAL_ENGINES=1"
+    ),
+]
 CHAT_TOKENS = 30  # SmolLM2's system prompt and marks around one user message
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from memray_eval.config import RunConfig
@@ -15,6 +21,7 @@ from memray_eval.rows import from_table
 from memray_eval.runtime.job import Finished
 from memray_eval.runtime.run import run
 from memray_eval.types import Record
+from tests.ray.killing import gone
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 Job = Callable[..., RunConfig]
@@ -109,3 +116,47 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
 def test_what_cannot_work_is_said_before_anything_runs(feeling: Job, affect: dict[str, Any], told: str) -> None:
     with serving(reply) as server, pytest.raises(ConfigError, match=told):
         run(feeling(server, **affect), say=lambda text: None, quiet=True)
+
+
+@pytest.mark.skipif("MEMRAY_EVAL_KILLS" not in os.environ, reason="two minutes: set MEMRAY_EVAL_KILLS=3")
+def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> None:
+    """kill -9 of the whole run in the middle: what the store had is not spoken again, and a third run has nothing to speak."""
+    rows = [{"id": f"s{n}", "query": f"I am so tired today, this is message {n}."} for n in range(40)]
+    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with serving(reply, latency_s=0.3) as server:
+
+        def spoken() -> list[str]:
+            return [body["input"] for body in server.requests if "voice" in body]
+
+        served = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
+        affect = {
+            "enabled": True,
+            "tts": "openai",
+            "base_url": server.base_url,
+            "cache": str(tmp_path / "audio"),
+            "batch_size": 4,
+        }
+        config = {
+            "dataset": str(tmp_path / "samples.jsonl"),
+            "candidates": [served],
+            "metrics": ["politeness"],
+            "judge": "rules",
+        }
+        job = tmp_path / "job.yaml"
+        job.write_text(json.dumps(config | {"affect": affect, "out": str(tmp_path / "out")}))
+        program = [sys.executable, "-m", "memray_eval", "run", str(job)]
+        with subprocess.Popen(program, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+            while len(spoken()) < 15:
+                assert process.poll() is None
+                time.sleep(0.05)
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+        gone(children)
+        before = len(spoken())
+        for _ in range(2):
+            subprocess.run(program, check=True, capture_output=True)
+        again = [text for text, times in Counter(spoken()).items() if times > 1]
+        assert before < len(rows)
+        assert set(spoken()) == {row["query"] for row in rows}
+        assert len(again) <= 4  # those that were being spoken at the kill
+        assert len(spoken()) <= len(rows) + 4

@@ -187,7 +187,7 @@ class Spend(RuleBasedStateMachine):
 
 
 TestSpend = Spend.TestCase
-TestSpend.settings = settings(max_examples=100, stateful_step_count=30)
+TestSpend.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
