@@ -17,7 +17,8 @@ run: setup
 	$(BIN)/memray-eval run $(JOB)
 
 test: setup $(VENV)/.dev
-	$(BIN)/python -m pytest tests/unit -n 2
+	$(BIN)/python -m pytest tests/unit -n 2 -m "not heavy"
+	$(BIN)/python -m pytest tests/unit -n 2 -m heavy
 	$(BIN)/python -m pytest tests/wire tests/ray tests/e2e tests/gpu
 
 check: $(VENV)/.cpu $(VENV)/.dev

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from memray_eval.types import Candidate, Record, Response, Sample, unit_id
 
-settings.register_profile("shared-machine", deadline=None, max_examples=25)  # timing is for tests/benchmarks
+settings.register_profile("shared-machine", deadline=None)  # timing is for tests/benchmarks
 settings.load_profile("shared-machine")
 REPOSITORY = Path(__file__).parent.parent
 SAMPLES = REPOSITORY / "dataset" / "samples"

@@ -17,9 +17,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Evaluate language models with a memory of their user, and long-context models, on a laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run jobs/quickstart.yaml (no key, no GPU needed).\n\n"
-    "Exit codes: 0 done, 1 finished but too many units failed, 2 wrong usage, config or dataset, 3 nothing could run.",
+    "Exit codes: 0 done; 1 finished with too many failed units, stopped early, or a gate of compare failed; 2 wrong usage, "
+    "config or dataset; 3 nothing could run.",
 )
-dataset_app = typer.Typer(no_args_is_help=True, help="Check datasets.")
+dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
 cache_app = typer.Typer(no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice.")
 list_app = typer.Typer(no_args_is_help=True, help="What this installation knows.")
 app.add_typer(dataset_app, name="dataset")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.engine
 
 
 def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(memory_run: CommandRun, tmp_path: Path) -> None:
-    words = ["--judge", "embedded", "--limit", "3", "--metrics", "empathy,safety", "--out", "out"]
+    words = ["--judge", "embedded", "--limit", "3", "--metrics", "empathy,safety", "--no-cache", "--out", "out"]
     done = command("evaluate", str(memory_run.folder), *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "empathy, safety: judged by a small local model, which proves the plumbing, not the scores." in done.stdout

@@ -156,6 +156,7 @@ def start(folder: Path, log: Path, count: int, wait_s: float) -> subprocess.Pope
     return subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.heavy
 def test_two_writers_speak_each_text_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     writers = [start(tmp_path / "audio", log, 30, 0.03) for _ in range(2)]
@@ -166,6 +167,7 @@ def test_two_writers_speak_each_text_once(tmp_path: Path) -> None:
     assert len(files(tmp_path / "audio")) == 30
 
 
+@pytest.mark.heavy
 def test_a_kill_leaves_nothing_broken_and_nothing_is_spoken_twice_after_it(tmp_path: Path) -> None:
     folder, log = tmp_path / "audio", tmp_path / "log"
     with start(folder, log, 40, 0.02) as writer:

@@ -73,10 +73,11 @@ def test_odd_texts_have_one_too(name: str, text: str) -> None:
     assert_sums(infer(name, text)[0])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", OFFLINE)
 @pytest.mark.parametrize("unit", ["I am so sad today. ", "x", "我很难过", "😭", "\n", "fear"])
 def test_a_megabyte_has_one_too(name: str, unit: str) -> None:
-    assert_sums(infer(name, unit * (250_000 // len(unit)))[0])
+    assert_sums(infer(name, unit * (1_000_000 // len(unit)))[0])
 
 
 @pytest.mark.parametrize("name", OFFLINE)
@@ -274,6 +275,7 @@ def test_rows_are_read_with_all_their_labels(tmp_path: Path) -> None:
         training.read(file)
 
 
+@pytest.mark.heavy
 def test_the_table_in_the_readme_is_true() -> None:
     """Measured anew on the held-out set, the shipped files have the figures that the README states."""
     if not GOEMOTIONS_DATA.is_dir():

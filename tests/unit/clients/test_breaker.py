@@ -345,4 +345,5 @@ class Breaking(RuleBasedStateMachine):
 
 
 TestBreaking = Breaking.TestCase
-TestBreaking.settings = settings(max_examples=40, stateful_step_count=50)
+TestBreaking.settings = settings(max_examples=100, stateful_step_count=50)
+TestBreaking.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no decorator reaches it

@@ -187,7 +187,8 @@ class Spend(RuleBasedStateMachine):
 
 
 TestSpend = Spend.TestCase
-TestSpend.settings = settings(max_examples=40, stateful_step_count=30)
+TestSpend.settings = settings(max_examples=100, stateful_step_count=30)
+TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no decorator reaches it
 
 
 def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:

@@ -217,20 +217,22 @@ def test_many_threads_share_one_cache(tmp_path: Path) -> None:
         assert set().union(*threads.map(put_and_get, range(16))) == {f"{n}-{p}" for n in range(16) for p in range(20)}
 
 
+@pytest.mark.heavy
 def test_eight_processes_write_one_new_file_at_once(tmp_path: Path, start: Start) -> None:
     path = tmp_path / "new" / "calls"
-    writers = [start("cache", path, f"w{number}", 100) for number in range(8)]
+    writers = [start("cache", path, f"w{number}", 500) for number in range(8)]
     go(*writers)
     outputs = [writer.communicate(timeout=300)[0].split() for writer in writers]
-    assert [(writer.returncode, len(output)) for writer, output in zip(writers, outputs, strict=True)] == [(0, 100)] * 8
+    assert [(writer.returncode, len(output)) for writer, output in zip(writers, outputs, strict=True)] == [(0, 500)] * 8
     with closing(CallCache(path)) as cache:
         keys = [key for output in outputs for key in output]
-        assert set(cache.get(keys)) == {f"w{writer}-{number}" for writer in range(8) for number in range(100)}
+        assert set(cache.get(keys)) == {f"w{writer}-{number}" for writer in range(8) for number in range(500)}
         stats = cache.stats()
-        assert stats.entries == 801  # all were made with one shared key as well
-        assert sorted(stats.by_judge.values()) == [100] * 7 + [101]
+        assert stats.entries == 4001  # all were made with one shared key as well
+        assert sorted(stats.by_judge.values()) == [500] * 7 + [501]
 
 
+@pytest.mark.heavy
 def test_kill_9_loses_nothing_that_was_put(tmp_path: Path, start: Start) -> None:
     path, printed = tmp_path / "calls", set[str]()
     for number in range(3):
@@ -386,6 +388,7 @@ def test_what_is_no_segment_is_counted_and_what_was_pending_is_not(tmp_path: Pat
     assert (list(log.load()), log.n_unreadable) == ([[made("a")]], 2)
 
 
+@pytest.mark.heavy
 def test_kill_9_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
     printed = set[str]()
     for number in range(3):
@@ -399,6 +402,7 @@ def test_kill_9_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
     assert set(sizes.values()) == {4_000_000}
 
 
+@pytest.mark.heavy
 def test_a_process_killed_inside_a_write_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
     log = SegmentLog(str(tmp_path))
     log.append([made("a")])

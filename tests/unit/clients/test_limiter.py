@@ -322,6 +322,7 @@ def test_a_limit_that_is_learnt_holds_for_what_was_planned_before() -> None:
             assert later[0].at <= EPOCH + 31
 
 
+@pytest.mark.heavy
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     per_min=st.sampled_from([1, 3, 60, 601]), killed_s=st.floats(0.5, 150), down_s=st.sampled_from([0.0, 0.3, 4.0]),
@@ -353,6 +354,7 @@ async def within(seconds: float, waiting: Coroutine[Any, Any, T]) -> T | None:
         return None
 
 
+@pytest.mark.heavy
 def test_a_thousand_members_that_ask_in_turn_get_equal_shares() -> None:
     limits, granted, messages = RateLimits(requests_per_min=60_000), Counter[str](), Counter[str]()
 
@@ -594,6 +596,7 @@ async def _all(working: Iterable[Coroutine[Any, Any, None]]) -> None:
     await asyncio.gather(*working)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("per_min", "retry_after_s", "share"),
     [(5, None, 0.25), (20, None, 0.1), (60, None, 0.03), (600, None, 0.03), (600, 1.0, 0.03), (3000, 0.1, 0.03)],
@@ -618,7 +621,8 @@ def test_a_limit_that_is_met_is_known_by_its_first_429s(done: int) -> None:
     assert pace.found_per_min == max(FIRST_FOUND_PER_MIN, done)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(20))
 def test_a_tenth_of_429s_at_random_is_no_limit(seed: int) -> None:
     chance, pace = random.Random(seed), Pace(NO_LIMITS, is_firm=False)
     for call in range(5000):
@@ -689,6 +693,7 @@ def test_an_unknown_limit_that_is_used_up_at_first_is_found_all_the_same() -> No
     assert sum(at > late for at in provider.answered) >= 0.6 * 10 * 600
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("now_per_min", [150, 900])
 def test_a_found_limit_that_changes_is_found_again(now_per_min: int) -> None:
     provider = Provider(600)

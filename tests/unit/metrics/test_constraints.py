@@ -170,6 +170,7 @@ def test_strict_is_never_above_loose_on_any_text(text: str) -> None:
     assert all(loose or not strict for strict, loose in zip(found.strict, found.loose, strict=True))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("piece", ["* a\n", "[", "<<", "**", "a, ", "\n", "中", "Section 1", '"'])
 def test_a_megabyte_is_checked(piece: str) -> None:
     constraints = read_constraints([constraint for constraint, *_ in CASES[::3]])

@@ -317,6 +317,7 @@ def test_real_records_score_1_when_the_answer_is_given(task: str) -> None:
         assert wrong.value < 0.1
 
 
+@pytest.mark.heavy
 @needs_jieba
 def test_answers_of_100_000_characters_are_scored_in_seconds() -> None:
     draw = random.Random(5)

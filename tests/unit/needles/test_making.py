@@ -39,7 +39,7 @@ def test_every_sample_has_exactly_its_length(shop: Workshop, pieces: Tokenizer) 
         assert all(sample.answers)
 
 
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(length=st.integers(1200, 6000), task=st.sampled_from(sorted(TASKS)), language=st.sampled_from(LANGUAGES))
 def test_any_length_is_met(shop: Workshop, pieces: Tokenizer, length: int, task: str, language: str) -> None:
     for sample in samples(plan(tasks=(task,), languages=(language,), lengths=(length,), depths=(50,)), shop):
