@@ -27,11 +27,12 @@ EVIDENCE_DROPPED = "evidence_dropped"
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
-class Measure(Frozen):
-    """What a metric read off one response: its value, and the counts that aggregates sum."""
+class Measure(NamedTuple):
+    """What a metric read off one response: its value, and the counts that aggregates sum. Plain, because cheap metrics make
+    hundreds of thousands a second; the Score that it becomes is validated."""
 
     value: float
-    parts: dict[str, float] = Field(default_factory=dict)
+    parts: Mapping[str, float] = MappingProxyType({})
 
 
 class Aggregates(Frozen):
@@ -245,18 +246,18 @@ def _outcome(
         return without
     try:
         measure, judgment = compute()
+        return Score(
+            metric=metric.name,
+            status="scored",
+            value=measure.value,
+            parts=dict(measure.parts),
+            judgment=None if judgment is None else judgment.model_dump_json(),
+            judge=judge,
+        )
     except Refused as error:  # a verdict that does not say what this metric asks
         return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
     except Exception as error:  # a metric that breaks on one response is that response's outcome, not the run's
         return Score(metric=metric.name, status="error", judge=judge, error=f"{type(error).__name__}: {error}")
-    return Score(
-        metric=metric.name,
-        status="scored",
-        value=measure.value,
-        parts=measure.parts,
-        judgment=None if judgment is None else judgment.model_dump_json(),
-        judge=judge,
-    )
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,15 @@ def test_a_metric_that_breaks_is_an_error_of_that_response_only(sample: Sample) 
     assert (score.status, score.value, score.error) == ("error", None, "ZeroDivisionError: division by zero")
 
 
+def test_a_metric_that_measures_no_number_is_an_error_of_that_response_only(sample: Sample) -> None:
+    says = Measure(value="high")  # type: ignore[arg-type]
+    score = score_by_code(
+        ComputedMetric(name="b", title="B", noun="B", scale=(0, 1), measure=lambda s, r: says), sample, Response(text="a")
+    )
+    assert (score.status, score.value) == ("error", None)
+    assert "valid number" in (score.error or "")
+
+
 @pytest.mark.parametrize(
     ("response", "requires", "status", "told"),
     [
