@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -333,6 +333,27 @@ def distribution(values: FloatArray, scale: tuple[float, float], integer_scale: 
 def ratio(part: float, whole: float, when_nothing: float | None = None) -> float | None:
     """part / whole, or `when_nothing` where the whole is 0."""
     return float(part / whole) if whole else when_nothing
+
+
+def sums_and_means(parts: Collection[str]) -> Aggregate:
+    """The aggregate of a metric that counts things: the sum of each part over the scored samples, and its mean a sample."""
+
+    def aggregate(columns: Columns) -> Aggregates:
+        extras: dict[str, float | None] = {}
+        for part in parts:
+            extras |= {f"total_{part}": float(columns[part].sum()), f"average_{part}": float(columns[part].mean())}
+        return Aggregates(extras=extras)
+
+    return aggregate
+
+
+def counts_block(labels: Mapping[str, str]) -> Block:
+    """The section of what `sums_and_means` makes of parts, by their labels."""
+    lines: list[Line] = []
+    for part, label in labels.items():
+        lines.append(Line(label=f"Total {label}", field=f"extras.total_{part}", form="count"))
+        lines.append(Line(label="Avg per Sample", field=f"extras.average_{part}", form="average"))
+    return Block(lines=tuple(lines))
 
 
 def statistics_block(noun: str, integer_scale: bool) -> Block:

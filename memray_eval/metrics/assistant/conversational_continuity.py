@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, Verified, statistics_block
+from memray_eval.metric import JudgedMetric, Measure, Verified, counts_block, statistics_block, sums_and_means
 from memray_eval.metrics.claims import is_assertion
 from memray_eval.metrics.judging import history_lines, judge_messages
 from memray_eval.metrics.matching import Quantity, contains_phrase, normalise, quantities, sentences, stems, words
 from memray_eval.metrics.memory import statement
 from memray_eval.ports import Vectors
-from memray_eval.types import Block, Line, Message, Response, Sample
+from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
 Score how rightly the response takes up the earlier conversation in HISTORY, from 1 to 5. It should build on what was said
@@ -203,15 +203,7 @@ def measure(judgment: ConversationalContinuityJudgment, sample: Sample, response
     return Measure(value=judgment.continuity_score, parts=parts)
 
 
-def aggregate(columns: Columns) -> Aggregates:
-    """Sums over the scored samples, and means a sample."""
-    extras: dict[str, float | None] = {}
-    for part in PARTS:
-        extras |= {f"total_{part}": float(columns[part].sum()), f"average_{part}": float(columns[part].mean())}
-    return Aggregates(extras=extras)
-
-
-PARTS = ("contradicted", "forgotten")
+COUNTS = {"contradicted": "Contradicted Facts", "forgotten": "Forgotten Facts"}
 METRIC = JudgedMetric(
     title="CONVERSATIONAL CONTINUITY (USE OF EARLIER TURNS)",
     noun="Continuity",
@@ -225,17 +217,10 @@ METRIC = JudgedMetric(
     verify=verify,
     on_empty=lambda sample: ConversationalContinuityJudgment(continuity_score=1, explanation="empty response"),
     preferred_judge="google/gemini-2.0-flash",
-    parts=PARTS,
-    aggregate=aggregate,
+    parts=tuple(COUNTS),
+    aggregate=sums_and_means(COUNTS),
     layout=(
         statistics_block("Continuity", True),
-        Block(
-            lines=(
-                Line(label="Total Contradicted Facts", field="extras.total_contradicted", form="count"),
-                Line(label="Avg per Sample", field="extras.average_contradicted", form="average"),
-                Line(label="Total Forgotten Facts", field="extras.total_forgotten", form="count"),
-                Line(label="Avg per Sample", field="extras.average_forgotten", form="average"),
-            ),
-        ),
+        counts_block(COUNTS),
     ),
 )

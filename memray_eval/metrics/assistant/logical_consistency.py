@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, statistics_block
+from memray_eval.metric import JudgedMetric, Measure, counts_block, statistics_block, sums_and_means
 from memray_eval.metrics.evidence import quoted
 from memray_eval.metrics.judging import judge_messages
 from memray_eval.metrics.matching import STOPWORDS, normalise, sentences, stem, stems, words
 from memray_eval.ports import Vectors
-from memray_eval.types import Block, Line, Message, Response, Sample
+from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
 Score how logically the response holds together, from 1 to 5. Look for three things: statements that cannot both be true;
@@ -256,15 +256,7 @@ def measure(judgment: LogicalConsistencyJudgment, sample: Sample, response: Resp
     return Measure(value=judgment.consistency_score, parts=parts)
 
 
-def aggregate(columns: Columns) -> Aggregates:
-    """Sums over the scored samples, and means a sample."""
-    extras: dict[str, float | None] = {}
-    for part in PARTS:
-        extras |= {f"total_{part}": float(columns[part].sum()), f"average_{part}": float(columns[part].mean())}
-    return Aggregates(extras=extras)
-
-
-PARTS = ("contradictions", "reasoning_issues")
+COUNTS = {"contradictions": "Contradictions", "reasoning_issues": "Reasoning Issues"}
 METRIC = JudgedMetric(
     title="LOGICAL CONSISTENCY (REASONING QUALITY)",
     noun="Consistency",
@@ -277,17 +269,10 @@ METRIC = JudgedMetric(
     verify=quoted("contradictions", of=("statement1", "statement2")),
     on_empty=lambda sample: LogicalConsistencyJudgment(consistency_score=5, explanation="empty response"),
     preferred_judge="openai/gpt-5.2",
-    parts=PARTS,
-    aggregate=aggregate,
+    parts=tuple(COUNTS),
+    aggregate=sums_and_means(COUNTS),
     layout=(
         statistics_block("Consistency", True),
-        Block(
-            lines=(
-                Line(label="Total Contradictions", field="extras.total_contradictions", form="count"),
-                Line(label="Avg per Sample", field="extras.average_contradictions", form="average"),
-                Line(label="Total Reasoning Issues", field="extras.total_reasoning_issues", form="count"),
-                Line(label="Avg per Sample", field="extras.average_reasoning_issues", form="average"),
-            ),
-        ),
+        counts_block(COUNTS),
     ),
 )

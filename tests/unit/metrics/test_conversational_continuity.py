@@ -16,7 +16,6 @@ from memray_eval.metrics.assistant.conversational_continuity import (
     METRIC,
     READ_CHARS,
     ConversationalContinuityJudgment,
-    aggregate,
     prompt,
     rules,
 )
@@ -118,7 +117,7 @@ def test_facts_that_the_history_does_not_hold_are_dropped_and_counted() -> None:
 
 def test_counts_are_summed_and_averaged_over_samples() -> None:
     columns = {"value": np.array([5.0, 2.0]), "contradicted": np.array([0.0, 1.0]), "forgotten": np.array([1.0, 2.0])}
-    assert aggregate(columns).extras == {
+    assert METRIC.aggregate(columns).extras == {
         "total_contradicted": 1,
         "average_contradicted": 0.5,
         "total_forgotten": 3,

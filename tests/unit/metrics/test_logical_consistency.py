@@ -15,7 +15,6 @@ from memray_eval.metrics.assistant.logical_consistency import (
     READ_CHARS,
     Contradiction,
     LogicalConsistencyJudgment,
-    aggregate,
     prompt,
     rules,
 )
@@ -111,7 +110,7 @@ def test_contradictions_that_the_response_does_not_hold_are_dropped_and_counted(
 
 def test_counts_are_summed_and_averaged_over_samples() -> None:
     columns = {"value": np.array([5.0, 3.0]), "contradictions": np.array([0.0, 3.0]), "reasoning_issues": np.array([1.0, 0.0])}
-    assert aggregate(columns).extras == {
+    assert METRIC.aggregate(columns).extras == {
         "total_contradictions": 3,
         "average_contradictions": 1.5,
         "total_reasoning_issues": 1,
