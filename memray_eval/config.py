@@ -166,14 +166,15 @@ class JudgingConfig(Frozen):
 
 class Assumptions(Frozen):
     """What `estimate` cannot know: the share of max_tokens that candidates use, the tokens of a verdict, the output tokens a
-    second of one engine (145: the embedded model on two cores), of one call to a candidate's server, and that server's
-    time to the first token."""
+    second of one engine (145: the embedded model on two cores), of one call to a candidate's server, that server's time to
+    the first token, and what an hour of a node costs in US dollars, by the group of a cluster's file."""
 
     output_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     verdict_tokens: Positive = 250.0
     engine_tokens_per_s: Positive = 145.0
     server_tokens_per_s: Positive = 50.0
     server_latency_s: Annotated[float, Field(ge=0)] = 0.5
+    node_usd_per_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
 
 
 class AffectConfig(Frozen):
@@ -212,12 +213,19 @@ class AffectConfig(Frozen):
 
 
 class ClusterConfig(Frozen):
-    """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: its cores, at least 2)."""
+    """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: its cores, at least 2).
+
+    `wait_s` is how long a run waits for a cluster that scales itself: it asks the autoscaler for the nodes that its plan needs
+    and starts when they are there; 0 refuses at once what does not fit. `models_at_once` says how many models' engines run
+    side by side: `auto` takes as many as fit on GPUs, and one after the other on CPUs.
+    """
 
     address: str | None = None
     num_cpus: Positive | None = None
     num_gpus: Annotated[float, Field(ge=0)] | None = None
     no_progress_timeout_s: Positive = 600.0
+    wait_s: Annotated[float, Field(ge=0)] = 0.0
+    models_at_once: Count | Literal["auto"] = "auto"
 
 
 class RunConfig(Frozen):
@@ -227,6 +235,8 @@ class RunConfig(Frozen):
     key is set, else the first fallback with a key, else rules), `embedded` (a small local model), PROVIDER/MODEL, a list of
     these for a jury, or a mapping from metric, or from "metric/task", to any of these. `rubrics` maps such keys to one of the
     metric's rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a rubric of one's own.
+    `engine` is how every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines: {org/big-model:
+    {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
     `text_weights` are those of overall_score, by the text family's scores, and sum to 1. `tasks` picks some of a suite's tasks.
     `templates` is a folder or file with the benchmark's own prompt templates and output lengths, for which we have our words.
     `tolerance` says how many units may fail before the exit code says so: a share (0.05, 1.0) or a number of units (20).
@@ -247,6 +257,7 @@ class RunConfig(Frozen):
     text_weights: dict[str, float] = Field(default_factory=dict)
     affect: AffectConfig = AffectConfig()
     engine: EngineConfig = EngineConfig()
+    engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
     server: ServerConfig = ServerConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
     judging: JudgingConfig = JudgingConfig()
@@ -257,6 +268,24 @@ class RunConfig(Frozen):
     on_error: Literal["record", "fail"] = "record"
     budget: Budget = Budget()
     out: str = DEFAULT_OUT
+
+    def engine_of(self, model: str) -> EngineConfig:
+        """How this model's engines run."""
+        return EngineConfig.model_validate(self.engine.model_dump() | self.engines.get(model, {}))
+
+    @model_validator(mode="after")
+    def _known_engines(self) -> RunConfig:
+        models = {candidate.model for candidate in self.candidates if candidate.backend == "vllm"}
+        for model, changed in self.engines.items():
+            if model not in models:
+                raise ValueError(f"engines: no vLLM candidate has the model {model!r}; there are: {', '.join(sorted(models))}")
+            if "device" in changed:
+                raise ValueError(f"engines: {model}.device: all engines of a run have one device; set engine.device")
+            try:
+                self.engine_of(model)
+            except ValidationError as error:
+                raise ValueError("; ".join(f"engines: {model}.{line}" for line in describe(error, EngineConfig))) from None
+        return self
 
     @model_validator(mode="after")
     def _distinct_candidates(self) -> RunConfig:

@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import io
 import json
-import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,13 +29,15 @@ from pydantic import ValidationError
 
 from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.leases import leased
 from memray_eval.rows import RECORD_SCHEMA, from_table
-from memray_eval.storage import locate, write_whole
+from memray_eval.storage import is_object_store, locate, reaching, whole_file, write_whole
 from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
 
 Kind = Literal["records", "responses"]
 RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
+LOCK, LEASE = ".lock", ".lease"  # who is at work, on a local disk and in the cloud
 
 
 class RunFolder:
@@ -51,7 +52,9 @@ class RunFolder:
         return self.path.rpartition("/")[2]
 
     def create(self) -> None:
-        """Makes the folder. Raises ConfigError where it cannot be written."""
+        """Makes the folder. Raises ConfigError where it cannot be written; an object store says that at the first object."""
+        if is_object_store(self._filesystem):
+            return
         try:
             for kind in (RECORDS, RESPONSES):
                 self._filesystem.create_dir(f"{self._inner}/{kind}", recursive=True)
@@ -59,6 +62,11 @@ class RunFolder:
             raise ConfigError(f"cannot make the run folder {self.path}: {error}; name another place with --out") from None
 
     def write_config(self, config: RunConfig) -> None:
+        """Raises ConfigError or ResourceError where the config keeps calls or sounds at a cloud URL that cannot be used, or
+        that holds keys: none is written."""
+        for place in (config.judging.cache, config.affect.cache):
+            if place is not None and "://" in place:
+                locate(place)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         self._write("run.yaml", text)
 
@@ -74,12 +82,13 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes of this machine out of a local run folder, until this one ends, however it ends. Raises
-        ConfigError where one is at work."""
+        """Keeps other processes out of the run folder until this one ends, however it ends: those of this machine by a lock, in
+        the cloud all of them by a lease. Raises ConfigError where one is at work, and what `leased` raises."""
         if not isinstance(self._filesystem, fs.LocalFileSystem):
-            yield
+            with leased(self._filesystem, f"{self._inner}/{LEASE}", self.path):
+                yield
             return
-        with open(f"{self._inner}/.lock", "w") as lock:
+        with open(f"{self._inner}/{LOCK}", "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -95,17 +104,11 @@ class RunFolder:
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
         """Writes a line of JSON a row as they come, and returns how many. What an earlier session wrote is replaced, and stays
         where `rows` raises."""
-        path = f"{self._inner}/{DISAGREEMENTS}"
-        pending, count = f"{path}.pending-{os.getpid()}", 0
-        try:
-            with self._filesystem.open_output_stream(pending) as stream:
-                for row in rows:
-                    count += 1
-                    stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-        except BaseException:
-            self._filesystem.delete_file(pending)
-            raise
-        self._filesystem.move(pending, path)
+        count = 0
+        with reaching(self.path), whole_file(self._filesystem, f"{self._inner}/{DISAGREEMENTS}") as file:
+            for row in rows:
+                count += 1
+                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         return count
 
     def write_summary(self, summary: Summary, text: str) -> None:
@@ -127,32 +130,38 @@ class RunFolder:
         name = f"part-{hashlib.blake2b(units.encode(), digest_size=8).hexdigest()}.parquet"
         buffer = io.BytesIO()
         pq.write_table(table.cast(RECORD_SCHEMA), buffer, compression="zstd")
-        write_whole(self._filesystem, f"{self._inner}/{kind}/{name}", buffer.getvalue())
+        with reaching(self.path):
+            write_whole(self._filesystem, f"{self._inner}/{kind}/{name}", buffer.getvalue())
         return name
 
     def parts(self, kind: Kind = RECORDS) -> list[str]:
         """The names of the parts written so far, sorted."""
         selector = fs.FileSelector(f"{self._inner}/{kind}", allow_not_found=True)
-        return sorted(
-            info.base_name for info in self._filesystem.get_file_info(selector) if info.base_name.endswith(".parquet")
-        )
+        with reaching(self.path):
+            infos = self._filesystem.get_file_info(selector)
+        return sorted(info.base_name for info in infos if info.base_name.endswith(".parquet"))
 
     def read_part(self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None) -> pa.Table:
-        return pq.read_table(f"{self._inner}/{kind}/{name}", columns=columns, filesystem=self._filesystem)
+        with reaching(self.path):
+            return pq.read_table(f"{self._inner}/{kind}/{name}", columns=columns, filesystem=self._filesystem)
 
     def delete_part(self, name: str, kind: Kind = RECORDS) -> None:
-        self._filesystem.delete_file(f"{self._inner}/{kind}/{name}")
+        with reaching(self.path):
+            self._filesystem.delete_file(f"{self._inner}/{kind}/{name}")
 
     def last_written(self) -> float:
-        """When something was last written to the folder, in epoch seconds; 0.0 for an empty one."""
+        """When a run last wrote something to the folder, in epoch seconds; 0.0 for an empty one."""
         selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
-        moments = [info.mtime.timestamp() for info in self._filesystem.get_file_info(selector) if info.mtime is not None]
+        with reaching(self.path):
+            infos = self._filesystem.get_file_info(selector)
+        moments = (info.mtime.timestamp() for info in infos if info.mtime is not None and info.base_name not in (LOCK, LEASE))
         return max(moments, default=0.0)
 
     def delete_responses(self) -> None:
         """Drops what was kept for a resume; nothing where there is nothing."""
-        if self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type == fs.FileType.Directory:
-            self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
+        with reaching(self.path):
+            if self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type == fs.FileType.Directory:
+                self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
 
     def records(self) -> pads.Dataset:
         """All records written so far, as an Arrow dataset. Raises DataError when there are none."""
@@ -167,11 +176,12 @@ class RunFolder:
             yield from from_table(pa.Table.from_batches([batch]))
 
     def _write(self, name: str, text: str) -> None:
-        write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
+        with reaching(self.path):
+            write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
 
     def _read(self, name: str) -> bytes:
         try:
-            with self._filesystem.open_input_stream(f"{self._inner}/{name}") as stream:
+            with reaching(self.path), self._filesystem.open_input_stream(f"{self._inner}/{name}") as stream:
                 return bytes(stream.read())
         except (FileNotFoundError, NotADirectoryError):
             raise DataError(f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)") from None

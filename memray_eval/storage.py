@@ -1,37 +1,217 @@
-"""Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems."""
+"""Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems.
+
+Keys, endpoint and region of a cloud come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_REGION, Google's
+application default credentials), never from a URL: URLs are written to configs, manifests and logs.
+"""
 
 from __future__ import annotations
 
 import io
 import os
-from typing import cast
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from typing import IO, Any, cast
 
 from pyarrow import fs
 
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, EvalError, ResourceError
+
+JOB_FILE = "job://"  # a file of a submitted job: relative to the working directory, each node's own copy of the job's package
+S3, GCS, ANONYMOUS = "s3", "gcs", "anonymous@"
+GCS_RETRY_S = 20  # the library's own is 15 minutes
+IN_MEMORY_BYTES = 8 << 20  # of a file in the making; what is longer waits on the local disk
+_SCHEMES = {"s3": S3, "gs": GCS, "gcs": GCS}
+_PACKED = {".gz": "gzip", ".zst": "zstd"}
+_ENVIRONMENT = (
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+)
+# pyarrow has one exception for whatever a cloud answers; its code stands only in the text.
+_CODE = re.compile(r"AWS Error (\w+)|google::cloud::Status\((\w+)")
+_NOT_ALLOWED = re.compile(r"DENIED|ACCESS_KEY|SIGNATURE|TOKEN|CREDENTIAL|UNAUTHENTICATED|OAuth2 access token")
+_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|Bucket '.*' not found|bucket does not exist")
 
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URL, and the path within it. Raises ConfigError for a scheme pyarrow does not know."""
+    """The file system of a path or URL, and the path within it. A cloud URL is tried once a process, so that what is wrong with
+    it is said before any work.
+
+    Raises ConfigError for a scheme pyarrow does not know, a URL that holds keys, and a cloud that does not let us in;
+    ResourceError for one that does not answer.
+    """
+    path = path.removeprefix(JOB_FILE)
     if "://" not in path:
         return fs.LocalFileSystem(), os.path.abspath(path)
+    scheme, _, inner = path.partition("://")
+    if (kind := _SCHEMES.get(scheme)) is None:
+        return _of_uri(path)
+    is_anonymous, inner = inner.startswith(ANONYMOUS), inner.removeprefix(ANONYMOUS).strip("/")
+    if "?" in inner or "@" in inner.partition("/")[0] or not inner:
+        raise ConfigError(
+            f"a {scheme}:// URL is {scheme}://BUCKET/PATH: keys, endpoint and region are set in the environment "
+            "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION)"
+        )
+    environment = tuple(os.environ.get(name) for name in _ENVIRONMENT)
+    return _tried(kind, inner, is_anonymous, environment), inner
+
+
+def _of_uri(path: str) -> tuple[fs.FileSystem, str]:
     try:
         return cast(tuple[fs.FileSystem, str], fs.FileSystem.from_uri(path))
     except (ValueError, OSError) as error:
         raise ConfigError(f"cannot open {path}: {error}") from None
 
 
+@lru_cache(maxsize=1024)
+def _tried(kind: str, inner: str, is_anonymous: bool, environment: tuple[str | None, ...]) -> fs.FileSystem:
+    """The file system, once the path in it could be asked for."""
+    url, bucket = f"{'s3' if kind == S3 else 'gs'}://{inner}", inner.partition("/")[0]
+    with reaching(url):
+        filesystem = _filesystem(kind, bucket, is_anonymous, environment)
+        # Not of the bucket at first: whoever may use a prefix need not be allowed to look at the bucket.
+        if filesystem.get_file_info(inner).type == fs.FileType.NotFound and _is_missing(filesystem, bucket):
+            raise ConfigError(f"{url}: there is no bucket {bucket!r}; make it, or name another")
+    return filesystem
+
+
+@lru_cache(maxsize=64)
+def _filesystem(kind: str, bucket: str, is_anonymous: bool, environment: tuple[str | None, ...]) -> fs.FileSystem:
+    if kind == GCS:
+        return fs.GcsFileSystem(anonymous=is_anonymous, retry_time_limit=timedelta(seconds=GCS_RETRY_S))
+    said = dict(zip(_ENVIRONMENT, environment, strict=True))
+    endpoint = said["AWS_ENDPOINT_URL_S3"] or said["AWS_ENDPOINT_URL"]  # which pyarrow reads for a URL only
+    region = said["AWS_REGION"] or said["AWS_DEFAULT_REGION"] or (None if endpoint else fs.resolve_s3_region(bucket))
+    # allow_delayed_open: a small file is one PUT, not the three calls of a multipart upload
+    return fs.S3FileSystem(anonymous=is_anonymous, region=region, endpoint_override=endpoint, allow_delayed_open=True)
+
+
+def _is_missing(filesystem: fs.FileSystem, bucket: str) -> bool:
+    try:
+        return bool(filesystem.get_file_info(bucket).type == fs.FileType.NotFound)
+    except OSError:  # it may be there, and not ours to look at
+        return False
+
+
+def is_object_store(filesystem: fs.FileSystem) -> bool:
+    """Whether a file appears there whole, by its upload, and folders need not be made."""
+    return filesystem.type_name in (S3, GCS)
+
+
+@contextmanager
+def reaching(path: str) -> Iterator[None]:
+    """Says what is wrong with a cloud URL in one message. Local errors, and files that are not there, pass as they are.
+
+    Raises ConfigError where we are not let in or there is no bucket, ResourceError where nothing answers.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, FileExistsError):
+        raise
+    except OSError as error:
+        if "://" not in path or path.startswith("file://"):
+            raise
+        raise _refusal(path, str(error)) from None
+
+
+def _refusal(url: str, text: str) -> EvalError:
+    code = next((first or second for first, second in _CODE.findall(text)), "no code")
+    if _NO_BUCKET.search(text):
+        return ConfigError(f"{url}: there is no such bucket; make it, or name another")
+    if _NOT_ALLOWED.search(code if url.startswith("s3://") else text):  # a text may quote a path that holds such a word
+        whose = "its key" if os.environ.get("AWS_ACCESS_KEY_ID") else "there is no AWS_ACCESS_KEY_ID in the environment; a key"
+        if url.startswith("gs://"):
+            whose = "the account of GOOGLE_APPLICATION_CREDENTIALS"
+        return ConfigError(f"{url}: access denied ({code}): {whose} must be allowed to list, read, write and delete there")
+    at = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") if url.startswith("s3://") else None
+    where, mend = (f" at {at}", "AWS_ENDPOINT_URL and the network") if at else ("", "the network, or set AWS_ENDPOINT_URL")
+    return ResourceError(f"{url} cannot be reached{where} ({code}); check {mend if url.startswith('s3://') else 'the network'}")
+
+
+class _Unpacked(io.RawIOBase):
+    """A packed file as its bytes unpacked. Seeking reads on, or anew from the start: there is no other way into it."""
+
+    def __init__(self, filesystem: fs.FileSystem, path: str, packing: str) -> None:
+        self._filesystem, self._path, self._packing = filesystem, path, packing
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._stream: Any = self._filesystem.open_input_stream(self._path, compression=self._packing)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            raise io.UnsupportedOperation("the end of a packed file is not known")
+        target = offset + (self._at if whence == io.SEEK_CUR else 0)
+        if target < self._at:
+            self._stream.close()
+            self._rewind()
+        while self._at < target and (data := self._stream.read(min(1 << 20, target - self._at))):
+            self._at += len(data)
+        return self._at
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
 def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.BufferedReader:
-    """A buffered binary reader from byte `start`. Raises OSError."""
-    file = filesystem.open_input_file(path)
+    """A buffered binary reader from byte `start`; of a .gz or .zst, of what it unpacks to. Raises OSError."""
+    packing = next((packing for suffix, packing in _PACKED.items() if path.endswith(suffix)), None)
+    file = _Unpacked(filesystem, path, packing) if packing else filesystem.open_input_file(path)
     if start:
         file.seek(start)
     return io.BufferedReader(file, buffer_size=1 << 20)
 
 
 def write_whole(filesystem: fs.FileSystem, path: str, data: bytes) -> None:
-    """Writes a file so that it appears whole or not at all: under a pending name, then moved. Overwrites."""
+    """Writes a file so that it appears whole or not at all. Overwrites. Raises OSError."""
+    with whole_file(filesystem, path) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
+    """A file to write to that appears when the block ends, and never where it raises: under a pending name, then moved; in an
+    object store, where a move is a copy, made here first and uploaded as one object. Overwrites. Raises OSError."""
+    if is_object_store(filesystem):
+        with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as made:
+            yield cast(IO[bytes], made)
+            made.seek(0)
+            # compression=None: pyarrow's own choice packs whatever is named .zst or .gz, packed already or not
+            with filesystem.open_output_stream(path, compression=None) as stream:
+                shutil.copyfileobj(made, stream, IN_MEMORY_BYTES)
+        return
     pending = f"{path}.pending-{os.getpid()}"
-    with filesystem.open_output_stream(pending) as stream:
-        stream.write(data)
+    try:
+        with filesystem.open_output_stream(pending, compression=None) as stream:
+            yield stream
+    except BaseException:
+        if filesystem.get_file_info(pending).type == fs.FileType.File:
+            filesystem.delete_file(pending)
+        raise
     filesystem.move(pending, path)

@@ -26,7 +26,7 @@ import numpy as np
 from memray_eval.affect.audio import Clip, decode_wav, encode_wav
 from memray_eval.config import api_key, cache_dir
 from memray_eval.errors import ConfigError, DataError, GenerationError
-from memray_eval.storage import locate, open_reader
+from memray_eval.storage import is_object_store, locate, open_reader, write_whole
 from memray_eval.types import Frozen
 
 Synthesis = Literal["openai", "local", "off"]
@@ -194,10 +194,13 @@ class AudioStore:
         return wav
 
     def _keep(self, name: str, wav: bytes) -> bool:
-        """Writes a file under a pending name of its own and moves it to its place. False where that failed: the sound is good
-        all the same."""
+        """Writes a file under a pending name of its own and moves it to its place; in an object store, at once. False where
+        that failed: the sound is good all the same."""
         pending = f"{self._inner}/pending/{name}-{secrets.token_hex(8)}"
         try:
+            if is_object_store(self._filesystem):
+                write_whole(self._filesystem, f"{self._inner}/{name}", wav)
+                return True
             with self._filesystem.open_output_stream(pending) as stream:
                 stream.write(wav)
             self._filesystem.move(pending, f"{self._inner}/{name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from memray_eval.cli import calibrating, comparing, looking, making, running, scoring  # noqa: F401 (their commands join the app)
+from memray_eval.cli import calibrating, comparing, looking, making, running, scoring, submitting, viewing  # noqa: F401 (their commands join the app)
 from memray_eval.cli.app import app, say
 from memray_eval.errors import EvalError
 

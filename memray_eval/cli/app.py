@@ -42,6 +42,9 @@ ModelOption = Annotated[
 DatasetOption = Annotated[str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")]
 MetricsOption = Annotated[str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")]
 JudgeOption = Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, embedded, or PROVIDER/MODEL.")]
+RunIdOption = Annotated[
+    str | None, typer.Option(help="The run folder's name; a run that stands there already is gone on with.", show_default=False)
+]
 OutOption = Annotated[str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")]
 NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Ask every judge anew; keep no verdict.")]
 BudgetOption = Annotated[float | None, typer.Option(min=0, help="Stop before judges have cost more, resumably.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -13,8 +13,10 @@ from memray_eval.cli.app import JsonOption, MetricsOption, app, say
 from memray_eval.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from memray_eval.report.compare import Side
+    from memray_eval.report.comparing import Comparison, Side
     from memray_eval.results import RunFolder
+
+FLIPS_IN_HTML = 20  # units a metric
 
 
 @app.command()
@@ -26,38 +28,89 @@ def compare(
     metrics: MetricsOption = None,
     cluster: Annotated[
         str | None,
-        typer.Option(help="Units that belong together: a key of the samples' metadata (user, context), scenario, task, ..."),
+        typer.Option(
+            help="Units that belong together: a key of the samples' metadata, scenario, task, ...; none: each stands alone.  "
+            "[default: the user or context that samples name]",
+            show_default=False,
+        ),
     ] = None,
     bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Intervals of the bootstrap instead of Student's.")] = False,
-    flips: Annotated[int, typer.Option(min=0, help="List the first N units that went from 0 to 1 or back.")] = 0,
+    flips: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="List N units a metric that changed, such as from 0 to 1 or back.  [default: 0; 20 with both texts in --html]",
+            show_default=False,
+        ),
+    ] = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(help='Exit with 1 where a difference from the baseline is so: --fail-if "empathy < -0.1"; repeatable.'),
     ] = None,
+    html: Annotated[str | None, typer.Option(help="Also write the comparison to this file, as one HTML page.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and what makes them hard to
     compare. Exit code 1 where a --fail-if says so."""
-    from memray_eval.report.compare import compare as compared
-    from memray_eval.report.compare import failures, parse_gate, render
+    from memray_eval.report.comparing import compare as compared
+    from memray_eval.report.comparing import failures, parse_gate, render
     from memray_eval.report.statistics import Settings
 
     gates = [parse_gate(text) for text in fail_if or ()]
     chosen = [name.strip() for name in (metrics or "").split(",") if name.strip()]
-    sides = _sides(runs, cluster)
-    found = compared(sides, metrics=chosen, cluster=cluster, settings=Settings(bootstrap=bootstrap), flips=flips)
+    opened = _picked(runs)
+    field = _field(opened, cluster)
+    sides = [one.side(field) for one in opened]
+    listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
+    found = compared(sides, metrics=chosen, cluster=field, settings=Settings(bootstrap=bootstrap), flips=listed)
     found = found.model_copy(update={"failed_gates": tuple(failures(found, gates))})
-    print(found.model_dump_json(indent=2) if as_json else render(found), end="\n" if as_json else "")
+    print(found.model_dump_json(indent=2) if as_json else render(found, flips or 0), end="\n" if as_json else "")
+    if html is not None:
+        _write_html(found, opened, html)
     for failed in found.failed_gates:
         say(f"failed: {failed}")
     if found.failed_gates:
         raise typer.Exit(1)
 
 
-def _sides(runs: Sequence[str], cluster: str | None) -> list[Side]:
+class _Picked(NamedTuple):
+    """One candidate of a run, under the name it has in the comparison."""
+
+    name: str
+    folder: RunFolder
+    candidate: str
+
+    def side(self, cluster: str | None) -> Side:
+        from memray_eval.report.comparing import Side
+        from memray_eval.report.scores import read_scores
+
+        scores = read_scores(self.folder.records(), self.candidate, cluster)
+        return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
+
+
+def _field(opened: Sequence[_Picked], cluster: str | None) -> str | None:
+    """What units are clustered by: what was asked for, else what the baseline's samples say."""
+    from memray_eval.report.scores import find_cluster
+
+    return find_cluster(opened[0].folder.records()) if cluster is None else None if cluster == "none" else cluster
+
+
+def _write_html(found: Comparison, opened: Sequence[_Picked], path: str) -> None:
+    """The page, with the texts of the units that it lists."""
+    from memray_eval.metrics import all_metrics
+    from memray_eval.report.html.comparison import write_comparison
+    from memray_eval.report.scores import read_texts
+
+    units = {(flip.sample_id, flip.task) for metric in found.metrics for flip in metric.flips}
+    texts = {one.name: read_texts(one.folder.records(), one.candidate, units) for one in opened} if units else {}
+    write_comparison(found, {name: metric.scale for name, metric in all_metrics().items()}, texts, path)
+    say(path)
+
+
+def _picked(runs: Sequence[str]) -> list[_Picked]:
     """Raises ConfigError for fewer than two, and for a candidate that is not there or not chosen; DataError for a folder that
     is not a run's."""
-    from memray_eval.report.compare import Side, candidates_of, read_scores
+    from memray_eval.report.scores import candidates_of
 
     if len(runs) < 2:
         raise ConfigError("compare takes two or more run folders: memray-eval compare A B [C...]")
@@ -71,10 +124,7 @@ def _sides(runs: Sequence[str], cluster: str | None) -> list[Side]:
     named = [name if Counter(short)[name] == 1 else run for name, run in zip(short, runs, strict=True)]
     if twice := [name for name, count in Counter(named).items() if count > 1]:
         raise ConfigError(f"{twice[0]} is given twice; compare it with another run or candidate")
-    return [
-        Side(name, candidate, folder.read_manifest(), read_scores(folder.records(), candidate, cluster))
-        for name, (folder, candidate, _) in zip(named, picked, strict=True)
-    ]
+    return [_Picked(name, folder, candidate) for name, (folder, candidate, _) in zip(named, picked, strict=True)]
 
 
 def _opened(run: str) -> tuple[RunFolder, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -21,25 +22,40 @@ def report(
     ] = None,
     as_html: Annotated[bool, typer.Option("--html", help="Also write the run as one HTML file, samples and all.")] = False,
     out: Annotated[str | None, typer.Option(help="Where --html writes.  [default: report.html in the run folder]")] = None,
+    evaluation: Annotated[
+        str | None, typer.Option(help="Also write every answer with its judgments to this file, in the form of eval_*.json.")
+    ] = None,
+    csv: Annotated[str | None, typer.Option(help="Also write the scores to this file, a row a unit and metric.")] = None,
+    parquet: Annotated[str | None, typer.Option(help="The same, as Parquet.")] = None,
 ) -> None:
-    """Print a finished run's summary again, from its summary.json."""
+    """Print a finished run's summary again, from its summary.json. Files go to local paths or cloud URLs."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
     print_report(run_folder, as_json)
-    if as_html:
-        from memray_eval.report.html import write_html
-        from memray_eval.results import RunFolder
+    page = (out or f"{run_folder.rstrip('/')}/report.html") if as_html else None
+    wanted = {"html": page, "benchmark": benchmark, "evaluation": evaluation, "csv": csv, "parquet": parquet}
+    if any(wanted.values()):
+        _write(run_folder, {form: path for form, path in wanted.items() if path is not None})
 
-        page = out or f"{run_folder.rstrip('/')}/report.html"
-        write_html(RunFolder(run_folder), page)
-        say(page)
-    if benchmark is not None:
-        from memray_eval.report.exports import export_benchmark
-        from memray_eval.results import RunFolder
 
-        folder = RunFolder(run_folder)
-        export_benchmark(benchmark, folder.each(), folder.read_summary())
-        say(benchmark)
+def _write(run_folder: str, wanted: Mapping[str, str]) -> None:
+    """Writes the run in each form to its path."""
+    from memray_eval.report.exports import export_benchmark, export_evaluation
+    from memray_eval.report.flat import write_csv, write_parquet
+    from memray_eval.report.html import write_html
+    from memray_eval.results import RunFolder
+
+    folder = RunFolder(run_folder)
+    writers: dict[str, Callable[[str], None]] = {
+        "html": lambda path: write_html(folder, path),
+        "benchmark": lambda path: export_benchmark(path, folder.each(), folder.read_summary()),
+        "evaluation": lambda path: export_evaluation(path, folder.each(), folder.read_summary()),
+        "csv": lambda path: write_csv(path, folder.records()),
+        "parquet": lambda path: write_parquet(path, folder.records()),
+    }
+    for form, path in wanted.items():
+        writers[form](path)
+        say(path)
 
 
 @app.command()

@@ -22,6 +22,7 @@ from memray_eval.cli.app import (
     NoCacheOption,
     NoTtsOption,
     OutOption,
+    RunIdOption,
     SetOption,
     SkipOption,
     SpeechWeightOption,
@@ -50,6 +51,7 @@ def run_command(
     metrics: MetricsOption = None,
     judge: JudgeOption = None,
     out: OutOption = None,
+    run_id: RunIdOption = None,
     skip_invalid: SkipOption = False,
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,
@@ -65,7 +67,7 @@ def run_command(
     overrides = _overrides(limit, dataset, metrics, judge, out, skip_invalid) | _model(model) | _paying(no_cache, budget_usd)
     overrides |= _affect(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
-    finished = _run(job, quiet=as_json, yes=yes)
+    finished = _run(job, quiet=as_json, yes=yes, run_id=run_id)
     print_report(finished.folder.path, as_json)
     _end(finished)
 
@@ -157,15 +159,30 @@ def estimate(
     metrics: MetricsOption = None,
     judge: JudgeOption = None,
     skip_invalid: SkipOption = False,
+    samples: Annotated[
+        str | None, typer.Option(help="For so many samples (1e6) like those of the dataset.", show_default=False)
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(help="On the nodes of a cluster's file: a KubeRay RayJob or RayCluster, or a Ray launcher YAML."),
+    ] = None,
+    node_usd: Annotated[
+        list[str] | None, typer.Option("--node-usd", help="What an hour of a node costs: --node-usd GROUP=USD, group by group.")
+    ] = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a job would take, without a call: calls, tokens, dollars, time, and what holds it up."""
-    from memray_eval.runtime.estimate import lines
+    """Say what a job would take, without a call: calls, tokens, dollars, time, nodes, and what holds it up."""
+    from memray_eval.runtime.estimate import lines, prices_from, samples_from
+    from memray_eval.runtime.manifests import read_offer
     from memray_eval.runtime.run import estimate_of
 
+    prices, count = prices_from(node_usd or ()), None if samples is None else samples_from(samples)
+    if prices and cluster is None:
+        raise ConfigError("--node-usd prices a cluster's nodes: name its file with --cluster")
+    offer = None if cluster is None else read_offer(cluster)
     job = load_config(config, _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model(model), settings or ())
-    made = estimate_of(job)
+    made = estimate_of(job, samples=count, offer=offer, node_usd_per_hour=prices)
     print(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
 
 
@@ -198,7 +215,9 @@ def _plain(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
 
 
-def _run(job: RunConfig, quiet: bool = False, generate_only: bool = False, yes: bool = False) -> Finished:
+def _run(
+    job: RunConfig, quiet: bool = False, generate_only: bool = False, yes: bool = False, run_id: str | None = None
+) -> Finished:
     from memray_eval.runtime.estimate import lines
     from memray_eval.runtime.run import run  # Ray takes a second to import: only where it is used
 
@@ -208,7 +227,7 @@ def _run(job: RunConfig, quiet: bool = False, generate_only: bool = False, yes: 
         say("\n".join(lines(made)))
         return typer.confirm("Spend this without a budget?", err=True)
 
-    return run(job, say, quiet=quiet, generate_only=generate_only, agree=agree)
+    return run(job, say, quiet=quiet, generate_only=generate_only, agree=agree, run_id=run_id)
 
 
 def _end(finished: Finished) -> None:

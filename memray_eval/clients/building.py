@@ -29,6 +29,7 @@ from memray_eval.clients.routing import (
     price_of,
     provider_of,
 )
+from memray_eval.clients.watching import UNWATCHED, Watch
 from memray_eval.config import JudgingConfig
 from memray_eval.errors import BudgetSpent, JudgeError, Refused
 from memray_eval.metric import RULES
@@ -53,7 +54,7 @@ class LedgerPort(Protocol):
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of `members`; `say` takes lines
     that a person should read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the embedded
-    judge's server answers."""
+    judge's server answers; `watch` gives who hears of a judge's calls."""
 
     limiter: LimiterPort
     member: str
@@ -64,6 +65,7 @@ class Services:
     calls: CallStore | None = None
     ledger: LedgerPort | None = None
     embedded_url: str | None = None
+    watch: Callable[[str], Watch] = lambda judge: UNWATCHED
 
 
 def build_judges(choices: Mapping[str, Choice], config: JudgingConfig, services: Services) -> dict[str, list[Judge]]:
@@ -130,6 +132,7 @@ class _Building:
     def _access(self, name: str, max_output_tokens: int, address: str) -> Access:
         config, services = self._config, self._services
         limits, is_firm = limits_of(name, config, self._table)
+        watch = services.watch(name)
         gate = Gate(
             f"{name} {address}".strip(),
             services.limiter,
@@ -137,13 +140,14 @@ class _Building:
             member=services.member,
             members=services.members,
             is_stopping=services.is_stopping,
+            watch=watch,
             limits=limits,
             is_firm=is_firm,
             max_in_flight=services.max_in_flight,
             max_output_tokens=max_output_tokens,
             purse=JudgePurse(services.ledger, price_of(name, self._table)) if services.ledger is not None else None,
         )
-        return Access(RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s), gate, services.calls)
+        return Access(RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s), gate, services.calls, watch)
 
 
 class JudgePurse:

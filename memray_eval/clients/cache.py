@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,12 +22,13 @@ from pyarrow import fs
 from pydantic import AfterValidator, Field
 
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.storage import locate, write_whole
+from memray_eval.storage import is_object_store, locate, write_whole
 from memray_eval.types import Frozen, Message, dumps
 
 BUSY_S = 30.0  # how long to wait for another process's write
 KEYS_A_QUERY = 500  # an older SQLite takes 999 parameters a statement
 SUFFIX = ".jsonl.zst"
+READERS = 16  # segments read at once
 _APPLICATION, _VERSION = 0x4D45_4A43, 1  # "MEJC" in the file's header, and the version of the table below
 _FIELDS = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created", "judgment")
 _COLUMNS = ", ".join(_FIELDS)
@@ -277,7 +279,8 @@ class SegmentLog:
             stream.write("".join(f"{call.model_dump_json()}\n" for call in calls).encode())
         name = f"calls-{calls[0].created * 1000:015.0f}-{secrets.token_hex(8)}{SUFFIX}"  # sorts by time, for load
         try:
-            self._filesystem.create_dir(self._inner, recursive=True)
+            if not is_object_store(self._filesystem):
+                self._filesystem.create_dir(self._inner, recursive=True)
             write_whole(self._filesystem, f"{self._inner}/{name}", sink.getvalue().to_pybytes())
         except OSError as error:
             raise ResourceError(f"cannot write judge calls to {self.folder}: {error}") from None
@@ -286,13 +289,18 @@ class SegmentLog:
         """The calls of each segment, earlier segments first. Skips a segment that cannot be read, and counts it. Raises
         ConfigError where the folder cannot be listed; one that is not there holds nothing."""
         self.n_unreadable = 0
-        for path in self._segments():
-            try:
-                calls = self._read(path)
-            except (OSError, ValueError):  # gone, cut off, not zstd, not JSON, not a call
-                self.n_unreadable += 1
-            else:
-                yield calls
+        with ThreadPoolExecutor(READERS) as readers:  # far away it is the waiting that takes long
+            for calls in readers.map(self._readable, self._segments()):
+                if calls is None:
+                    self.n_unreadable += 1
+                else:
+                    yield calls
+
+    def _readable(self, path: str) -> list[CachedCall] | None:
+        try:
+            return self._read(path)
+        except (OSError, ValueError):  # gone, cut off, not zstd, not JSON, not a call
+            return None
 
     def _segments(self) -> list[str]:
         try:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from memray_eval.clients.breaker import Breaker
 from memray_eval.clients.limiter import LANES, LATE_S, Cost, LimiterPort, Reservation
+from memray_eval.clients.watching import UNWATCHED, Watch
 from memray_eval.config import RateLimits
 from memray_eval.errors import JudgeError, Stopped, Throttled
 
@@ -70,12 +71,13 @@ class Gate:
         max_output_tokens: int = 2048,
         purse: Purse | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
+        watch: Watch = UNWATCHED,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._judge, self._limiter, self._breaker, self._purse = judge, limiter, breaker, purse
         self._member, self._members, self._limits, self._is_firm = member, members, limits, is_firm
-        self._is_stopping = is_stopping
+        self._is_stopping, self._watching = is_stopping, watch
         self._max_output, self._clock, self._sleep = float(max_output_tokens), clock, sleep
         even = max(1, limits.concurrency // members) if limits.concurrency else max_in_flight
         self._places, self._most_places = _Places(min(max_in_flight, even)), max_in_flight
@@ -105,7 +107,8 @@ class Gate:
                 raise Stopped("the run is stopping")
             turn = Turn(input_tokens, Cost(input_tokens * (self._ratio or 1.0), self._output))
             async with self._paid(turn):
-                turn.sent_at = await self._moment(turn.estimate)
+                with self._watching.waiting():
+                    turn.sent_at = await self._moment(turn.estimate)
                 is_throttled, self._in_flight[turn] = False, None
                 try:
                     yield turn

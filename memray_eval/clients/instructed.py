@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -30,6 +30,7 @@ from memray_eval.clients.gate import Turn
 from memray_eval.clients.limiter import Cost
 from memray_eval.clients.policy import RetryPolicy, parse_retry_after
 from memray_eval.clients.prices import FREE, Price
+from memray_eval.clients.watching import UNWATCHED, Outcome, Watch, outcome_of
 from memray_eval.errors import (
     JudgeError,
     Malformed,
@@ -145,12 +146,13 @@ def by_status(status: int, retry_after: str | None) -> JudgeError:
 
 @dataclass(frozen=True)
 class Access:
-    """How a judge is reached: when calls are tried again, what lets them through, and where they are remembered (None:
-    nowhere)."""
+    """How a judge is reached: when calls are tried again, what lets them through, where they are remembered (None: nowhere),
+    and who hears of them."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     gate: GatePort = field(default_factory=OpenGate)
     calls: CallStore | None = None
+    watch: Watch = UNWATCHED
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class InstructedJudge:
         self.name, self.aclose = spec.name, close
         self._identity = f"{spec.name} {spec.served or spec.base_url or ''}".strip()
         self._wire, self._price = wire, spec.price
-        self._policy, self._gate, self._calls = access.policy, access.gate, access.calls
+        self._policy, self._gate, self._calls, self._watch = access.policy, access.gate, access.calls, access.watch
         self._prepared: dict[tuple[type[BaseModel], str], _Prepared] = {}
         self._asking: dict[str, asyncio.Future[None]] = {}
 
@@ -184,7 +186,9 @@ class InstructedJudge:
             await asyncio.wait([same])
         self._asking[key] = asyncio.get_running_loop().create_future()
         try:
-            if (call := await self._calls.get(key)) is not None:
+            call = await self._calls.get(key)
+            self._watch.looked_up(call is not None)
+            if call is not None:
                 return self._remembered(call, judgment)
             return await self._ask(messages, judgment, prepared, key)
         finally:
@@ -212,7 +216,9 @@ class InstructedJudge:
         except JudgeError as error:
             error.input_tokens, error.output_tokens = spent.usage.input_tokens, spent.usage.output_tokens
             error.cost_usd = spent.cost_usd
+            self._watch.settled(spent.calls, is_failed=not isinstance(error, Refused))
             raise
+        self._watch.settled(spent.calls, is_failed=False)
         latency_s = time.perf_counter() - started
         return Verdict(judgment=filled, judge=self.name, usage=spent.usage, cost_usd=spent.cost_usd, latency_s=latency_s)
 
@@ -258,12 +264,37 @@ class InstructedJudge:
         turn: Turn,
     ) -> BaseModel:
         """One call. Its verdict is remembered before its turn ends: what is in flight is all that a kill can lose."""
+        with self._watched(turn, spent):
+            reply = spent.add(self._wire.read(await self._sent(request, talk)))
+            turn.used = Cost(reply.usage.input_tokens, reply.usage.output_tokens)
+            return await self._read(reply, judgment, remember)
+
+    @contextmanager
+    def _watched(self, turn: Turn, spent: _Spent) -> Iterator[None]:
+        self._watch.sent(is_again=spent.calls > 0)
+        spent.calls += 1
+        outcome: Outcome = "abandoned"
         try:
-            completion = await self._wire.send(request, talk)
+            yield
+            outcome = "ok"
+        except _Misfit:
+            outcome = "malformed"
+            raise
+        except JudgeError as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self._watch.ended(outcome, turn.used, self._price.of(*turn.used))
+
+    async def _sent(self, request: dict[str, Any], talk: list[dict[str, str]]) -> Any:
+        try:
+            return await self._wire.send(request, talk)
         except Exception as error:  # whatever the SDK raises becomes ours here, by its type
             raise self._translated(error) from None
-        reply = spent.add(self._wire.read(completion))
-        turn.used = Cost(reply.usage.input_tokens, reply.usage.output_tokens)
+
+    async def _read(
+        self, reply: Reply, judgment: type[BaseModel], remember: Callable[[str | None], Awaitable[None]]
+    ) -> BaseModel:
         if reply.ending == "refused":
             await remember(None)
             raise Refused("the judge or its content filter declined")
@@ -313,10 +344,10 @@ def _reads_text(judgment: type[BaseModel]) -> bool:
 
 
 class _Spent:
-    """Tokens so far, over every attempt of one call."""
+    """Calls so far for one verdict, and the tokens of them all."""
 
     def __init__(self, price: Price) -> None:
-        self.usage, self._price = Usage(), price
+        self.usage, self.calls, self._price = Usage(), 0, price
 
     @property
     def cost_usd(self) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -127,6 +127,7 @@ class Pace:
         if not_before and limits.requests_per_min:  # the last slot of the limiter before may be just then
             self._free_at[REQUESTS] += WINDOW_S / limits.requests_per_min
         self._blocked_until = self._last_slot = not_before
+        self._remembers_from = not_before + WINDOW_S if not_before else 0.0
         self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
         self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
         self._is_found, self._found_at, self._moved_at = False, -math.inf, -math.inf
@@ -153,13 +154,16 @@ class Pace:
         caps, times = self._caps(now), []
         self._last_minute.forget(now)
         for cost in costs:
-            due = self._due(cost, caps, now)
+            even = self._even(cost, caps, now)
+            due = max(even, *(self._free_at[lane] for lane in caps), now)
             start = max(due, self._last_slot)  # in order; what refunds have brought forward comes close together
             if start > now + HORIZON_S:
                 break
             times.append(start)
+            # What one lane holds up, at most a horizon, another may make good, where the last minute is known to the full.
+            since = even if due >= self._remembers_from else due
             for lane in caps:
-                self._free_at[lane] = max(self._free_at[lane], due) + self._lasts(lane, cost.of(lane), due)
+                self._free_at[lane] = max(self._free_at[lane], since) + self._lasts(lane, cost.of(lane), due)
             if caps:
                 self._last_minute.add(start, 1, cost)
                 self._last_minute.forget(start)
@@ -169,6 +173,12 @@ class Pace:
     def opens_at(self, now: float, cost: Cost = Cost()) -> float:
         """From when `reserve` gives a slot to a call of this cost."""
         return max(self._due(cost, self._caps(now), now), self._last_slot) - HORIZON_S
+
+    def in_a_horizon(self, costs: Sequence[Cost]) -> float:
+        """How many calls of these costs the limits allow in so short a time; beyond all counting without a limit."""
+        known = {lane: limit * HORIZON_S / 60.0 for lane, limit in self._per_min.items() if limit}
+        means = {lane: sum(cost.of(lane) for cost in costs) / len(costs) for lane in known}
+        return min((allowed / max(1.0, means[lane]) for lane, allowed in known.items()), default=math.inf)
 
     def blocked_until(self) -> float:
         return self._blocked_until
@@ -260,8 +270,11 @@ class Pace:
 
     def _due(self, cost: Cost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
-        lanes = (self._free_at[lane] for lane in caps)
-        return max(now, self._blocked_until, self._last_minute.room_at(cost, caps), *lanes)
+        return max(self._even(cost, caps, now), *(self._free_at[lane] for lane in caps), now)
+
+    def _even(self, cost: Cost, caps: Mapping[str, float], now: float) -> float:
+        """The same, if every lane were free."""
+        return max(now, self._blocked_until, self._last_minute.room_at(cost, caps))
 
     def _lasts(self, lane: str, amount: float, start: float) -> float:
         """Seconds from `start` until there is room for more in a lane: a share of a minute, stretched while the pace recovers.
@@ -310,6 +323,7 @@ class Limiter:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
         self._paces: dict[str, Pace] = {}
         self._queues: dict[str, asyncio.Lock] = {}
+        self._waiting = Counter[str]()
         self._changes: dict[str, asyncio.Event] = {}
         self._pauses: dict[str, asyncio.Event] = {}
         self._canaries: dict[str, float] = {}
@@ -325,8 +339,12 @@ class Limiter:
         if pace.is_proven and not was_proven:
             _happened(self._changes, wanted.judge)
         if wanted.costs:
-            async with self._queues[wanted.judge]:
-                times, free_until = await self._slots(wanted, pace)
+            self._waiting[wanted.judge] += 1
+            try:
+                async with self._queues[wanted.judge]:
+                    times, free_until = await self._slots(wanted, pace)
+            finally:
+                self._waiting[wanted.judge] -= 1
         else:
             times, free_until = (), 0.0
         return Grant(times, free_until, self._share(wanted, pace), pace.found_per_min)
@@ -339,7 +357,7 @@ class Limiter:
             if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
                 return (), now + FREE_S
             if pace.is_proven or now - self._canaries.get(wanted.judge, -math.inf) > CANARY_S:
-                costs = wanted.costs if pace.is_proven else wanted.costs[:1]
+                costs = wanted.costs[: self._turn(wanted, pace) if pace.is_proven else 1]
                 if times := pace.reserve(costs, now):
                     self._canaries[wanted.judge] = times[0]
                     if len(times) < len(costs):  # or who is the last to find some would always get less than the others
@@ -350,6 +368,12 @@ class Limiter:
             else:
                 wait_s = LOOK_S
             await _happens(self._changes, wanted.judge, min(LOOK_S, max(GATHER_S, wait_s)))
+
+    def _turn(self, wanted: Reservation, pace: Pace) -> int:
+        """How many slots a member gets before the next one's turn: so few that all who wait have had theirs within a horizon.
+        With more at a time, those who ask for one call would wait for a round of all the others' chunks."""
+        turn = pace.in_a_horizon(wanted.costs) / self._waiting[wanted.judge]
+        return max(1, int(min(turn, len(wanted.costs))))
 
     async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
         if (pace := self._paces.get(judge)) is None:

@@ -119,6 +119,8 @@ def entries(shard: Shard) -> Iterator[Entry]:
 
 
 def _suffix(name: str) -> str:
+    """The ending that tells a file's format, past that of its packing."""
+    name = name.removesuffix(".gz").removesuffix(".zst")
     return "." + name.rpartition(".")[2].lower() if "." in name else ""
 
 

@@ -2,13 +2,14 @@
 
 All figures are on the people's own scale, to which the judge's is mapped linearly; agreement does not depend on which of the
 two it is, and a bias reads as people would say it. Several labels of one response count as their mean. Intervals are 95 %
-percentile bootstrap ones over clusters (all responses to one question come along together). What is not defined, such as the
-correlation with a judge that always says the same, is None.
+bootstrap ones over clusters (expanded percentile): all responses to one question come along together. What is not defined,
+such as the correlation with a judge that always says the same, is None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -16,6 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from memray_eval.ports import FloatArray
+from memray_eval.report.agreement import (
+    Scale,
+    alpha_interval,
+    alpha_nominal,
+    alpha_ordinal,
+    categories,
+    mean,
+    over_pairs,
+    rescaled,
+    same,
+    spearman,
+    weighted_kappa,
+)
+from memray_eval.report.statistics import Rows, bootstrap_statistics, expanded, percentile_interval
 from memray_eval.types import Frozen
 
 DRAWS = 1000
@@ -23,7 +38,6 @@ LEVEL = 0.95
 BINS = 10
 DIGITS = 12
 MIN_COVERAGE = 0.9  # of a judge that can be suggested
-Scale = tuple[float, float]
 Statistic = Callable[["Table"], float]  # NaN where it is not defined
 
 
@@ -196,18 +210,6 @@ def _table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
     )
 
 
-def rescaled(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArray:
-    """Linear: the ends of one scale onto those of the other."""
-    (low, high), (to_low, to_high) = from_scale, to_scale
-    return to_low + (values - low) * ((to_high - to_low) / (high - low))
-
-
-def categories(values: FloatArray, scale: Scale) -> FloatArray:
-    """The nearest whole step of a scale, counted from its low end, a half going up: two for 0-1, five for 1-5."""
-    low, high = scale
-    return np.floor((values - low) / min(1.0, high - low) + 0.5)
-
-
 def flip_share(repeats: Sequence[float]) -> float:
     """The chance that two repeats of the same call give different scores: the share of their pairs that do."""
     pairs = list(combinations(repeats, 2))
@@ -229,86 +231,13 @@ def agreement_statistics(human_scale: Scale) -> dict[str, Statistic]:
 def judge_statistics(human_scale: Scale, by_confidence: bool) -> dict[str, Statistic]:
     """Those, and what only a judge has: bias (judge less people), the mean gap of its calibration curve, its flip rate."""
     return agreement_statistics(human_scale) | {
-        "bias": lambda table: _mean(table.ratings[:, 1] - table.ratings[:, 0]),
+        "bias": lambda table: mean(table.ratings[:, 1] - table.ratings[:, 0]),
         "calibration_error": lambda table: curve_gap(table, human_scale, by_confidence),
-        "flip_rate": lambda table: _mean(table.flips[~np.isnan(table.flips)]),
+        "flip_rate": lambda table: mean(table.flips[~np.isnan(table.flips)]),
     }
 
 
 JUDGE_FIGURES = tuple(judge_statistics((0, 1), False))
-
-
-def same(ratings: FloatArray) -> float:
-    return _mean(ratings[:, 0] == ratings[:, 1])
-
-
-def weighted_kappa(ratings: FloatArray) -> float:
-    """Cohen's kappa of two columns with quadratic weights, 1 - E(x - y)² / (the same by chance). For scores that are no whole
-    numbers it is Lin's concordance, 2 cov / (var x + var y + (mean x - mean y)²), to which it is equal for those that are."""
-    x, y = ratings[:, 0], ratings[:, 1]
-    if not x.size:
-        return np.nan
-    by_chance = x.var() + y.var() + (x.mean() - y.mean()) ** 2
-    return float(1 - ((x - y) ** 2).mean() / by_chance) if by_chance > 0 else np.nan
-
-
-def spearman(ratings: FloatArray) -> float:
-    """Pearson's correlation of midranks."""
-    x, y = midranks(ratings[:, 0]), midranks(ratings[:, 1])
-    if x.size < 2 or x.std() == 0 or y.std() == 0:
-        return np.nan
-    return float(((x - x.mean()) * (y - y.mean())).mean() / (x.std() * y.std()))
-
-
-def alpha_interval(ratings: FloatArray) -> float:
-    """Krippendorff's alpha for any number of raters with gaps, difference (x - y)². Source: Krippendorff, Computing
-    Krippendorff's Alpha-Reliability (2011); both sums over pairs are written as sums over values."""
-    pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
-    if not pairable.size:
-        return np.nan
-    pairable = pairable - np.nanmean(pairable)
-    each = (~np.isnan(pairable)).sum(axis=1)
-    n, squares = each.sum(), np.nansum(pairable**2, axis=1)
-    observed = (2 * (each * squares - np.nansum(pairable, axis=1) ** 2) / (each - 1)).sum() / n
-    by_chance = 2 * (n * squares.sum() - np.nansum(pairable) ** 2) / (n * (n - 1))
-    return float(1 - observed / by_chance) if by_chance > 0 else np.nan
-
-
-def alpha_ordinal(ratings: FloatArray) -> float:
-    """The ordinal difference of two values is that of their midranks among all that can be paired."""
-    ranked = ratings[(~np.isnan(ratings)).sum(axis=1) > 1].copy()
-    given = ~np.isnan(ranked)
-    ranked[given] = midranks(ranked[given])
-    return alpha_interval(ranked)
-
-
-def alpha_nominal(ratings: FloatArray) -> float:
-    """Krippendorff's alpha where two values are either the same or not."""
-    pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
-    if not pairable.size:
-        return np.nan
-    each = (~np.isnan(pairable)).sum(axis=1)
-    by_value = np.stack([(pairable == value).sum(axis=1) for value in np.unique(pairable[~np.isnan(pairable)])])
-    n = each.sum()
-    observed = ((each**2 - (by_value**2).sum(axis=0)) / (each - 1)).sum() / n
-    by_chance = (n**2 - (by_value.sum(axis=1) ** 2).sum()) / (n * (n - 1))
-    return float(1 - observed / by_chance) if by_chance > 0 else np.nan
-
-
-def midranks(values: FloatArray) -> FloatArray:
-    """Ranks from 1; equal values share the middle of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return ranks
-
-
-def over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
-    """The mean of a statistic of two columns over all pairs of columns, each on the rows that have both."""
-    found = []
-    for one, other in combinations(range(ratings.shape[1]), 2):
-        both = ratings[:, [one, other]]
-        found.append(statistic(both[~np.isnan(both).any(axis=1)]))
-    return _mean(np.array([value for value in found if not np.isnan(value)]))
 
 
 def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
@@ -356,27 +285,26 @@ def with_intervals(
     data. No interval for a single cluster, or where fewer than half the draws define the statistic."""
     if not clusters:
         return dict.fromkeys(statistics, Figure(value=None))
-    names, cluster = np.unique(np.array(clusters), return_inverse=True)
-    random, rows = np.random.default_rng(0), np.arange(len(clusters))
-    found: dict[str, list[float]] = {name: [] for name in statistics}
-    for _ in range(draws if names.size > 1 else 0):
-        times = np.bincount(random.integers(names.size, size=names.size), minlength=names.size)
-        drawn = table.take(np.repeat(rows, times[cluster]))
-        for name, statistic in statistics.items():
-            found[name].append(statistic(drawn))
-    return {name: _figure(statistic(table), np.array(found[name])) for name, statistic in statistics.items()}
+    names, codes = np.unique(np.array(clusters), return_inverse=True)
+    whole = {name: statistic(table) for name, statistic in statistics.items()}
+    if names.size < 2:
+        return {name: _figure(value, np.array([]), LEVEL) for name, value in whole.items()}
+    of_rows = {name: partial(_of_rows, statistic, table) for name, statistic in statistics.items()}
+    drawn = bootstrap_statistics(of_rows, codes, draws)
+    level = expanded(LEVEL, names.size)
+    return {name: _figure(value, drawn[name], level) for name, value in whole.items()}
 
 
-def _figure(value: float, drawn: FloatArray) -> Figure:
+def _of_rows(statistic: Statistic, table: Table, rows: Rows) -> float:
+    return statistic(table.take(rows))
+
+
+def _figure(value: float, drawn: FloatArray, level: float) -> Figure:
     """Rounded, so that the last bit of a kappa of 0 is no agreement beyond chance."""
     if np.isnan(value):
         return Figure(value=None)
     defined = drawn[~np.isnan(drawn)]
     if not defined.size or defined.size < drawn.size / 2:
         return Figure(value=round(float(value), DIGITS))
-    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Figure(value=round(float(value), DIGITS), low=round(float(low), DIGITS), high=round(float(high), DIGITS))
-
-
-def _mean(values: npt.NDArray[np.floating | np.bool_]) -> float:
-    return float(values.mean()) if values.size else np.nan
+    low, high = percentile_interval(defined, level)
+    return Figure(value=round(float(value), DIGITS), low=round(low, DIGITS), high=round(high, DIGITS))

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias
 
 from memray_eval.metrics.instruction.instruction_quality import result
-from memray_eval.storage import locate
+from memray_eval.storage import locate, reaching, whole_file
 from memray_eval.types import Record, Response, Score, Summary
 
 Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]
@@ -56,7 +56,7 @@ def export_benchmark(path: str, records: Iterable[Record], summary: Summary, det
                 kept = tests[record.candidate.name] = stack.enter_context(TemporaryFile())
                 kept.write(row)
         filesystem, inner = locate(path)
-        with filesystem.open_output_stream(inner) as stream:
+        with reaching(path), whole_file(filesystem, inner) as stream:
             for number, name in enumerate(sorted(tests)):
                 start = ",\n" if number else "["
                 stream.write(f'{start}{{"model": {json.dumps(name, ensure_ascii=False)}, "tests": [\n'.encode())
@@ -69,7 +69,7 @@ def export_benchmark(path: str, records: Iterable[Record], summary: Summary, det
 def _export(path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
     """One JSON object with a long list, written row by row."""
     filesystem, inner = locate(path)
-    with filesystem.open_output_stream(inner) as stream:
+    with reaching(path), whole_file(filesystem, inner) as stream:
         stream.write((json.dumps(head, ensure_ascii=False)[:-1] + ', "results": [\n').encode())
         for number, row in enumerate(rows):
             stream.write((",\n" * (number > 0) + json.dumps(row, ensure_ascii=False)).encode())

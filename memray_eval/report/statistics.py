@@ -9,8 +9,7 @@ scipy's figures; statsmodels' formulas by hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Annotated, NamedTuple
 
@@ -19,21 +18,23 @@ import numpy.typing as npt
 from pydantic import Field
 
 from memray_eval.ports import FloatArray
+from memray_eval.report.student import t_quantile
 from memray_eval.types import Frozen
 
 Clusters = npt.NDArray[np.intp]
+Rows = npt.NDArray[np.intp]
+FEW_CLUSTERS = 10  # with fewer, clustered standard errors come out too small
 TIE = 1e-9  # two scores that lie closer are equal: what is below is float error
 _EXACT = 1e-12  # of the sum of all magnitudes: float error of a sum in another order
 _CELLS_AT_ONCE = 1 << 21  # draws in memory at once: 16 MB of doubles
-_SERIES_UP_TO = 200  # degrees of freedom; above, the expansion is as exact as a double shows
 _NORMAL = NormalDist()
 
 OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Settings(Frozen):
-    """How a comparison is worked out. `resamples` are permutations, and of the bootstrap; `bootstrap` takes BCa intervals
-    instead of Student's. The same `seed` gives the same figures."""
+    """How a comparison is worked out. `resamples` are permutations, and of the bootstrap; `bootstrap` takes its intervals
+    instead of Student's, Wilson's and Tango's. The same `seed` gives the same figures."""
 
     level: OpenShare = 0.95
     power: OpenShare = 0.8
@@ -59,8 +60,9 @@ class Paired(Frozen):
     """B against A on the same `n` units; `difference` = mean of B - A, in the metric's own scale.
 
     `stderr` is clustered (CR1) where clusters were given, and the interval and `detectable` have `n_clusters` - 1 degrees of
-    freedom then. `p_value` is of the sign-flip test, two-sided. `effect_size` is Cohen's d of the differences. `detectable` is
-    the smallest true difference that a test at 1 - level would find with the power asked for.
+    freedom then. `low` and `high` are as `difference_interval` has them. `p_value` is of the sign-flip test, two-sided.
+    `effect_size` is Cohen's d of the differences. `detectable` is the smallest true difference that a test at 1 - level would
+    find with the power asked for.
     """
 
     n: int
@@ -88,7 +90,7 @@ def paired(a: FloatArray, b: FloatArray, clusters: Clusters | None = None, setti
     differences = b - a
     error = _error(differences, clusters)
     groups = n if clusters is None else int(np.unique(clusters).size)
-    interval = mean_interval(differences, clusters, how)
+    interval = difference_interval(a, b, clusters, how)
     wins, ties, losses = win_tie_loss(differences)
     return Paired(
         n=n,
@@ -128,17 +130,50 @@ def clustered_error(values: FloatArray, clusters: Clusters, *, correct: bool = T
 
 
 def mean_interval(values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> Interval | None:
-    """The mean's confidence interval: Student's, or the bootstrap's (BCa) where `settings` say so. None without a standard
-    error above 0."""
+    """The mean's confidence interval: Wilson's for independent zeros and ones, of which Student's would miss the truth far too
+    often near 0 and 1; else Student's; or the bootstrap's (BCa, expanded) where `settings` say so. None without a standard
+    error above 0, but for Wilson's."""
     how = settings or Settings()
+    if values.size and clusters is None and not how.bootstrap and is_binary(values):
+        return wilson_interval(int(values.sum()), values.size, how.level)
+    return _general_interval(values, clusters, how)
+
+
+def difference_interval(
+    a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> Interval | None:
+    """Of the mean of B - A, unit by unit: Tango's for independent zeros and ones, else as a mean's."""
+    how = settings or Settings()
+    if a.size and clusters is None and not how.bootstrap and is_binary(a) and is_binary(b):
+        return tango_interval(int(np.count_nonzero(b > a)), int(np.count_nonzero(b < a)), a.size, how.level)
+    return _general_interval(b - a, clusters, how)
+
+
+def is_binary(values: FloatArray) -> bool:
+    """Whether all of them are 0 or 1."""
+    return bool(np.isin(values, (0.0, 1.0)).all())
+
+
+def _general_interval(values: FloatArray, clusters: Clusters | None, how: Settings) -> Interval | None:
+    """Of a mean, by Student or the bootstrap."""
     error = _error(values, clusters)
     if not error:
         return None
-    if how.bootstrap:
-        drawn = bootstrap_means(values, clusters, how)
-        return bca_interval(drawn, float(values.mean()), jackknife_means(values, clusters), how.level)
     groups = values.size if clusters is None else int(np.unique(clusters).size)
+    if how.bootstrap:
+        drawn, without = bootstrap_means(values, clusters, how), jackknife_means(values, clusters)
+        return bca_interval(drawn, float(values.mean()), without, expanded(how.level, groups))
     return t_interval(float(values.mean()), error, groups - 1, how.level)
+
+
+def figures_interval(mean: float | None, stderr: float | None, n: int, level: float = 0.95) -> Interval | None:
+    """`mean_interval` of n independent values of which only the figures are left. They are all 0 or 1 if, and only if, their
+    variance is mean (1 - mean) and the mean within 0-1."""
+    if mean is None or stderr is None or n < 2:
+        return None
+    if 0.0 <= mean <= 1.0 and abs(stderr**2 * (n - 1) - mean * (1 - mean)) <= TIE:
+        return wilson_interval(round(mean * n), n, level)
+    return t_interval(mean, stderr, n - 1, level) if stderr > TIE else None
 
 
 def t_interval(mean: float, stderr: float, freedom: int, level: float = 0.95) -> Interval:
@@ -156,25 +191,75 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
     return Interval(max(0.0, middle - half), min(1.0, middle + half))
 
 
+def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
+    """Of the difference of two shares of the same n units, of which `up` went from 0 to 1 and `down` from 1 to 0: all
+    differences that the score test would not reject (Tango 1998). Not empty where no unit went either way."""
+    z = _NORMAL.inv_cdf((1 + level) / 2)
+    seen = (up - down) / n
+
+    def is_apart(difference: float) -> bool:
+        linear = (2 * n - up + down) * difference - up - down
+        root = math.sqrt(max(0.0, linear * linear + 8 * n * down * difference * (1 - difference)))
+        share = (root - linear) / (4 * n)  # of units that go down: the likeliest, were this the difference
+        variance = max(0.0, n * (2 * share + difference * (1 - difference)))
+        return abs(up - down - n * difference) > z * math.sqrt(variance)
+
+    return Interval(_edge(is_apart, -1.0, seen), _edge(is_apart, 1.0, seen))
+
+
+def _edge(is_apart: Callable[[float], bool], out: float, within: float) -> float:
+    """Where between a value that may be apart and one that is not the first begins."""
+    if not is_apart(out):
+        return out
+    for _ in range(60):
+        middle = (out + within) / 2
+        out, within = (middle, within) if is_apart(middle) else (out, middle)
+    return within
+
+
 def bootstrap_means(values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> FloatArray:
     """The mean of each resample with replacement, of whole clusters where these are given."""
     how = settings or Settings()
-    random = np.random.default_rng(how.seed)
     sums, sizes = _by_cluster(values, clusters)
-    sizes = sizes if np.ptp(sizes) else sizes[:1]  # clusters of one size: nothing to gather
-    means = [_resampled(sums, sizes, random, rows) for rows in _chunks(how.resamples, sums.size)]
+    n_units = sizes[0] * sums.size if not np.ptp(sizes) else None  # clusters of one size: nothing to gather
+    draws = drawn_clusters(sums.size, how.resamples, how.seed)
+    means = [sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if n_units is None else n_units) for drawn in draws]
     return np.concatenate(means)
 
 
-def _resampled(sums: FloatArray, sizes: FloatArray, random: np.random.Generator, rows: int) -> FloatArray:
-    drawn = random.integers(0, sums.size, size=(rows, sums.size))
-    means: FloatArray = sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if sizes.size > 1 else sizes[0] * sums.size)
-    return means
+def bootstrap_statistics(
+    statistics: Mapping[str, Callable[[Rows], float]], clusters: Clusters, resamples: int, seed: int = 0
+) -> dict[str, FloatArray]:
+    """Each statistic of each resample of whole clusters. A statistic is given the rows of the resample, as indices."""
+    _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
+    found: dict[str, list[float]] = {name: [] for name in statistics}
+    for drawn in drawn_clusters(sizes.size, resamples, seed):
+        for clusters_drawn in drawn:
+            rows = np.concatenate([by_cluster[cluster] for cluster in clusters_drawn])
+            for name, statistic in statistics.items():
+                found[name].append(statistic(rows))
+    return {name: np.array(values, dtype=np.float64) for name, values in found.items()}
+
+
+def drawn_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
+    """Resamples with replacement of clusters 0 to n_clusters - 1, in parts: arrays with a row a resample."""
+    random = np.random.default_rng(seed)
+    for rows in _chunks(resamples, n_clusters):
+        yield random.integers(0, n_clusters, size=(rows, n_clusters))
 
 
 def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval:
     low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
+
+
+def expanded(level: float, n: int) -> float:
+    """The level at which a bootstrap interval of n units (or clusters) covers what it is to cover: resamples spread by
+    sqrt((n - 1) / n) too little, and by the normal instead of Student's quantiles (Hesterberg 2015)."""
+    if n < 2:
+        return level
+    return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1)) - 1
 
 
 def bca_interval(replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95) -> Interval:
@@ -265,44 +350,6 @@ def detectable_difference(stderr: float, freedom: int, settings: Settings | None
     (Bloom 1995). In the scale of `stderr`."""
     how = settings or Settings()
     return (t_quantile((1 + how.level) / 2, freedom) + t_quantile(how.power, freedom)) * stderr
-
-
-@lru_cache(maxsize=4096)
-def t_quantile(share: float, freedom: int) -> float:
-    """Student's t below which `share` (0-1, ends excluded) lies, for 1 or more whole degrees of freedom."""
-    if share < 0.5:
-        return -t_quantile(1 - share, freedom)
-    if freedom > _SERIES_UP_TO:
-        return _t_expanded(_NORMAL.inv_cdf(share), freedom)
-    low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < 2 * share - 1 else (low, middle)
-    return math.tan((low + high) / 2) * math.sqrt(freedom)
-
-
-def _within(angle: float, freedom: int) -> float:
-    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even degrees of freedom)."""
-    sine, square = math.sin(angle), math.cos(angle) ** 2
-    if freedom % 2 == 0:
-        above = np.arange(1, freedom - 2, 2)
-        return sine * (1.0 + float(np.cumprod(above / (above + 1) * square).sum()))
-    if freedom == 1:
-        return 2 * angle / math.pi
-    above = np.arange(2, freedom - 2, 2)
-    return 2 / math.pi * (angle + sine * math.cos(angle) * (1.0 + float(np.cumprod(above / (above + 1) * square).sum())))
-
-
-def _t_expanded(z: float, freedom: int) -> float:
-    """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun 26.7.5."""
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return math.fsum(term / freedom**power for power, term in enumerate(terms))
 
 
 def _by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:

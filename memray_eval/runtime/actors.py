@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import ray
 
 from memray_eval.clients.building import build_judges
@@ -24,19 +25,20 @@ from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, Stopped
-from memray_eval.metric import RULES
+from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge
 from memray_eval.results import RESPONSES, RunFolder
 from memray_eval.rows import RECORD_SCHEMA, from_table, to_table
-from memray_eval.runtime.progress import reported
+from memray_eval.runtime.metrics import answered
+from memray_eval.runtime.progress import CallReporter, reported
 from memray_eval.runtime.prompts import PROMPT, RECORD, SHARD, TRUNCATED
 from memray_eval.runtime.services import Handles, services_of
 from memray_eval.runtime.stock import Stock, UnitSet
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
 from memray_eval.stages.judge import Asking, judge_record
-from memray_eval.types import Candidate, Prompt, Record
+from memray_eval.types import Candidate, Prompt, Record, Response
 
 LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
@@ -65,7 +67,12 @@ class Desk:
         return failed is not None
 
     def keep(self, records: Sequence[Record]) -> pa.Table:
-        """Writes what was generated, so that it need not be again if the run ends before it is judged."""
+        """Writes what was generated, so that it need not be again if the run ends before it is judged; says what it took."""
+        by_candidate: dict[str, list[Response]] = {}
+        for record in records:
+            by_candidate.setdefault(record.candidate.name, []).append(record.response or Response())
+        if by_candidate:
+            self.counter.hear_answers.remote({name: answered(responses) for name, responses in by_candidate.items()})
         table = to_table(records)
         if table.num_rows:
             RunFolder(self.folder).write_part(table, RESPONSES)
@@ -81,15 +88,16 @@ def fold_answers(table: pa.Table, desk: Desk) -> pa.Table:
         records.append(record.model_copy(update={"response": engine_response(row)}))
     longest = max((record.response.duration_s or 0.0 for record in records if record.response), default=0.0)
     now = time.time()
-    desk.counter.add.remote("generate", len(records), now - longest, now)
+    desk.counter.add.remote("generate", len(records), now - longest, now, _n_ungenerated(records))
     return desk.keep(records)
 
 
 def write_records(table: pa.Table, desk: Desk) -> pa.Table:
     """Writes a block to the run folder; hands on only which units it held."""
-    with reported(desk.counter, "write", table.num_rows):
+    with reported(desk.counter, "write") as done:
         if table.num_rows:
             RunFolder(desk.folder).write_part(table)
+            done.rows, done.failed = table.num_rows, _n_failed_rows(table)
     return table.select(["unit_id"])
 
 
@@ -110,7 +118,27 @@ def read_waiting(table: pa.Table, generated: UnitSet, candidates: Sequence[str],
         rows = folder.read_part(part, RESPONSES)
         mine = zip(rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True)
         out.append(rows.filter(pa.array([unit in generated and name in candidates for unit, name in mine])).cast(RECORD_SCHEMA))
-    return pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
+    waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
+    desk.counter.carry.remote(waiting.num_rows)
+    return waiting
+
+
+def _n_ungenerated(records: Sequence[Record]) -> int:
+    return sum(record.response is None or record.response.error is not None for record in records)
+
+
+def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
+    """Records in which one of these metrics ended in an error."""
+    names = {metric.name for metric in metrics}
+    return sum(any(score.status == "error" and score.metric in names for score in record.scores) for record in records)
+
+
+def _n_failed_rows(table: pa.Table) -> int:
+    """Record.is_failed of rows, without making records of them: judgments are long."""
+    scores = table.column("scores").combine_chunks()
+    is_error = pc.equal(pc.struct_field(pc.list_flatten(scores), "status"), "error")
+    failed = set(pc.filter(pc.list_parent_indices(scores), is_error).to_pylist())
+    return len(failed | set(pc.indices_nonzero(pc.is_valid(table.column("error"))).to_pylist()))
 
 
 class AskServers:
@@ -124,9 +152,10 @@ class AskServers:
         return OpenAIGenerator(Candidate.model_validate_json(candidate_json), self._config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        with reported(self._desk.counter, "generate", table.num_rows):
-            answered = await asyncio.gather(*(self._ask(row) for row in table.to_pylist()))
-        yield self._desk.keep(answered)
+        with reported(self._desk.counter, "generate") as done:
+            asked = await asyncio.gather(*(self._ask(row) for row in table.to_pylist()))
+            done.rows, done.failed = len(asked), _n_ungenerated(asked)
+        yield self._desk.keep(asked)
 
     async def _ask(self, row: dict[str, Any]) -> Record:
         record, prompt = Record.model_validate_json(row[RECORD]), Prompt.model_validate_json(row[PROMPT])
@@ -149,6 +178,7 @@ class JudgeRecords:
         self._metrics, self._desk, self._handles = pick(metrics, text_weights), desk, handles
         self._choices, self._config, self._embedded_url = choices, config, url
         self._judges: Mapping[str, Sequence[Judge]] | None = None
+        self._reporter = CallReporter(desk.counter)
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
         texts = {key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None}
@@ -164,9 +194,12 @@ class JudgeRecords:
             yield RECORD_SCHEMA.empty_table()
             return
         judges = self._built()
-        with reported(self._desk.counter, "judge", table.num_rows):
-            judged = await asyncio.gather(*(self._judge(record, judges) for record in from_table(table)))
-        yield to_table([record for record in judged if record is not None])
+        with reported(self._desk.counter, "judge") as done:
+            tried = await asyncio.gather(*(self._judge(record, judges) for record in from_table(table)))
+            judged = [record for record in tried if record is not None]
+            done.rows, done.failed = len(judged), _n_failed(judged, self._metrics)
+        await self._reporter.report()
+        yield to_table(judged)
 
     def _built(self) -> Mapping[str, Sequence[Judge]]:
         if self._judges is None:  # on the loop that will use them: no client can move to another
@@ -174,17 +207,17 @@ class JudgeRecords:
                 self._judges = {}
             else:
                 self._watch = asyncio.create_task(self._watch_for_the_end())
-                services = services_of(
-                    self._handles, self._desk.counter.tell.remote, lambda: self._is_stopping, self._embedded_url
-                )
+                say, watch = self._desk.counter.tell.remote, self._reporter.watch
+                services = services_of(self._handles, say, lambda: self._is_stopping, self._embedded_url, watch)
                 by_rules: dict[str, list[Judge]] = {key: [] for key, choice in self._choices.items() if choice.judge == RULES}
                 self._judges = by_rules | build_judges(self._choices, self._config, services)
         return self._judges
 
     async def _watch_for_the_end(self) -> None:
-        """Hears that the run is stopping while its calls still wait for their turn."""
+        """Hears that the run is stopping while its calls still wait for their turn; tells of those that were made."""
         while not self._is_stopping:
             await asyncio.sleep(LISTEN_S)
+            await self._reporter.report()
             self._is_stopping = await self._desk.counter.stopping.remote() is not None
 
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
@@ -209,8 +242,9 @@ class EmbedRecords:
         self._embedder = build_embedder(config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        with reported(self._desk.counter, "embed", table.num_rows):
+        with reported(self._desk.counter, "embed") as done:
             records = await embed_records(list(from_table(table)), self._metrics, self._embedder)
+            done.rows, done.failed = len(records), _n_failed(records, self._metrics)
         self._desk.mind(records)
         yield to_table(records)
 

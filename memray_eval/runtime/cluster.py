@@ -6,18 +6,23 @@ import glob
 import logging
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psutil
 import ray
+from ray.autoscaler.sdk import request_resources
 
 from memray_eval.config import ClusterConfig
 from memray_eval.errors import ResourceError
-from memray_eval.runtime.plan import Capacity
+from memray_eval.runtime.plan import Capacity, Node, Pool, check
 
 MIN_LOCAL_CPUS = 2.0
 _GIB = 1 << 30
+_ACCELERATOR = "accelerator_type:"  # Ray's resource of the nodes that have such GPUs
+_TRACE = 0.001  # of it, as Ray asks for it: a node has one of it, however many GPUs
+_POLL_S = 2.0
 _LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker", "ray._private.services")
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -77,13 +82,57 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
 
 def cluster_capacity(where: str) -> Capacity:
     """What the connected cluster has, over all its living nodes."""
-    total = ray.cluster_resources()
+    living = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return Capacity(
         where=where,
-        cpus=total.get("CPU", 0.0),
-        gpus=total.get("GPU", 0.0),
-        memory_gib=total.get("memory", 0.0) / _GIB,
+        cpus=sum(has.get("CPU", 0.0) for has in living),
+        gpus=sum(has.get("GPU", 0.0) for has in living),
+        memory_gib=sum(has.get("memory", 0.0) for has in living) / _GIB,
+        nodes=tuple(_node(has) for has in living),
     )
+
+
+def _node(has: Mapping[str, float]) -> Node:
+    kinds = [name.removeprefix(_ACCELERATOR) for name in has if name.startswith(_ACCELERATOR)]
+    return Node(cpus=has.get("CPU", 0.0), gpus=has.get("GPU", 0.0), accelerator_type=kinds[0] if kinds else None)
+
+
+def awaited(capacity: Capacity, pools: Sequence[Pool], wait_s: float, say: Callable[[str], None]) -> Capacity:
+    """The cluster's capacity once the pools fit on it: asks its autoscaler for what they need, and waits as long as `wait_s`.
+
+    Raises ResourceError when they fit not even then. The request ends with the wait, or the cluster would stay as large.
+    """
+    if (refusal := _refusal(pools, capacity)) is None:
+        return capacity
+    if not wait_s:
+        raise refusal
+    say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {str(refusal).partition(';')[0]}")
+    deadline = time.monotonic() + wait_s
+    request_resources(bundles=[bundle for pool in pools for bundle in _bundles(pool)])
+    try:
+        while refusal is not None and time.monotonic() < deadline:
+            time.sleep(min(_POLL_S, wait_s))
+            capacity = cluster_capacity(capacity.where)
+            refusal = _refusal(pools, capacity)
+    finally:
+        request_resources(bundles=[])
+    if refusal is not None:
+        raise ResourceError(f"{refusal}\nThe cluster did not grow to it in {wait_s:g} s (cluster.wait_s).")
+    return capacity
+
+
+def _refusal(pools: Sequence[Pool], capacity: Capacity) -> ResourceError | None:
+    try:
+        check(pools, capacity)
+    except ResourceError as error:
+        return error
+    return None
+
+
+def _bundles(pool: Pool) -> list[dict[str, float]]:
+    kind = {f"{_ACCELERATOR}{pool.accelerator_type}": _TRACE} if pool.accelerator_type else {}
+    gpus = {"GPU": pool.gpus} if pool.gpus else {}
+    return [{"CPU": pool.cpus} | gpus | kind for _ in range(pool.actors)]
 
 
 @contextmanager

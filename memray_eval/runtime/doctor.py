@@ -17,9 +17,9 @@ from memray_eval.errors import EvalError
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.runtime import cluster
 from memray_eval.runtime.packages import MEND, is_installed
-from memray_eval.runtime.pipeline import engine_groups
-from memray_eval.runtime.plan import check, device_of, judge_actors, pools_of
+from memray_eval.runtime.plan import check, device_of
 from memray_eval.runtime.reading import suite_of
+from memray_eval.runtime.waves import wave_pools, waves_of
 from memray_eval.types import Frozen
 
 MIN_DISK_GIB = 2.0
@@ -129,13 +129,13 @@ def _plan(config: RunConfig) -> Iterator[Check]:
         return
     for metric, choice in choices.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
-    device, judges = device_of(config, capacity.gpus), judge_actors(config, capacity.cpus)
+    device = device_of(config, capacity.gpus)
     has = f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, {capacity.memory_gib:.1f} GiB of memory"
-    for group in engine_groups(config.candidates):
-        names = ", ".join(candidate.name for candidate in group)
-        model = "the embedded model" if group[0].model == EMBEDDED else group[0].model
+    for wave in waves_of(config, capacity, device, has_server):
+        names = ", ".join(candidate.name for group in wave for candidate in group)
+        models = " beside ".join("the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave)
         try:
-            check(pools_of(config, group, device, judge_server=has_server, judge_actors=judges), capacity)
-            yield Check(state="ok", what=f"the plan for {names} ({model}, {device}) fits {has}")
+            check(wave_pools(config, wave, capacity, device, has_server), capacity)
+            yield Check(state="ok", what=f"the plan for {names} ({models}, {device}) fits {has}")
         except EvalError as error:
             yield Check(state="fail", what=str(error))

@@ -29,7 +29,7 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         batch_size=config.batch_size,
         max_concurrent_batches=config.concurrent_batches,
         accelerator_type=config.accelerator_type,
-        placement_group_config={"bundles": _bundles(config, device)},
+        placement_group_config=_placement(config, device),
         runtime_env={"env_vars": _environment(config, model, device)},
         should_continue_on_error=True,
         log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
@@ -65,10 +65,12 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
     return kwargs | config.engine_kwargs
 
 
-def _bundles(config: EngineConfig, device: Device) -> list[dict[str, float]]:
-    """One bundle a worker: tensor x pipeline parallel."""
+def _placement(config: EngineConfig, device: Device) -> dict[str, Any]:
+    """One bundle a worker: tensor x pipeline parallel. Workers of one stage exchange every layer's results, so they must lie
+    on one node; the stages of a pipeline may lie on several."""
     bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
-    return [dict(bundle) for _ in range(config.tensor_parallel * config.pipeline_parallel)]
+    bundles = [dict(bundle) for _ in range(config.tensor_parallel * config.pipeline_parallel)]
+    return {"bundles": bundles, "strategy": "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK"}
 
 
 def _environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:

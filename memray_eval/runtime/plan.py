@@ -7,7 +7,8 @@ needs are counted against what is there, and a run that could hang is refused wi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -40,7 +41,8 @@ BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
 
 
 class Pool(Frozen):
-    """Some actors or tasks of one kind. `knob` is the config key that changes what they need."""
+    """Some actors or tasks of one kind. `knob` is the config key that changes what they need. Each of them must find its
+    place on one node; those with an `accelerator_type`, on one with such GPUs."""
 
     name: str
     actors: int
@@ -48,15 +50,25 @@ class Pool(Frozen):
     gpus: float = 0.0
     memory_gib: float = 0.0
     knob: str = ""
+    accelerator_type: str | None = None
+
+
+class Node(Frozen):
+    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its GPUs."""
+
+    cpus: float
+    gpus: float = 0.0
+    accelerator_type: str | None = None
 
 
 class Capacity(Frozen):
-    """What a machine or cluster has."""
+    """What a machine or cluster has; `nodes` where it has several."""
 
     where: str
     cpus: float
     gpus: float
     memory_gib: float
+    nodes: tuple[Node, ...] = ()
 
 
 def device_of(config: RunConfig, gpus: float) -> Device:
@@ -147,27 +159,29 @@ def _affect_pool(config: RunConfig) -> list[Pool]:
 
 
 def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) -> list[Pool]:
-    engine, server = config.engine, config.server
+    engine, server = config.engine_of(candidate.model), config.server
     if candidate.backend == "openai":
         return [Pool(name="server clients", actors=server.actors, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB, knob="server.actors")]
     if candidate.backend != "vllm":
         return []
-    workers, on_gpu = engine.tensor_parallel * engine.pipeline_parallel, device == "gpu"
+    workers, on_gpu = engine.tensor_parallel, device == "gpu"  # of one stage of its pipeline, which must lie on one node
     memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model))
     return [
         Pool(
             name="vLLM engine",
-            actors=engine.replicas,
+            actors=engine.replicas * engine.pipeline_parallel,
             cpus=engine.cpus * workers,
             gpus=float(workers) if on_gpu else 0.0,
-            memory_gib=memory,
+            memory_gib=memory / engine.pipeline_parallel,
+            accelerator_type=engine.accelerator_type,
             knob="engine.replicas, engine.tensor_parallel or engine.cpus",
         ),
     ]
 
 
-def check(pools: list[Pool], capacity: Capacity) -> None:
-    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is."""
+def check(pools: Sequence[Pool], capacity: Capacity) -> None:
+    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one of their actors would find
+    no node that has room for it."""
     needs = {
         "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
         "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),
@@ -176,9 +190,46 @@ def check(pools: list[Pool], capacity: Capacity) -> None:
     for unit, (needed, there) in needs.items():
         if needed > there + SLACK:
             raise ResourceError(_refusal(pools, unit, needed, there, capacity.where))
+    if (homeless := without_room(pools, capacity.nodes)) is not None:
+        raise ResourceError(_no_room(homeless, capacity))
 
 
-def _refusal(pools: list[Pool], unit: str, needed: float, there: float, where: str) -> str:
+def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
+    """The first pool one of whose actors finds no node with room, when each takes the first that has it: GPUs before CPUs and
+    large before small, and what needs no GPU on nodes without one first, as Ray does too. None where all find one, or where
+    no nodes are given."""
+    if not nodes:
+        return None
+    left = sorted(nodes, key=lambda node: node.gpus)
+    for pool in sorted(pools, key=lambda pool: (-pool.gpus, -pool.cpus)):
+        for _ in range(pool.actors):
+            place = next((index for index, node in enumerate(left) if _has_room(node, pool)), None)
+            if place is None:
+                return pool
+            node = left[place]
+            left[place] = node.model_copy(update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus})
+    return None
+
+
+def _has_room(node: Node, pool: Pool) -> bool:
+    is_kind = pool.accelerator_type in (None, node.accelerator_type)
+    return is_kind and pool.cpus <= node.cpus + SLACK and pool.gpus <= node.gpus + SLACK
+
+
+def _no_room(pool: Pool, capacity: Capacity) -> str:
+    def told(cpus: float, gpus: float, kind: str | None) -> str:
+        return f"{cpus:g} CPUs" + (f" and {gpus:g} GPUs" if gpus else "") + (f" of type {kind}" if kind else "")
+
+    kinds = Counter(told(node.cpus, node.gpus, node.accelerator_type) for node in capacity.nodes)
+    return (
+        f"no node of {capacity.where} has room for {'each' if pool.actors > 1 else 'the'} {pool.name}: "
+        f"{told(pool.cpus, pool.gpus, pool.accelerator_type)} on one node; it would wait for ever, so it is not started.\n"
+        + "\n".join(f"  {count} x {kind}" for kind, count in kinds.items())
+        + f"\nLower {pool.knob or 'the other pools'}, or give the cluster such nodes (cluster.wait_s waits for them)."
+    )
+
+
+def _refusal(pools: Sequence[Pool], unit: str, needed: float, there: float, where: str) -> str:
     field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
     users = sorted((pool for pool in pools if getattr(pool, field)), key=lambda pool: -pool.actors * getattr(pool, field))
     lines = [f"  {pool.name}: {pool.actors} x {getattr(pool, field):g}" for pool in users]

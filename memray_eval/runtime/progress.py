@@ -7,13 +7,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import ray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from memray_eval.clients.watching import CallBook, Told, Watch
+from memray_eval.runtime.metrics import Answered, Exporter
+from memray_eval.runtime.timeline import CallTotals, RunTimeline, queued
 from memray_eval.types import Frozen
 
 STAGES = ("read", "generate", "judge", "embed", "write")
@@ -43,16 +48,31 @@ class StageCount(Frozen):
         return None if self.started is None or self.ended is None else self.ended - self.started
 
 
+class Course(Frozen):
+    """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as runtime/timeline.py makes
+    them; `counts` are those of the affect stage."""
+
+    stages: dict[str, StageCount]
+    events: list[str]
+    counts: dict[str, int]
+    timeline: dict[str, Any]
+    calls: dict[str, Any]
+    stopped: str | None
+
+
 @ray.remote(num_cpus=0, max_restarts=-1)
 class ProgressCounter:
-    """What the workers of a run tell its driver, and it them. Stages report without waiting; a lost report costs a number on
-    the display, nothing else."""
+    """What the workers of a run tell its driver, and it them; also the process that exports the run's metrics. Stages report
+    without waiting; a lost report costs a number on the display and in the manifest's figures of the run's course, nothing
+    else."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str = "", stages: Sequence[str] = STAGES) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
+        self._order, self._carried = tuple(stages), 0
         self._lines: list[str] = []
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
+        self._calls, self._timeline, self._exporter = CallTotals(), RunTimeline(time.time()), Exporter(run_id)
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to figures that the manifest keeps."""
@@ -61,8 +81,40 @@ class ProgressCounter:
     def counts(self) -> dict[str, int]:
         return dict(sorted(self._counts.items()))
 
-    def add(self, stage: str, rows: int, started: float, ended: float) -> None:
+    def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
+        """A stage is done with some rows, `failed` among them."""
         self._stages[stage] = self._stages[stage].plus(rows, started, ended)
+        self._timeline.rows(stage, min(ended, time.time()), rows)
+        self._exporter.units(stage, rows - failed, failed)
+        self._exporter.queues(queued(self._order, {name: count.rows for name, count in self._stages.items()}, self._carried))
+
+    def carry(self, rows: int) -> None:
+        """An earlier session generated these rows; they wait to be scored."""
+        self._carried += rows
+
+    def hear_calls(self, member: str, told: Mapping[str, Told]) -> None:
+        """What an actor tells of its judges."""
+        now = time.time()
+        self._calls.add(member, told, now)
+        for judge, one in told.items():
+            self._timeline.calls(now, one.calls)
+            self._exporter.calls(judge, one)
+        self._exporter.under_way(self._calls.under_way(now))
+
+    def hear_answers(self, took: Mapping[str, Answered]) -> None:
+        """What candidates took for a block of answers, by name."""
+        for candidate, one in took.items():
+            self._exporter.answers(candidate, one)
+
+    def course(self) -> Course:
+        return Course(
+            stages=self._stages,
+            events=self._lines,
+            counts=self.counts(),
+            timeline=self._timeline.figures(),
+            calls=self._calls.figures(),
+            stopped=self._stop,
+        )
 
     def stages(self) -> dict[str, StageCount]:
         return self._stages
@@ -84,12 +136,36 @@ class ProgressCounter:
         return self._stop
 
 
+@dataclass
+class Done:
+    """What a block's work came to."""
+
+    rows: int = 0
+    failed: int = 0
+
+
 @contextmanager
-def reported(counter: Any, stage: str, rows: int) -> Iterator[None]:
-    """Reports the block's work when it ends well."""
-    started = time.time()
-    yield
-    counter.add.remote(stage, rows, started, time.time())
+def reported(counter: Any, stage: str) -> Iterator[Done]:
+    """Reports the block's work when it ends well; the block says what that was."""
+    started, done = time.time(), Done()
+    yield done
+    counter.add.remote(stage, done.rows, started, time.time(), done.failed)
+
+
+class CallReporter:
+    """The judge calls of one actor, on their way to the run's counter: many calls, few messages."""
+
+    def __init__(self, counter: Any) -> None:
+        self._counter, self._member, self._book = counter, uuid4().hex, CallBook()
+
+    def watch(self, judge: str) -> Watch:
+        return self._book.of(judge)
+
+    async def report(self) -> None:
+        """Tells what is new, and returns when it was heard."""
+        if told := self._book.take():
+            with suppress(ray.exceptions.RayError):  # figures about the run must not end it
+                await self._counter.hear_calls.remote(self._member, told)
 
 
 @contextmanager

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
 
 from memray_eval.clients.routing import Choice, choose, embedded_model, load_table
-from memray_eval.config import RunConfig, server_key, with_settings
+from memray_eval.config import PATH_FIELDS, RUBRICS, RunConfig, server_key, with_settings
 from memray_eval.datasets.cutting import coalesce
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import Scan, scan
@@ -22,12 +24,15 @@ from memray_eval.results import RunFolder, new_run_id
 from memray_eval.runtime import cluster
 from memray_eval.runtime.enriching import affect_choices, check_affect
 from memray_eval.runtime.estimate import Estimate, estimate
-from memray_eval.runtime.job import Finished, Job, judges_of, prompts_of, rubrics_of
+from memray_eval.runtime.job import Finished, Job, judges_of, prompts_of, rubrics_of, with_ended_sessions
+from memray_eval.runtime.offers import Offer
 from memray_eval.runtime.packages import require_package
-from memray_eval.runtime.pipeline import engine_groups, split
-from memray_eval.runtime.plan import Capacity, check, device_of, judge_actors, judge_pool, pools_of
+from memray_eval.runtime.pipeline import split
+from memray_eval.runtime.plan import Capacity, check, device_of, judge_pool
 from memray_eval.runtime.reading import reading_of, suite_of
+from memray_eval.runtime.sites import Site, site_of
 from memray_eval.runtime.stock import Stock, take_stock
+from memray_eval.runtime.waves import wave_pools, waves_of
 from memray_eval.suites import check_prompts
 
 SHOWN_PROBLEMS = 20
@@ -41,16 +46,20 @@ def run(
     quiet: bool = False,
     generate_only: bool = False,
     agree: Callable[[Estimate], bool] = lambda _: True,
+    run_id: str | None = None,
 ) -> Finished:
     """Runs a job to its summary. `say` gets what a person should know on the way; nothing is written before the checks pass.
-    With `generate_only` nothing is scored. `agree` is asked when a run without a budget may cost more than ASK_USD.
+    With `generate_only` nothing is scored. `agree` is asked when a run without a budget may cost more than ASK_USD. Where the
+    run of that `run_id` has begun already, this goes on with it, so that a job can be submitted again as it is.
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError, EmbeddingError after.
     """
+    folder = RunFolder(f"{config.out.rstrip('/')}/{check_run_id(run_id or new_run_id(config))}")
+    if run_id is not None and (before := _begun(folder)) is not None:
+        return _go_on(folder, before, moved(folder.read_config(), config), say, quiet)
     with ExitStack() as stack:
-        start = _start(config, generate_only, stack)
+        start = _start(config, generate_only, stack, say)
         _check_cost(start, agree)
-        folder = RunFolder(f"{config.out.rstrip('/')}/{new_run_id(config)}")
         folder.create()
         stack.enter_context(folder.held())
         folder.write_config(config)
@@ -70,9 +79,15 @@ def resume(path: str, say: Callable[[str], None], quiet: bool = False, settings:
     """
     folder = RunFolder(path)
     before = folder.read_manifest()
-    config = changed(folder.read_config(), settings)
+    return _go_on(folder, before, changed(folder.read_config(), settings), say, quiet)
+
+
+def _go_on(
+    folder: RunFolder, before: Mapping[str, Any], config: RunConfig, say: Callable[[str], None], quiet: bool
+) -> Finished:
+    before = with_ended_sessions(before, folder.last_written())
     with folder.held(), ExitStack() as stack:
-        start = _start(config, bool(before.get("generate_only")), stack)
+        start = _start(config, bool(before.get("generate_only")), stack, say)
         _check_same(start, before)
         folder.create()
         stock = take_stock(folder)
@@ -84,21 +99,64 @@ def resume(path: str, say: Callable[[str], None], quiet: bool = False, settings:
         return job.finish(quiet)
 
 
-def estimate_of(config: RunConfig) -> Estimate:
-    """What a run would take. Starts nothing and makes no call; on a named cluster, for this machine's CPUs."""
+def estimate_of(
+    config: RunConfig,
+    *,
+    samples: int | None = None,
+    offer: Offer | None = None,
+    node_usd_per_hour: Mapping[str, float] | None = None,
+) -> Estimate:
+    """What a run would take, or one with so many `samples` like those found; on this machine's CPUs, or on the nodes of a
+    cluster's file, whose hours may have a price by group. Starts nothing and makes no call. Raises ConfigError, DataError."""
     suite = suite_of(config)
     metrics = pick(config.metrics or suite.metrics, config.text_weights)
     choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
+    site = None if offer is None else _site(config, offer, choices)
     found = scan_dataset(config, [])
-    return _estimated(config, metrics, choices, found, cluster.local_capacity(config.cluster))
+    capacity = cluster.local_capacity(config.cluster) if site is None else site.capacity
+    prices = {**config.assumptions.node_usd_per_hour, **(node_usd_per_hour or {})}
+    return _estimated(config, metrics, choices, found, capacity, samples, site, prices)
+
+
+def _site(config: RunConfig, offer: Offer, choices: Mapping[str, Choice]) -> Site:
+    """Where a run would be on a cluster that is to grow: it plans its waves by what is up at first."""
+    device, has_judge_server = device_of(config, offer.gpus), _has_judge_server(config, choices)
+    waves = waves_of(config, offer.at_first(), device, has_judge_server)
+    pools = [wave_pools(config, wave, offer.at_most(), device, has_judge_server) for wave in waves]
+    return site_of(offer, config, pools, device)
+
+
+def _has_judge_server(config: RunConfig, choices: Mapping[str, Choice]) -> bool:
+    return embedded_model({**choices, **affect_choices(config)}) is not None
 
 
 def _estimated(
-    config: RunConfig, metrics: Sequence[Metric], choices: Mapping[str, Choice], found: Scan, capacity: Capacity
+    config: RunConfig,
+    metrics: Sequence[Metric],
+    choices: Mapping[str, Choice],
+    found: Scan,
+    capacity: Capacity,
+    samples: int | None = None,
+    site: Site | None = None,
+    node_usd_per_hour: Mapping[str, float] | None = None,
 ) -> Estimate:
     table = load_table(config.judging.models)
-    pool = judge_pool(config, choices, table, capacity.cpus, rows_per_block(config, found.n_samples))
-    return estimate(config, metrics, choices, found, table, capacity, pool)
+    pool = judge_pool(config, choices, table, capacity.cpus, rows_per_block(config, samples or found.n_samples))
+    counted = capacity if site is None else site.offer.at_first()
+    device = device_of(config, capacity.gpus)
+    return estimate(
+        config,
+        metrics,
+        choices,
+        found,
+        table,
+        capacity,
+        pool,
+        waves_of(config, counted, device, _has_judge_server(config, choices)),
+        samples=samples,
+        site=site,
+        node_usd_per_hour=node_usd_per_hour,
+    )
 
 
 def _check_cost(start: _Start, agree: Callable[[Estimate], bool]) -> None:
@@ -140,7 +198,7 @@ class _Start:
         )
 
 
-def _start(config: RunConfig, generate_only: bool, stack: ExitStack) -> _Start:
+def _start(config: RunConfig, generate_only: bool, stack: ExitStack, say: Callable[[str], None]) -> _Start:
     """All checks of a run, in the order of what they cost; connects to its cluster for as long as `stack` lives."""
     started = time.time()
     suite = suite_of(config)
@@ -154,7 +212,7 @@ def _start(config: RunConfig, generate_only: bool, stack: ExitStack) -> _Start:
     capacity = _local_plan(config, has_judge_server) if is_local else None
     if capacity is None:
         capacity = stack.enter_context(cluster.connected(config.cluster))
-        _check_plan(config, capacity, has_judge_server)
+        capacity = _cluster_plan(config, capacity, has_judge_server, say)
     problems: list[Problem] = []
     found = scan_dataset(config, problems)
     if not ray.is_initialized():
@@ -184,6 +242,42 @@ def changed(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     if other := [key for key in SAME if getattr(new, key) != getattr(config, key)]:
         raise ConfigError(f"--set {other[0]}: a resumed run keeps its {', '.join(SAME)}; start a new one to change them")
     return new
+
+
+_RUN_ID = re.compile(r"[^\W_][\w.-]{0,127}")
+
+
+def check_run_id(run_id: str) -> str:
+    """Returns it. Raises ConfigError where it cannot be the name of a folder everywhere."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise ConfigError(f"--run-id {run_id!r}: write up to 128 letters, digits, dots, dashes and underscores")
+    return run_id
+
+
+def _begun(folder: RunFolder) -> dict[str, Any] | None:
+    """The manifest of the run in that folder; None where none has written its own."""
+    try:
+        return folder.read_manifest()
+    except DataError:
+        return None
+
+
+def moved(before: RunConfig, config: RunConfig) -> RunConfig:
+    """A run's config as it is given anew, where it measures the same. Its files may lie in other folders than before (a job's
+    package does): what is in them is compared later. Raises ConfigError where it is another run."""
+    if other := [key for key in SAME if _named(key, before) != _named(key, config)]:
+        raise ConfigError(f"{other[0]} is not what the run of this id began with; give another --run-id, or put it back")
+    return config
+
+
+def _named(key: str, config: RunConfig) -> Any:
+    """The value of a config's key, its paths by their last parts."""
+    value = getattr(config, key)
+    if key in PATH_FIELDS and value is not None:
+        return Path(value).name
+    if key == RUBRICS:
+        return {metric: Path(rubric).name for metric, rubric in value.items()}
+    return value
 
 
 def _check_same(start: _Start, before: Mapping[str, Any]) -> None:
@@ -249,15 +343,27 @@ def _check_this_machine(config: RunConfig, has_judge_server: bool, embeds: bool)
 
 def _local_plan(config: RunConfig, has_judge_server: bool) -> Capacity:
     capacity = cluster.local_capacity(config.cluster)
-    _check_plan(config, capacity, has_judge_server)
+    _check_waves(config, capacity, has_judge_server)
     return capacity
 
 
-def _check_plan(config: RunConfig, capacity: Capacity, has_judge_server: bool) -> None:
+def _cluster_plan(config: RunConfig, capacity: Capacity, has_judge_server: bool, say: Callable[[str], None]) -> Capacity:
+    """The capacity that the run starts with. A cluster that is let grow need hold the first models only; for those that come
+    later it grows while they wait."""
+    device, wait_s = device_of(config, capacity.gpus), config.cluster.wait_s
+    if wait_s and config.engine.device == "auto" and any(candidate.backend == "vllm" for candidate in config.candidates):
+        raise ConfigError("cluster.wait_s waits for nodes that are not there yet, so engine.device must say which: gpu or cpu")
+    first = waves_of(config, capacity, device, has_judge_server)[0]
+    grown = cluster.awaited(capacity, wave_pools(config, first, capacity, device, has_judge_server), wait_s, say)
+    if not wait_s:
+        _check_waves(config, grown, has_judge_server)
+    return grown
+
+
+def _check_waves(config: RunConfig, capacity: Capacity, has_judge_server: bool) -> None:
     device = device_of(config, capacity.gpus)
-    judges = judge_actors(config, capacity.cpus)
-    for group in engine_groups(config.candidates):
-        check(pools_of(config, group, device, judge_server=has_judge_server, judge_actors=judges), capacity)
+    for wave in waves_of(config, capacity, device, has_judge_server):
+        check(wave_pools(config, wave, capacity, device, has_judge_server), capacity)
 
 
 def _opening(job: Job) -> str:

@@ -19,6 +19,7 @@ from memray_eval.clients.budget import Spending, Treasury
 from memray_eval.clients.building import Services
 from memray_eval.clients.cache import CachedCall, CallCache, SegmentLog
 from memray_eval.clients.limiter import HORIZON_S, Grant, Limiter, Reservation
+from memray_eval.clients.watching import Watch
 from memray_eval.config import Budget, RateLimits, RunConfig, calls_file
 from memray_eval.errors import JudgeError
 
@@ -104,16 +105,24 @@ def start_services(config: RunConfig, folder: str, spent: Spending, members: int
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
         name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
     ).remote()
-    ledger = LedgerActor.remote(config.budget, spent) if config.budget.is_set else None  # type: ignore[attr-defined]
+    ledger = _start_ledger(config.budget, spent) if config.budget.is_set else None
     return Handles(limiter, _start_calls(config.judging.cache, folder), ledger, members, max_in_flight)
+
+
+def _start_ledger(budget: Budget, spent: Spending) -> Any:
+    return LedgerActor.options(scheduling_strategy=beside_the_driver()).remote(budget, spent)  # type: ignore[attr-defined]
 
 
 def _start_calls(cache: str, folder: str) -> Any | None:
     if cache == OFF:
         return None
     file, segments = where_calls_are(cache, folder)
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    return CallsActor.options(scheduling_strategy=here).remote(file, segments)  # type: ignore[attr-defined]
+    return CallsActor.options(scheduling_strategy=beside_the_driver()).remote(file, segments)  # type: ignore[attr-defined]
+
+
+def beside_the_driver() -> NodeAffinitySchedulingStrategy:
+    """Where to put an actor that every worker asks: a run outlives the loss of any node but its driver's."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
 
 
 def where_calls_are(cache: str, folder: str) -> tuple[str | None, str | None]:
@@ -182,7 +191,11 @@ def _cause(error: ray.exceptions.RayError) -> str:
 
 
 def services_of(
-    handles: Handles, say: Callable[[str], None], is_stopping: Callable[[], bool], embedded_url: str | None
+    handles: Handles,
+    say: Callable[[str], None],
+    is_stopping: Callable[[], bool],
+    embedded_url: str | None,
+    watch: Callable[[str], Watch],
 ) -> Services:
     """The services as one judge actor sees them. Call it on the loop that will use them."""
     return Services(
@@ -195,4 +208,5 @@ def services_of(
         calls=_RemoteCalls(handles.calls) if handles.calls is not None else None,
         ledger=_RemoteLedger(handles.ledger) if handles.ledger is not None else None,
         embedded_url=embedded_url,
+        watch=watch,
     )

@@ -54,7 +54,9 @@ def test_the_driver(tmp_path: Path, round_: int) -> None:
         found = books(run_folder(tmp_path), server)
     counted(f"driver, {len(before)} parts written before", found)
     hold(found, IN_FLIGHT)
-    assert [session["status"] for session in run_folder(tmp_path).read_manifest()["sessions"]] == ["killed", "finished"]
+    killed, finished = run_folder(tmp_path).read_manifest()["sessions"]
+    assert (killed["status"], finished["status"]) == ("killed", "finished")
+    assert 0 < killed["total_s"] <= finished["started_s"] - killed["started_s"]
 
 
 @rounds

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.config import RunConfig
-from memray_eval.errors import ConfigError, DataError, EmbeddingError, ResourceError
+from memray_eval.errors import ConfigError, DataError, EmbeddingError, GenerationError, ResourceError
 from memray_eval.report.console import render
 from memray_eval.results import RunFolder
 from memray_eval.rows import RECORD_SCHEMA, from_table
@@ -236,3 +236,12 @@ def test_a_key_that_is_not_set_is_told_before_anything_runs(job: Job) -> None:
     candidate = {"name": "k", "model": "m", "backend": "openai", "api_key_env": "NOT_SET_ANYWHERE"}
     with serving(lambda body: ANSWER) as server, pytest.raises(ConfigError, match="NOT_SET_ANYWHERE"):
         answered(job(server, candidates=[candidate], limit=2))
+
+
+def test_a_pipeline_that_stands_still_ends_with_what_to_do(job: Job) -> None:
+    with serving(ANSWER, latency_s=30) as server, pytest.raises(GenerationError) as raised:
+        answered(job(server, limit=1, metrics=["memory_utilization"], cluster={"no_progress_timeout_s": 3}))
+    told = str(raised.value)
+    assert "nothing moved in the pipeline for m for 3 s" in told
+    assert "still at work: MapBatches(" in told
+    assert "cluster.no_progress_timeout_s" in told

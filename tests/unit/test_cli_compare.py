@@ -11,17 +11,18 @@ import pytest
 from memray_eval.cli import main
 from memray_eval.results import RunFolder
 from memray_eval.rows import to_table
-from memray_eval.types import Candidate, Record, Sample, Score
+from memray_eval.types import Candidate, Record, Response, Sample, Score
 
 
-def write_run(folder: Path, values: dict[str, float], n: int = 6) -> str:
-    """A run with a candidate for each of `values`, whose even units score that and whose odd units 0."""
+def write_run(folder: Path, values: dict[str, float], n: int = 6, users: int = 0) -> str:
+    """A run with a candidate for each of `values`, whose even units score that and whose odd units 0, of so many users."""
     run = RunFolder(str(folder))
     run.create()
     records = [
         Record(
             unit_id=f"{i}/{name}",
-            sample=Sample(id=str(i), query="q", suite="memory"),
+            sample=Sample(id=str(i), query="q", suite="memory", metadata={"user": i % users} if users else {}),
+            response=Response(text=f"answer {i}"),
             candidate=Candidate(name=name, model="m"),
             scores=(Score(metric="empathy", status="scored", value=0.0 if i % 2 else value),),
         )
@@ -59,7 +60,7 @@ def test_two_runs_and_a_candidate_of_several(call, runs: tuple[str, str]) -> Non
     code, out, _ = call(runs[0], f"{runs[1]}:small", "--flips", "3", "--bootstrap")
     assert code == 0
     assert "B: two:small" in out
-    assert "bootstrap (BCa)" in out
+    assert "bootstrap (BCa, expanded)" in out
 
 
 def test_a_gate_fails_with_exit_code_1_and_says_which(call, runs: tuple[str, str]) -> None:  # type: ignore[no-untyped-def]
@@ -72,6 +73,29 @@ def test_a_gate_fails_with_exit_code_1_and_says_which(call, runs: tuple[str, str
     assert json.loads(call(*words, "empathy < -0.05", "--json")[1])["failed_gates"] == [
         "empathy < -0.05: two:llama3:8b differs by -0.1000"
     ]
+
+
+def test_the_page_lists_changed_units_and_the_text_stays_short(call, runs: tuple[str, str], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    page = tmp_path / "page.html"
+    code, out, err = call(runs[0], f"{runs[1]}:small", "--html", str(page))
+    assert (code, err) == (0, f"{page}\n")
+    assert "changed most" not in out
+    text = page.read_text("utf-8")
+    assert "3 of 3 units that changed most" in text
+    assert "(not in the records)" not in text
+    assert call(runs[0], f"{runs[1]}:small", "--html", str(page), "--flips", "0")[0] == 0
+    assert "changed most" not in page.read_text("utf-8")
+    code, _, err = call(runs[0], f"{runs[1]}:small", "--html", str(tmp_path / "none" / "page.html"))
+    assert code == 2
+    assert "name another place with --html" in err
+
+
+def test_units_are_clustered_by_the_user_that_samples_name_unless_told(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    one, two = (write_run(tmp_path / name, {"small": value}, users=3) for name, value in (("one", 0.4), ("two", 0.8)))
+    assert json.loads(call(one, two, "--json")[1])["cluster"] == "user"
+    assert json.loads(call(one, two, "--json", "--cluster", "none")[1])["cluster"] is None
+    found = json.loads(call(one, two, "--json", "--cluster", "sample_id")[1])
+    assert (found["cluster"], found["metrics"][0]["paired"]["n_clusters"]) == ("sample_id", 6)
 
 
 def test_bad_input_is_a_message_and_exit_code_2(call, runs: tuple[str, str], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

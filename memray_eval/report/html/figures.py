@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from memray_eval.metric import EVIDENCE_DROPPED
-from memray_eval.report.html.plots import Point, distribution, interval, speed_quality
-from memray_eval.report.recommendation import half_width
+from memray_eval.report.html.intervals import Intervals, Key
+from memray_eval.report.html.plots import Line, Point, distribution, interval, speed_quality, temperature_curves
+from memray_eval.report.statistics import Interval
 from memray_eval.report.tables import NOTHING, length_label
-from memray_eval.types import Agreement, GenerationSummary, HeatMap, MetricSummary, Summary, TaskMetric
+from memray_eval.types import Agreement, GenerationSummary, HeatMap, MetricSummary, Performance, Summary, Sweep, TaskMetric
 
-Z = 1.96  # of a 95 % interval by the normal approximation
+_PLAIN = Intervals()
 
 
 class Cell(NamedTuple):
@@ -77,7 +78,7 @@ def dollars(value: float) -> str:
     return "$0" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
 
 
-def cards(summary: Summary) -> Iterator[Card]:
+def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
     for candidate in summary.candidates:
         of_it = [metric for metric in summary.metrics if metric.candidate == candidate.candidate]
         named = [metric for metric in of_it if metric.metric == summary.headline] or of_it
@@ -87,7 +88,7 @@ def cards(summary: Summary) -> Iterator[Card]:
             model=candidate.model,
             metric=label(shown.metric) if shown else "nothing scored",
             figure=_figure(shown.mean, shown) if shown else NOTHING,
-            spread=_spread(shown) if shown else "",
+            spread=_spread(shown, intervals) if shown else "",
             of=f"of {shown.scale[1]:g}" if shown else "",
             facts=tuple(_facts(candidate)),
         )
@@ -109,17 +110,17 @@ def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
         yield "ended by", ", ".join(f"{reason} {count:,}" for reason, count in one.finish_reasons.items())
 
 
-def metric_rows(summary: Summary) -> Iterator[MetricRow]:
+def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[MetricRow]:
     for metric in summary.metrics:
-        half = None if metric.stderr is None else Z * metric.stderr
+        found = _interval_of(metric, intervals)
         yield MetricRow(
             metric=label(metric.metric),
             title=metric.title,
             candidate=metric.candidate,
             mean=_figure(metric.mean, metric),
-            spread=_spread(metric),
+            spread=_spread(metric, intervals),
             scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
-            interval=Markup("") if metric.mean is None else interval(metric.mean, half, metric.scale),
+            interval=Markup("") if metric.mean is None else interval(metric.mean, found, metric.scale),
             distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
             coverage=percent(metric.coverage),
             counts=_counts(metric),
@@ -131,8 +132,20 @@ def _figure(value: float | None, metric: MetricSummary) -> str:
     return number(value, 2 if metric.scale[1] > 1 else 3)
 
 
-def _spread(metric: MetricSummary) -> str:
-    return "" if metric.stderr is None else f"± {_figure(Z * metric.stderr, metric)}"
+def _interval_of(metric: MetricSummary, intervals: Intervals) -> Interval | None:
+    return intervals.of((metric.candidate, metric.metric, None), metric.mean, metric.stderr, metric.n_scored)
+
+
+def _spread(metric: MetricSummary, intervals: Intervals) -> str:
+    return in_words(metric.mean, _interval_of(metric, intervals), 2 if metric.scale[1] > 1 else 3)
+
+
+def in_words(mean: float | None, found: Interval | None, digits: int) -> str:
+    """An interval as half its width, or as its ends where these are not as far from the mean."""
+    if mean is None or found is None:
+        return ""
+    below, above = f"{mean - found.low:.{digits}f}", f"{found.high - mean:.{digits}f}"
+    return f"± {above}" if below == above else f"{found.low:.{digits}f} to {found.high:.{digits}f}"
 
 
 def _counts(metric: MetricSummary) -> str:
@@ -146,25 +159,25 @@ def _counts(metric: MetricSummary) -> str:
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 
 
-def by_candidate(summary: Summary) -> Grid | None:
+def by_candidate(summary: Summary, intervals: Intervals = _PLAIN) -> Grid | None:
     """Metrics as rows, candidates as columns; None for one candidate."""
     names = tuple(candidate.candidate for candidate in summary.candidates)
     if len(names) < 2:
         return None
     found = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
     metrics = dict.fromkeys(metric.metric for metric in summary.metrics)
-    rows = tuple((label(name), tuple(_mean_cell(found.get((name, one))) for one in names)) for name in metrics)
+    rows = tuple((label(name), tuple(_mean_cell(found.get((name, one)), intervals) for one in names)) for name in metrics)
     return Grid("By candidate", ("metric", *names), rows)
 
 
-def _mean_cell(metric: MetricSummary | None) -> Cell:
+def _mean_cell(metric: MetricSummary | None, intervals: Intervals) -> Cell:
     if metric is None or metric.mean is None:
         return Cell(NOTHING)
-    hint = f"{_figure(metric.mean, metric)} {_spread(metric)}, {metric.n_scored:,} scored"
+    hint = f"{_figure(metric.mean, metric)} {_spread(metric, intervals)}, {metric.n_scored:,} scored"
     return Cell(_figure(metric.mean, metric), _share(metric.mean, metric.scale), hint)
 
 
-def by_task(summary: Summary) -> Iterator[Grid]:
+def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
     """Tasks as rows, metrics as columns, a grid a candidate; nothing where samples name no task."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for candidate in dict.fromkeys(task.candidate for task in summary.tasks):
@@ -174,16 +187,19 @@ def by_task(summary: Summary) -> Iterator[Grid]:
         for task in tasks:
             found = {one.metric: one for one in task.metrics}
             name = label(task.task) or "no task"
-            cells = tuple(_task_cell(found.get(metric), scales[metric]) for metric in metrics)
+            of_task = intervals if task.bucket is None else _PLAIN
+            cells = tuple(
+                _task_cell(found.get(metric), scales[metric], (candidate, metric, task.task), of_task) for metric in metrics
+            )
             rows.append((name if task.bucket is None else f"{name}: {task.bucket}", (Cell(f"{task.n:,}"), *cells)))
         yield Grid(f"By task: {candidate}", ("task", "units", *map(label, metrics)), tuple(rows))
 
 
-def _task_cell(one: TaskMetric | None, scale: tuple[float, float]) -> Cell:
+def _task_cell(one: TaskMetric | None, scale: tuple[float, float], key: Key, intervals: Intervals) -> Cell:
     if one is None or one.mean is None:
         return Cell(NOTHING)
-    spread = "" if one.stderr is None else f" ± {Z * one.stderr:.3f}"
-    hint = f"{one.mean:.3f}{spread}, {one.n_scored:,} scored, {one.n_failed:,} failed"
+    spread = in_words(one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored), 3)
+    hint = f"{f'{one.mean:.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
     return Cell(number(one.mean, 2 if scale[1] > 1 else 3), _share(one.mean, scale), hint)
 
 
@@ -214,15 +230,44 @@ def _share(value: float, scale: tuple[float, float]) -> int:
     return round(100 * min(max((value - low) / ((high - low) or 1.0), 0.0), 1.0))
 
 
-def tradeoff(summary: Summary) -> Markup | None:
+def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
     """Speed beside quality, where two candidates or more have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     points = [
-        Point(row.candidate, row.tokens_per_s, row.quality, half_width(row), row.candidate in best)
+        Point(row.candidate, row.tokens_per_s, row.quality, _quality_interval(summary, row, intervals), row.candidate in best)
         for row in summary.performance
         if row.task is None and row.tokens_per_s is not None and row.quality is not None
     ]
     return speed_quality(points) if len(points) > 1 else None
+
+
+def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
+    """Of a quality on 0-100: that of the headline metric, with its scale laid over it."""
+    scale = next((metric.scale for metric in summary.metrics if metric.metric == summary.headline), (0.0, 1.0))
+    if row.quality is None:
+        return None
+    low, width = scale[0], scale[1] - scale[0]
+    stderr = None if row.quality_stderr is None else row.quality_stderr / 100 * width
+    key = (row.candidate, summary.headline, None)
+    found = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored)
+    return found and Interval(*((end - low) / width * 100 for end in found))
+
+
+def curves(sweeps: Sequence[Sweep], intervals: Intervals = _PLAIN) -> Iterator[tuple[str, Markup, list[str]]]:
+    """A plot against temperature for each metric: its name, its drawing, and the names of its lines in order."""
+    for metric in dict.fromkeys(sweep.metric for sweep in sweeps):
+        lines = [_line(sweep, intervals) for sweep in sweeps if sweep.metric == metric]
+        yield metric, temperature_curves(metric, lines), [line.name for line in lines]
+
+
+def _line(sweep: Sweep, intervals: Intervals) -> Line:
+    rows = zip(sweep.candidates, sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True)
+    points = tuple(
+        (temperature, mean, intervals.of((candidate, sweep.metric, None), mean, stderr, n))
+        for candidate, temperature, mean, stderr, n in rows
+        if mean is not None
+    )
+    return Line(sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}", points)
 
 
 def agreements(summary: Summary) -> Grid | None:
@@ -252,18 +297,3 @@ def juries(summary: Summary) -> Iterator[tuple[str, str]]:
     for metric in summary.metrics:
         if apart := metric.extras.get("disagreement"):
             yield f"{label(metric.metric)} ({metric.candidate})", f"{apart:.2f} apart on a scale of {metric.scale[1]:g}"
-
-
-def stages(manifest: Mapping[str, Any]) -> Grid | None:
-    """When each stage of the last session ran: rows, span and rate, and its place on the session's own clock."""
-    found = {name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")}
-    if not found:
-        return None
-    rows = []
-    starts = [stage["started"] for stage in found.values() if stage.get("started") is not None]
-    for name, stage in found.items():
-        span, begun = stage.get("span_s"), stage.get("started")
-        rate = f"{stage['rows'] / span:,.1f}" if span else NOTHING
-        after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
-        rows.append((name, (Cell(f"{stage['rows']:,}"), Cell(after), Cell(number(span, 1)), Cell(rate))))
-    return Grid("Stages", ("stage", "rows", "began after, s", "lasted, s", "rows per second"), tuple(rows))

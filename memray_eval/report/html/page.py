@@ -1,29 +1,25 @@
-"""The page: a summary, the manifest's stages and the records' texts, laid into one template."""
+"""The page: a summary, the manifest's stages and the records' texts, laid into one template. In a file the records stand in
+the page; a page that is served asks for them."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib import resources
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow.dataset as pads
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from memray_eval.errors import ConfigError
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import figures
-from memray_eval.report.html.plots import temperature_curves
-from memray_eval.report.html.samples import embed
-from memray_eval.report.html.spending import PERCENTILES, measure_spending
-from memray_eval.storage import locate, write_whole
+from memray_eval.report.html.course import calls, stages, timelines
+from memray_eval.report.html.intervals import Intervals, measure_intervals
+from memray_eval.report.html.samples import Embedded, embed, to_json
+from memray_eval.report.html.shell import render_page, write_page
+from memray_eval.report.html.spending import PERCENTILES, Spending, measure_spending
 from memray_eval.types import Record, Summary
 
-_SCRIPTS = ("marks.js", "records.js", "detail.js", "browser.js")
+Source = Literal["embedded.js", "served.js"]  # where the browser's records come from
 
 
 class Run(Protocol):
@@ -40,64 +36,63 @@ class Run(Protocol):
 def write_html(folder: Run, path: str) -> None:
     """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError for a folder that is no finished run,
     and ConfigError for a place that cannot be written."""
-    page = render_html(folder)
-    filesystem, inner = locate(path)
-    # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own escape.
-    try:
-        write_whole(filesystem, inner, page.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error}; name another place with --out") from None
+    write_page(render_html(folder), path, "--out")
 
 
 def render_html(folder: Run) -> str:
     """The run's page. Every text of the run is escaped by the template, or travels as JSON and is set as text by the script;
     the page's own policy runs no other script and opens no connection."""
-    summary, manifest = folder.read_summary(), folder.read_manifest()
+    summary = folder.read_summary()
     embedded = embed(folder.each(), {metric.metric: metric.scale for metric in summary.metrics})
-    script = _script()
-    return _environment().get_template("page.html").render(
-        summary=summary,
+    return _render(folder, summary, folder.read_manifest(), "embedded.js", embedded)
+
+
+def render_served(folder: Run, summary: Summary | None, manifest: Mapping[str, Any], index: Mapping[str, Any]) -> str:
+    """The same page for a server to answer with: of the records it holds only what they are called by (`index`), and its
+    policy lets it ask the server. Without a summary, for a run that goes on, it has no figures yet."""
+    return _render(folder, summary, manifest, "served.js", Embedded(Markup(to_json(index)), (), 0))
+
+
+def _render(folder: Run, summary: Summary | None, manifest: Mapping[str, Any], source: Source, embedded: Embedded) -> str:
+    shown = summary or _unfinished(folder.run_id)
+    intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
+    return render_page(
+        "page.html",
+        ("marks.js", source, "detail.js", "theme.js", "browser.js"),
+        summary=shown,
+        is_unfinished=summary is None,
+        is_served=source == "served.js",
         manifest=manifest,
-        sections=_sections(summary, manifest),
-        spending=measure_spending(folder.records()),
+        sections=_sections(shown, manifest, intervals),
+        spending=measure_spending(folder.records()) if summary else Spending(latencies=(), judges=()),
         percentiles=PERCENTILES,
         embedded=embedded,
-        style=Markup(_asset("page.css")),
-        script=Markup(script),
-        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )  # fmt: skip
 
 
-def _sections(summary: Summary, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _unfinished(run_id: str) -> Summary:
+    """A summary of nothing."""
+    return Summary(
+        run_id=run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0, generation_s=None, evaluation_s=None,
+        total_s=0.0, candidates=(), metrics=(),
+    )  # fmt: skip
+
+
+def _sections(summary: Summary, manifest: Mapping[str, Any], intervals: Intervals) -> dict[str, Any]:
     """The parts of the page that a run may or may not have."""
     decisions = decide(means_of(summary))
     return {
-        "cards": list(figures.cards(summary)),
-        "metrics": list(figures.metric_rows(summary)),
-        "grids": [grid for grid in (figures.by_candidate(summary), *figures.by_task(summary)) if grid],
+        "cards": list(figures.cards(summary, intervals)),
+        "metrics": list(figures.metric_rows(summary, intervals)),
+        "grids": [grid for grid in (figures.by_candidate(summary, intervals), *figures.by_task(summary, intervals)) if grid],
         "heat": list(figures.heat_grids(summary.heat_maps)),
-        "tradeoff": figures.tradeoff(summary),
-        "curves": list(temperature_curves(summary.sweeps)),
+        "tradeoff": figures.tradeoff(summary, intervals),
+        "curves": list(figures.curves(summary.sweeps, intervals)),
         "agreements": figures.agreements(summary),
         "juries": list(figures.juries(summary)),
-        "stages": figures.stages(manifest),
+        "stages": stages(manifest),
+        "timelines": list(timelines(manifest)),
+        "calls": calls(manifest),
+        "intervals": intervals.in_words(),
         "decisions": list(decision_lines(decisions)) if decisions else [],
     }
-
-
-@cache
-def _environment() -> Environment:
-    loader = PackageLoader("memray_eval.report.html", "templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(label=figures.label, number=figures.number, dollars=figures.dollars)
-    return environment
-
-
-def _script() -> str:
-    parts = "\n".join(_asset(name) for name in _SCRIPTS)
-    return f'(() => {{\n"use strict";\n{parts}\n}})();'
-
-
-@cache
-def _asset(name: str) -> str:
-    return (resources.files("memray_eval.report.html") / "templates" / name).read_text("utf-8")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from memray_eval.types import Sweep
+from memray_eval.report.statistics import Interval
 
 _WIDTH, _HEIGHT = 420, 270  # of a plot with axes: narrow, so that its text stays readable on a phone
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 14, 40
@@ -16,13 +16,20 @@ _SERIES = 6  # colours for lines; more series take them again
 
 
 class Point(NamedTuple):
-    """A candidate in the plane of speed and quality, with half the interval of its quality."""
+    """A candidate in the plane of speed and quality, with the interval of its quality."""
 
     label: str
     x: float
     y: float
-    half: float | None = None
+    interval: Interval | None = None
     is_best: bool = False
+
+
+class Line(NamedTuple):
+    """A line of a plot against temperature: a model and prompt, and at each temperature its mean and interval."""
+
+    name: str
+    points: tuple[tuple[float, float, Interval | None], ...]
 
 
 class Axis(NamedTuple):
@@ -44,15 +51,15 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
     return Markup(f"<{name}{pairs}>{Markup('').join(children)}</{name}>")  # all of it escaped above
 
 
-def interval(mean: float, half: float | None, scale: tuple[float, float]) -> Markup:
+def interval(mean: float, found: Interval | None, scale: tuple[float, float]) -> Markup:
     """A mean on its metric's scale as a dot, with its interval as a bar."""
     axis = Axis(*scale, 6, 154)
     parts = [tag("line", class_="rail", x1=6, x2=154, y1=11, y2=11)]
-    if half is not None:
-        parts.append(tag("line", class_="bar", x1=axis.at(mean - half), x2=axis.at(mean + half), y1=11, y2=11))
+    if found is not None:
+        parts.append(tag("line", class_="bar", x1=axis.at(found.low), x2=axis.at(found.high), y1=11, y2=11))
     parts.append(tag("circle", class_="dot", cx=axis.at(mean), cy=11, r=3.5))
-    spread = "" if half is None else f", plus or minus {half:.3f}"
-    return _svg(160, 22, f"{mean:.3f}{spread}, on a scale of {scale[0]:g} to {scale[1]:g}", parts, "interval")
+    spread = "" if found is None else f", between {found.low:.3f} and {found.high:.3f}"
+    return drawing(160, 22, f"{mean:.3f}{spread}, on a scale of {scale[0]:g} to {scale[1]:g}", parts, "interval")
 
 
 def distribution(counts: Mapping[str, int]) -> Markup:
@@ -65,20 +72,20 @@ def distribution(counts: Mapping[str, int]) -> Markup:
         x, width = round(place * step + 1, 2), round(step - 2, 2)
         hint = tag("title", f"{name}: {count}")
         bars.append(tag("rect", hint, class_="bin" if count else "bin none", x=x, y=32 - height, width=width, height=height))
-    return _svg(120, 34, "; ".join(f"{name}: {count}" for name, count in bins), bars, "distribution")
+    return drawing(120, 34, "; ".join(f"{name}: {count}" for name, count in bins), bars, "distribution")
 
 
 def speed_quality(points: Sequence[Point]) -> Markup:
     """Tokens per second against quality 0-100, a dot a candidate, whiskers where its interval is known. At least one point;
     names stand above and below in turn, so that neighbours' do not meet."""
-    ends = [point.y + side * (point.half or 0.0) for point in points for side in (-1, 1)]
+    ends = [end for point in points for end in (point.interval or (point.y,))]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)
     x = Axis(min(point.x for point in points) * 0.85, max(point.x for point in points) * 1.1, _LEFT, _WIDTH - _RIGHT)
     parts = list(_grid(x, y, "output tokens per second", "quality"))
     for place, point in enumerate(sorted(points, key=lambda point: point.x)):
         at_x, at_y = x.at(point.x), y.at(point.y)
-        if point.half is not None:
-            low, high = y.at(point.y - point.half), y.at(point.y + point.half)
+        if point.interval is not None:
+            low, high = y.at(point.interval.low), y.at(point.interval.high)
             parts.append(tag("line", class_="bar", x1=at_x, x2=at_x, y1=low, y2=high))
         hint = tag("title", f"{point.label}: {point.x:.1f} tokens/s, quality {point.y:.1f}")
         parts.append(tag("circle", hint, class_="dot best" if point.is_best else "dot", cx=at_x, cy=at_y, r=5.5))
@@ -87,46 +94,68 @@ def speed_quality(points: Sequence[Point]) -> Markup:
             tag("text", point.label, class_="name", x=at_x + shift, y=at_y + (18 if place % 2 else -9), text_anchor=anchor)
         )
     said = "; ".join(f"{point.label}: {point.x:.1f} tokens/s, quality {point.y:.1f}" for point in points)
-    return _svg(_WIDTH, _HEIGHT, said, parts, "plot")
+    return drawing(_WIDTH, _HEIGHT, said, parts, "plot")
 
 
-def temperature_curves(sweeps: Sequence[Sweep]) -> Iterator[tuple[str, Markup, list[str]]]:
-    """A plot a metric, with a line a model and prompt: its metric, its drawing, and the names of its lines in order."""
-    for metric in dict.fromkeys(sweep.metric for sweep in sweeps):
-        lines = [sweep for sweep in sweeps if sweep.metric == metric]
-        names = [line.model if line.prompt == "default" else f"{line.model}, prompt {line.prompt}" for line in lines]
-        yield metric, _curves(metric, lines), names
-
-
-def _curves(metric: str, lines: Sequence[Sweep]) -> Markup:
-    spread = [
-        mean + side * 1.96 * (stderr or 0.0)
-        for line in lines
-        for mean, stderr in zip(line.means, line.stderrs, strict=True)
-        if mean is not None
-        for side in (-1, 1)
-    ]
-    temperatures = [temperature for line in lines for temperature in line.temperatures]
-    margin = (max(spread, default=1.0) - min(spread, default=0.0)) * 0.1 or 0.05
+def temperature_curves(metric: str, lines: Sequence[Line]) -> Markup:
+    """A metric against temperature, with a line a model and prompt."""
+    points = [point for line in lines for point in line.points]
+    ends = [end for _, mean, found in points for end in (found or (mean,))]
+    low, high = min(ends, default=0.0), max(ends, default=1.0)
+    margin = (high - low) * 0.1 or 0.05
+    temperatures = [temperature for temperature, _, _ in points] or [0.0]
     x = Axis(min(temperatures), max(temperatures), _LEFT + 10, _WIDTH - _RIGHT - 10)
-    y = Axis(min(spread, default=0.0) - margin, max(spread, default=1.0) + margin, _HEIGHT - _BOTTOM, _TOP)
+    y = Axis(low - margin, high + margin, _HEIGHT - _BOTTOM, _TOP)
     parts = list(_grid(x, y, "temperature", "mean"))
     for place, line in enumerate(lines):
         parts.extend(_curve(line, x, y, f"s{place % _SERIES}"))
-    return _svg(_WIDTH, _HEIGHT, f"{metric} against temperature", parts, "plot")
+    return drawing(_WIDTH, _HEIGHT, f"{metric} against temperature", parts, "plot")
 
 
-def _curve(line: Sweep, x: Axis, y: Axis, colour: str) -> Iterator[Markup]:
-    known = [row for row in zip(line.temperatures, line.means, line.stderrs, strict=True) if row[1] is not None]
-    path = " ".join(f"{x.at(temperature)},{y.at(mean or 0.0)}" for temperature, mean, _ in known)
+def _curve(line: Line, x: Axis, y: Axis, colour: str) -> Iterator[Markup]:
+    path = " ".join(f"{x.at(temperature)},{y.at(mean)}" for temperature, mean, _ in line.points)
     yield tag("polyline", class_=f"curve {colour}", points=path)
-    for temperature, mean, stderr in known:
-        at, value = x.at(temperature), mean or 0.0
-        if stderr is not None:
-            low, high = y.at(value - 1.96 * stderr), y.at(value + 1.96 * stderr)
-            yield tag("line", class_=f"whisker {colour}", x1=at, x2=at, y1=low, y2=high)
-        hint = tag("title", f"temperature {temperature:g}: {value:.4f}")
-        yield tag("circle", hint, class_=f"node {colour}", cx=at, cy=y.at(value), r=4)
+    for temperature, mean, found in line.points:
+        at = x.at(temperature)
+        if found is not None:
+            yield tag("line", class_=f"whisker {colour}", x1=at, x2=at, y1=y.at(found.low), y2=y.at(found.high))
+        hint = tag("title", f"temperature {temperature:g}: {mean:.4f}")
+        yield tag("circle", hint, class_=f"node {colour}", cx=at, cy=y.at(mean), r=4)
+
+
+def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) -> Markup:
+    """What was counted per second, under one or more names, over the session's own clock: a step a bin of `bin_s` seconds."""
+    n_bins = max(map(len, counted.values()))
+    rates = {name: [count / bin_s for count in counts] for name, counts in counted.items()}
+    x = Axis(0.0, n_bins * bin_s, _LEFT, _WIDTH - _RIGHT)
+    y = Axis(0.0, max(rate for each in rates.values() for rate in each) * 1.05 or 1.0, _HEIGHT - _BOTTOM, _TOP)
+    parts = list(_grid(x, y, "seconds since the session began", f"{what} per second"))
+    for place, (name, each) in enumerate(rates.items()):
+        steps = [(edge * bin_s, rate) for bin_, rate in enumerate(each) for edge in (bin_, bin_ + 1)]
+        path = " ".join(f"{x.at(second)},{y.at(rate)}" for second, rate in steps)
+        parts.append(tag("polyline", tag("title", name), class_=f"curve s{place % _SERIES}", points=path))
+    return drawing(_WIDTH, _HEIGHT, f"{what} per second over time: {', '.join(counted)}", parts, "plot")
+
+
+def forest_row(difference: float, found: Interval | None, axis: Axis, is_found: bool, hint: str) -> Markup:
+    """A difference with its interval, around a line at 0; filled where it `is_found`, hollow where it may be chance."""
+    parts = [
+        tag("line", class_="rail", x1=axis.start, x2=axis.end, y1=13, y2=13),
+        tag("line", class_="zero", x1=axis.at(0.0), x2=axis.at(0.0), y1=0, y2=26),
+    ]
+    if found is not None:
+        parts.append(tag("line", class_="bar", x1=axis.at(found.low), x2=axis.at(found.high), y1=13, y2=13))
+    parts.append(tag("circle", class_="dot" if is_found else "dot open", cx=axis.at(difference), cy=13, r=5))
+    return drawing(axis.end + axis.start, 26, hint, parts, "forest")
+
+
+def forest_axis(axis: Axis) -> Markup:
+    """The scale below such rows, in percent."""
+    parts = [
+        tag("text", f"{value * 100:+g}%" if value else "0", x=axis.at(value), y=14, text_anchor="middle")
+        for value in ticks(axis.low, axis.high, 4)
+    ]
+    return drawing(axis.end + axis.start, 20, "percent of the metric's scale", parts, "forest")
 
 
 def _grid(x: Axis, y: Axis, x_name: str, y_name: str) -> Iterator[Markup]:
@@ -153,5 +182,6 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round((first + place) * step, 10) + 0.0 for place in range(count)]
 
 
-def _svg(width: float, height: float, label: str, parts: Sequence[Markup], class_: str) -> Markup:
+def drawing(width: float, height: float, label: str, parts: Sequence[Markup], class_: str) -> Markup:
+    """Parts as one picture, which `label` tells those who do not see it."""
     return tag("svg", *parts, class_=class_, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=label)

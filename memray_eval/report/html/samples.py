@@ -1,5 +1,5 @@
-"""The records as the page's sample browser reads them: a short index of all rows, and their whole texts in chunks that the
-browser parses only when it shows them."""
+"""The records as the page's sample browser reads them: a short row each, and their whole texts when one is opened. A file
+embeds both, the texts in chunks that the browser parses only when it shows them; `memray-eval view` answers with the same."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Embedded:
 
 
 @dataclass
-class _Names:
-    """Numbers of names in the order they first came."""
+class Names:
+    """Numbers of names in the order they first came. A name keeps its number."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -46,39 +46,43 @@ def embed(
     most_characters: int = MOST_CHARACTERS,
 ) -> Embedded:
     """The first records, as many as the limits allow, but at least one. `scales` by metric name."""
-    metrics, candidates = _Names(), _Names()
+    metrics, candidates, tasks = Names(), Names(), Names()
     rows: list[list[Any]] = []
     chunks: list[Markup] = []
     pending: list[str] = []
     size = 0
     for record in records:
-        whole = _json(_whole(record, metrics))
+        whole = to_json(whole_record(record, metrics))
         size += len(whole)
         if rows and (len(rows) == most_records or size > most_characters):
             break
-        rows.append(_row(record, metrics, candidates))
+        rows.append(list_row(record, metrics, candidates, tasks))
         pending.append(whole)
         if len(pending) == CHUNK:
             chunks.append(_chunk(pending))
             pending = []
     if pending:
         chunks.append(_chunk(pending))
-    index = {
+    index = {**named(metrics, candidates, tasks, scales), "chunk": CHUNK, "rows": rows}
+    return Embedded(Markup(to_json(index)), tuple(chunks), len(rows))
+
+
+def named(metrics: Names, candidates: Names, tasks: Names, scales: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """What the numbers in rows and records stand for."""
+    return {
         "metrics": [{"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics.numbers],
         "candidates": list(candidates.numbers),
+        "tasks": list(tasks.numbers),
         "statuses": STATUSES,
-        "chunk": CHUNK,
-        "rows": rows,
     }
-    return Embedded(Markup(_json(index)), tuple(chunks), len(rows))
 
 
 def _chunk(wholes: Sequence[str]) -> Markup:
     return Markup(f"[{','.join(wholes)}]")
 
 
-def _json(value: Any) -> str:
-    """JSON that no text in it can end: every `<` is written as its escape, so neither </script> nor <!-- appears."""
+def to_json(value: Any) -> str:
+    """JSON that no text in it can end a script with: every `<` is written as its escape, so no </script> or <!-- appears."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:  # a browser reads no NaN
@@ -95,14 +99,14 @@ def _finite(value: Any) -> Any:
     return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def _row(record: Record, metrics: _Names, candidates: _Names) -> list[Any]:
+def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
     """What the list shows, filters and sorts by: id, candidate, task, whether it failed, the starts of query and answer,
     duration, output tokens, and a pair (metric, status) or triple (with its value) a score."""
     response = record.response or Response()
     return [
         record.sample.id,
         candidates.number(record.candidate.name),
-        record.sample.task,
+        tasks.number(record.sample.task),
         int(record.is_failed),
         record.sample.query[:SNIPPET],
         (response.error or response.text)[:SNIPPET],
@@ -112,12 +116,12 @@ def _row(record: Record, metrics: _Names, candidates: _Names) -> list[Any]:
     ]
 
 
-def _outcome(score: Score, metrics: _Names) -> list[Any]:
+def _outcome(score: Score, metrics: Names) -> list[Any]:
     pair = [metrics.number(score.metric), STATUSES.index(score.status)]
-    return pair if score.value is None else [*pair, round(score.value, 6)]
+    return [*pair, round(score.value, 6)] if score.value is not None and math.isfinite(score.value) else pair
 
 
-def _whole(record: Record, metrics: _Names) -> dict[str, Any]:
+def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
     """All that the detail view shows; empty parts are left out."""
     sample, response = record.sample, record.response or Response(error="no response")
     shown = {
@@ -150,7 +154,7 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def _score(score: Score, metrics: _Names) -> dict[str, Any]:
+def _score(score: Score, metrics: Names) -> dict[str, Any]:
     shown = {
         "m": metrics.number(score.metric),
         "s": STATUSES.index(score.status),

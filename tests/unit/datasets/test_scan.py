@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -164,11 +165,15 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (place / "many").mkdir()
     for index in (0, 50):
         (place / "many" / f"{index}.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws[index : index + 50]))
+    (place / "d.jsonl.gz").write_bytes(gzip.compress((place / "d.jsonl").read_bytes()))
+    (place / "list.json.zst").write_bytes(pa.Codec("zstd").compress((place / "list.json").read_bytes(), asbytes=True))
     paths = {path.name: path for path in place.iterdir()}
     return {"folder": SAMPLES, **paths}
 
 
-@pytest.mark.parametrize("name", ["list.json", "object.json", "bom.json", "d.jsonl", "d.parquet", "many"])
+@pytest.mark.parametrize(
+    "name", ["list.json", "list.json.zst", "object.json", "bom.json", "d.jsonl", "d.jsonl.gz", "d.parquet", "many"]
+)
 @pytest.mark.parametrize("limit", [None, 37])
 def test_every_format_gives_the_same_samples(formats: dict[str, Path], name: str, limit: int | None) -> None:
     reference, _ = checked(formats["folder"], rows_per_shard=16, limit=limit)
@@ -184,7 +189,7 @@ def test_shards_hold_no_more_rows_than_asked(formats: dict[str, Path]) -> None:
     assert [sum(1 for _ in read_samples(shard, MEMORY)) for shard in found.shards] == [16] * 6 + [4]
 
 
-@pytest.mark.parametrize("name", ["folder", "d.jsonl", "d.parquet", "many"])
+@pytest.mark.parametrize("name", ["folder", "d.jsonl", "d.jsonl.gz", "d.parquet", "many"])
 def test_joined_shards_hold_the_same_samples(formats: dict[str, Path], name: str) -> None:
     found, _ = checked(formats[name], rows_per_shard=8)
     joined = coalesce(found.shards, 40)

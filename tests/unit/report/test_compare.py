@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.report.compare import Side, candidates_of, compare, failures, parse_gate, read_scores, render
+from memray_eval.report.comparing import Side, compare, failures, parse_gate, render
+from memray_eval.report.scores import Text, candidates_of, find_cluster, read_scores, read_texts
 from memray_eval.report.statistics import Settings, holm
 from memray_eval.results import RunFolder
 from memray_eval.rows import to_table
-from memray_eval.types import Candidate, Record, Sample, Score
+from memray_eval.types import Candidate, Record, Response, Sample, Score
 
 QUICK = Settings(resamples=500)
 MANIFEST = {
@@ -96,7 +97,11 @@ def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
     assert (recall.flips_up, recall.flips_down) == (1, 2)
     assert [(flip.sample_id, flip.direction) for flip in recall.flips] == [("2", "down"), ("3", "down")]
     assert (recall.paired.wins, recall.paired.ties, recall.paired.losses) == (1, 5, 2)
-    assert (empathy.flips_up, empathy.flips) == (None, ())
+    assert empathy.flips_up is None
+    assert [(flip.sample_id, flip.a, flip.b) for flip in empathy.flips] == [
+        ("0", 0.5, 0.0),
+        ("1", 0.5, 0.125),
+    ]  # furthest first
     assert recall.interval_a is not None  # Wilson's, of 4 in 8
     assert recall.interval_a == pytest.approx((0.2152, 0.7848), abs=1e-4)
 
@@ -224,14 +229,57 @@ def test_the_text_shows_every_figure_and_a_dash_where_there_is_none(runs: Runs) 
     assert "\n".join(line.rstrip() for line in text.splitlines()[:13]) == (
         "A: a\nB: b\n\nB against A: 8 common units\n\n"
         "metric   n       A       B      B-A          95% of B-A       p  p Holm\n"
-        "recall   8  0.5000  0.3750  -0.1250  [-0.6608, +0.4108]  1.0000  1.0000\n"
+        "recall   8  0.5000  0.3750  -0.1250  [-0.5278, +0.3285]  1.0000  1.0000\n"
         "empathy  0       -       -        -                   -       -       -\n\n"
         "metric   stderr      d  win/tie/loss  flips  only A  only B  detectable\n"
         "recall   0.2266  -0.20         1/5/2  +1 -2       0       0      0.7388\n"
         "empathy       -      -         0/0/0      -       0       8           -\n"
     )
     assert "recall, flipped units:\n  - 2\n  - 3\n  + 5\n" in text
-    assert "Standard errors: plain. Intervals: Student." in text
+    assert "Standard errors: plain, units independent. Intervals: Student; of metrics of 0 and 1 Tango's" in text
+
+
+def test_units_that_changed_most_are_listed_where_scores_are_graded(runs: Runs) -> None:
+    a = runs.side("a", [unit(str(i), {"empathy": 3.0}, task="x") for i in range(4)])
+    b = runs.side("b", [unit(str(i), {"empathy": score}, task="x") for i, score in enumerate([3.0, 2.0, 5.0, 4.0])])
+    found = compare([a, b], settings=QUICK, flips=3)
+    assert "empathy, units that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n" in render(found)
+    assert "changed most" not in render(found, 0)
+
+
+def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
+    def found(*metadata: dict[str, Any]) -> str | None:
+        folder = RunFolder(str(runs.place / "of"))
+        folder.create()
+        for name in folder.parts():
+            folder.delete_part(name)
+        folder.write_part(to_table([unit(str(i), {"recall": 1.0}, metadata=each) for i, each in enumerate(metadata)]))
+        return find_cluster(folder.records())
+
+    assert found({"user": "u"}, {"user": "u"}, {"user": "v"}, {"context": "c"}) == "user"
+    assert found({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"}) == "context"
+    assert found({"user": "u"}, {"user": "u"}) is None
+    assert found({"user": "u"}, {"user": "v"}) is None
+    assert found({"session": "u"}, {"session": "u"}, {"session": "v"}) is None
+    assert found({}, {}) is None
+
+
+def test_a_sample_of_two_candidates_is_no_cluster(runs: Runs) -> None:
+    records = [unit("1", {"recall": 1.0}, candidate=name, metadata={"user": "u"}) for name in ("small", "large")]
+    runs.side("a", records)
+    assert find_cluster(RunFolder(str(runs.place / "a")).records()) is None
+
+
+def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
+    answered = unit("1", {"recall": 1.0}, task="x").model_copy(update={"response": Response(text="yes")})
+    failed = unit("2", {"recall": 1.0}).model_copy(update={"response": Response(error="Throttled")})
+    other = unit("1", {"recall": 1.0}, task="y")
+    runs.side("a", [answered, failed, other, unit("1", {}, candidate="large", task="x")])
+    records = RunFolder(str(runs.place / "a")).records()
+    assert read_texts(records, "small", {("1", "x"), ("2", ""), ("3", "")}) == {
+        ("1", "x"): Text("q", "yes", ""),
+        ("2", ""): Text("q", "", "Throttled"),
+    }
 
 
 def test_the_candidates_of_a_run(runs: Runs) -> None:

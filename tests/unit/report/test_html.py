@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,11 +19,16 @@ from hypothesis import strategies as st
 from memray_eval.cli import main
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
+from memray_eval.report.html.course import calls, timelines
+from memray_eval.report.html.figures import in_words
+from memray_eval.report.html.intervals import measure_intervals
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.spending import measure_spending
+from memray_eval.report.scores import numbered, read_scores
+from memray_eval.report.statistics import Interval, figures_interval, mean_interval, standard_error, wilson_interval
 from memray_eval.results import RunFolder
-from memray_eval.types import MetricSummary, Record
+from memray_eval.types import MetricSummary, Record, Score
 from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
 
 
@@ -66,7 +72,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 def test_every_section_is_there_with_its_figures(page: Page) -> None:
     ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
     assert {"metrics", "matrix", "heat", "speed", "temperature", "cost", "agreement", "samples"} <= ids
-    assert "± 0.039" in page.text  # 1.96 x 0.02
+    assert "± 0.040" in page.text  # Student's 1.987 of 89 degrees of freedom x 0.02
+    assert "95% intervals: Student's t, and Wilson's for scores of 0 and 1. Units are taken as independent." in page.text
     assert "93.8%" in page.text  # 90 of 96
     assert "90 scored, 3 failed, 3 abstained, 4 not applicable, 2 quotes dropped" in page.text
     assert "openai/gpt-4o (88), rules (2)" in page.text
@@ -174,6 +181,119 @@ def test_ticks_are_few_and_within_their_range(low: float, span: float) -> None:
     assert len(found) <= 7
     assert all(low - span * 1e-6 - 1e-9 <= tick <= low + span * (1 + 1e-6) + 1e-9 for tick in found)
     assert found == sorted(set(found))
+
+
+def clustered_run(path: Path) -> RunFolder:
+    """Twelve answers of each candidate, of three users, who differ a lot."""
+    records = []
+    for place, one in enumerate(plain_records(36)):
+        about = one.sample.model_copy(update={"metadata": {"user": f"u{place // 3 % 3}"}, "task": "money"})
+        score = Score(metric="memory_utilization", status="scored", value=0.2 + 0.3 * (place // 3 % 3) + place // 9 / 100)
+        records.append(one.model_copy(update={"sample": about, "scores": (score,)}))
+    return write_run(path, records, 36)
+
+
+def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -> None:
+    folder = clustered_run(tmp_path / "run")
+    summary = folder.read_summary()
+    found = measure_intervals(folder.records(), summary)
+    assert found.cluster == "user"
+    assert found.in_words().startswith(
+        "95% intervals: Student's t with standard errors clustered by user (CR1, up to 3 clusters)"
+    )
+    assert found.in_words().endswith("With fewer than 10 clusters they are rough.")
+    scores = read_scores(folder.records(), "small-t0", "user")
+    values, clusters = scores.values["memory_utilization"], numbered(scores.units["cluster"])
+    wanted = mean_interval(values, clusters)
+    plain = figures_interval(float(values.mean()), standard_error(values), 12)
+    for task in (None, "money"):
+        got = found.of(("small-t0", "memory_utilization", task), float(values.mean()), 0.01, 12)
+        assert got == pytest.approx(wanted)
+    assert plain is not None
+    assert wanted is not None
+    assert wanted.high - wanted.low > 2 * (plain.high - plain.low)
+    assert found.of(("small-t0", "empathy", None), 0.5, 0.01, 90) == figures_interval(0.5, 0.01, 90)
+    assert "clustered by user" in Page(render_html(folder)).text
+
+
+def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones(tmp_path: Path) -> None:
+    def run(name: str, users: int) -> RunFolder:
+        records = []
+        for place, one in enumerate(plain_records(18)):
+            about = {
+                "metadata": {"user": f"u{place // 3 % users}"},
+                "task": ("sleep_and_energy", "money", "money")[place // 3 % 3],
+            }
+            records.append(one.model_copy(update={"sample": one.sample.model_copy(update=about)}))
+        return write_run(tmp_path / name, records, 18)
+
+    of_task = ("small-t0", "coherence", "sleep_and_energy")  # the first of three users
+    folder = run("three", 3)
+    assert measure_intervals(folder.records(), folder.read_summary()).of(of_task, 3.0, 0.5, 6) is None
+    folder = run("one", 1)
+    found = measure_intervals(folder.records(), folder.read_summary())
+    assert found.cluster is None
+    assert found.of(of_task, 3.0, 0.5, 6) == figures_interval(3.0, 0.5, 6)
+
+
+def test_an_interval_is_told_by_its_half_or_by_its_ends() -> None:
+    assert in_words(0.5, Interval(0.4, 0.6), 3) == "± 0.100"
+    assert in_words(0.96, wilson_interval(24, 25), 3) == "0.805 to 0.993"
+    assert in_words(0.5, None, 3) == in_words(None, Interval(0, 1), 3) == ""
+
+
+KEPT = {
+    "timeline": {
+        "bin_s": 10.0, "started": 100.0, "calls": {"sent": [3, 9], "retried": [0, 0]},
+        "stages": {"read": [300], "generate": [5, 20, 0], "judge": [0, 10], ATTACK: [1], "embed": [0]},
+    },
+    "calls": {
+        "sent": 1207, "ok": 1200, "throttled": 7, "refused": 0, "verdicts": 1200, "waited_s": 1234.5678,
+        "tries": {"1": 1193, "2": 7},
+        "judges": {"openai/gpt": {"sent": 1000, "ok": 1000, "tries": {"1": 1000}}, ATTACK: {"sent": 207, "throttled": 7}},
+    },
+}  # fmt: skip
+
+
+def test_throughput_and_calls_are_shown_where_the_manifest_has_them(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    without = Page(render_html(folder)).text
+    assert "over time" not in without
+    assert "Calls and retries" not in without
+    folder.write_manifest({**folder.read_manifest(), **KEPT})
+    page = Page(render_html(folder))
+    assert "Rows over time" in page.text
+    assert "Calls over time" in page.text
+    assert "verdicts after 2 calls700" in page.text
+    assert page.text.count(ATTACK) >= 4  # the note, the event, a stage, a judge
+    assert not [tag for tag, _ in page.tags if tag == "img"]
+
+
+def test_throughput_is_drawn_a_step_a_bin() -> None:
+    (rows, drawn, names), (_, _, kinds) = timelines(KEPT)
+    assert (rows, names, kinds) == ("Rows over time", ["generate", "judge", ATTACK], ["sent"])
+    (generate, judge, _) = re.findall(r'points="([^"]+)"', drawn)
+    heights = [float(point.split(",")[1]) for point in generate.split()]
+    assert heights[0] == heights[1] > heights[2] == heights[3]  # 0.5 rows a second, then 2: SVG counts down
+    assert heights[4] == max(heights)
+    assert len(judge.split()) == 4
+    assert list(timelines({})) == list(timelines({"timeline": {"bin_s": 1.0, "stages": {"generate": [0]}}})) == []
+
+
+def test_calls_are_counted_in_all_and_by_judge_and_what_never_happened_is_left_out() -> None:
+    found = calls(KEPT)
+    assert found is not None
+    assert found.heads == ("what", "all", "openai/gpt", ATTACK)
+    assert [(name, [cell.text for cell in cells]) for name, cells in found.rows] == [
+        ("sent", ["1,207", "1,000", "207"]),
+        ("ok", ["1,200", "1,000", "0"]),
+        ("throttled", ["7", "0", "7"]),
+        ("verdicts", ["1,200", "0", "0"]),
+        ("waited s", ["1,234.57", "0", "0"]),
+        ("verdicts at the first call", ["1,193", "1,000", "0"]),
+        ("verdicts after 2 calls", ["7", "0", "0"]),
+    ]
+    assert calls({}) is calls({"calls": {}}) is calls({"calls": {"sent": 0, "judges": {}}}) is None
 
 
 def test_bars_stand_from_the_lowest_score_to_the_highest() -> None:

@@ -1,58 +1,94 @@
 // The list, its filters and its keys.
 const at = (id) => document.getElementById(id);
 const PAGE = 40;
-const state = { text: "", candidate: null, metric: null, status: null, sort: "", places: [], page: 0, row: 0, open: null };
+const SLOW_MS = 250; // past this the list says that it is at work
+const FILTERS = ["candidate", "task", "metric", "status", "low", "high", "sort"];
+const state = { query: null, n: 0, rows: [], page: 0, row: 0, open: null, asked: 0, opening: 0, names: -1 };
 
 function options(select, entries) {
-  for (const [value, text] of entries) select.append(make("option", { value, text }));
+  const chosen = select.value;
+  select.replaceChildren(...entries.map(([value, text]) => make("option", { value, text })));
+  select.value = chosen;
 }
 
+// The choices, by the names there are: a run that is being written may bring more.
 function fill() {
+  const names = INDEX.candidates.length + INDEX.tasks.length + INDEX.metrics.length;
+  if (names === state.names) return;
+  state.names = names;
   options(at("candidate"), [["", "all"], ...INDEX.candidates.map((name, number) => [number, name])]);
+  options(at("task"), [["", "all"], ...INDEX.tasks.map((name, number) => [number, words(name) || "no task"])]);
+  at("task").disabled = INDEX.tasks.length < 2;
   options(at("metric"), [["", "any"], ...INDEX.metrics.map((metric, number) => [number, words(metric.name)])]);
   options(at("status"), [["", "any"], ...INDEX.statuses.map((name, number) => [number, words(name)])]);
   const sorts = INDEX.metrics.flatMap((metric, number) => [[`m${number}+`, `${words(metric.name)}, lowest first`], [`m${number}-`, `${words(metric.name)}, highest first`]]);
   options(at("sort"), [["", "order of the run"], ...sorts, ["duration-", "slowest first"], ["tokens-", "longest first"], ["tokens+", "shortest first"]]);
 }
 
-function refresh() {
+// Reads the filters anew and shows the first page of what fits.
+function refresh(fresh = false) {
   const number = (id) => (at(id).value === "" ? null : Number(at(id).value));
-  Object.assign(state, { text: at("find").value, candidate: number("candidate"), metric: number("metric"), status: number("status"), sort: at("sort").value, page: 0, row: 0 });
-  if (state.text.trim() && !isWhole()) { later(refresh); return; }
-  state.places = select(state);
-  draw();
+  const query = { text: at("find").value.trim(), sort: at("sort").value };
+  for (const id of FILTERS.slice(0, -1)) query[id] = number(id);
+  Object.assign(state, { query, page: 0, row: 0 });
+  return draw(fresh);
 }
 
-// Does at the end of loading what needs whole records, once.
-function later(action) {
-  at("count").textContent = "still loading the texts …";
-  document.addEventListener("DOMContentLoaded", action, { once: true });
-}
-
-function draw() {
-  const { places, page } = state;
-  const pages = Math.max(1, Math.ceil(places.length / PAGE));
-  const from = page * PAGE;
-  const visible = places.slice(from, from + PAGE);
-  const rows = visible.map((place, offset) => item(INDEX.rows[place], place, offset));
+// Shows the page that the state names; true when it did, false when a newer question came first or there is no answer.
+async function draw(fresh = false) {
+  const asked = ++state.asked;
+  const slow = setTimeout(() => { at("count").textContent = "searching …"; }, SLOW_MS);
+  let found;
+  try {
+    found = await SOURCE.page(state.query, state.page * PAGE, PAGE, fresh);
+  } catch (error) {
+    if (asked === state.asked) fail(error);
+    return false;
+  } finally {
+    clearTimeout(slow);
+  }
+  if (asked !== state.asked) return false;
+  Object.assign(state, { n: found.n, rows: found.rows });
+  fill();
+  notice(found.notice || "");
+  const rows = found.rows.map(([, row], offset) => item(row, offset));
   at("list").replaceChildren(...(rows.length ? rows : [make("li", { class: "none", text: "No sample fits these filters." })]));
-  at("count").textContent = `${places.length.toLocaleString("en")} of ${INDEX.rows.length.toLocaleString("en")} units`;
-  at("page").textContent = `page ${page + 1} of ${pages}`;
-  at("back").disabled = page === 0;
-  at("next").disabled = page >= pages - 1;
+  at("count").textContent = `${found.n.toLocaleString("en")} of ${SOURCE.total().toLocaleString("en")} units`;
+  pages();
   mark();
+  return true;
 }
 
-function item(row, place, offset) {
-  const head = make("div", { class: "head" }, make("b", { text: row[ROW.id], dir: "auto" }), row[ROW.task] ? make("span", { text: words(row[ROW.task]) }) : null, INDEX.candidates.length > 1 ? make("span", { text: INDEX.candidates[row[ROW.candidate]] }) : null, badge(row));
-  const node = make("li", { role: "option", id: `row-${offset}`, "data-place": place }, head, make("p", { class: "ask", text: row[ROW.ask], dir: "auto" }), make("p", { class: "said", text: row[ROW.said] || "(empty)", dir: "auto" }));
+function pages() {
+  const last = Math.max(1, Math.ceil(state.n / PAGE));
+  at("page").textContent = `page ${(state.page + 1).toLocaleString("en")} of ${last.toLocaleString("en")}`;
+  at("back").disabled = state.page === 0;
+  at("next").disabled = state.page >= last - 1;
+}
+
+function fail(error) {
+  Object.assign(state, { n: 0, rows: [], page: 0, row: 0 });
+  at("list").replaceChildren(make("li", { class: "none status-error", role: "alert", text: error.message }));
+  at("count").textContent = "";
+  pages();
+}
+
+function notice(text) {
+  at("notice").textContent = text;
+  at("notice").hidden = !text;
+}
+
+function item(row, offset) {
+  const head = make("div", { class: "head" }, make("b", { text: row[ROW.id], dir: "auto" }), INDEX.tasks[row[ROW.task]] ? make("span", { text: words(INDEX.tasks[row[ROW.task]]) }) : null, INDEX.candidates.length > 1 ? make("span", { text: INDEX.candidates[row[ROW.candidate]] }) : null, badge(row));
+  const node = make("li", { role: "option", id: `row-${offset}` }, head, make("p", { class: "ask", text: row[ROW.ask], dir: "auto" }), make("p", { class: "said", text: row[ROW.said] || "(empty)", dir: "auto" }));
   node.addEventListener("click", () => { state.row = offset; open(); });
   return node;
 }
 
 // The score that the list is about: of the metric sorted by, else of the metric filtered by.
 function badge(row) {
-  const metric = state.sort.startsWith("m") ? parseInt(state.sort.slice(1), 10) : state.metric;
+  const { sort, metric: filtered } = state.query;
+  const metric = sort.startsWith("m") ? parseInt(sort.slice(1), 10) : filtered;
   const score = metric === null ? null : row[ROW.scores].find((one) => one[0] === metric);
   if (score) return make("span", { class: `score status-${INDEX.statuses[score[1]]}`, text: score.length > 2 ? shown(score[2]) : words(INDEX.statuses[score[1]]) });
   return row[ROW.failed] ? make("span", { class: "score status-error", text: "failed" }) : null;
@@ -66,41 +102,54 @@ function mark() {
   return chosen;
 }
 
-function move(step) {
+async function move(step) {
   const place = state.page * PAGE + state.row + step;
-  if (place < 0 || place >= state.places.length) return;
+  if (place < 0 || place >= state.n) return;
   state.row = place % PAGE;
   const page = Math.floor(place / PAGE);
-  if (page !== state.page) { state.page = page; draw(); }
+  if (page !== state.page) {
+    state.page = page;
+    if (!(await draw())) return;
+  }
   mark()?.scrollIntoView({ block: "nearest" });
-  if (state.open !== null) open();
+  if (state.open !== null) await open();
 }
 
-function turnTo(page) {
-  if (page < 0 || page * PAGE >= state.places.length) return;
+async function turnTo(page) {
+  if (page < 0 || page * PAGE >= state.n) return;
   Object.assign(state, { page, row: 0 });
-  draw();
+  await draw();
 }
 
-function open() {
-  const place = state.places[state.page * PAGE + state.row];
-  if (place === undefined) return;
-  if (!isWhole()) { later(open); return; }
-  state.open = place;
+async function open() {
+  const chosen = state.rows[state.row];
+  if (!chosen) return;
+  const [key, row] = chosen;
+  const opening = ++state.opening;
+  state.open = key;
+  mark();
+  const nodes = await SOURCE.whole(key).then(
+    (record) => detail(row, record),
+    (error) => [make("p", { class: "text status-error", role: "alert", text: error.message })],
+  );
+  if (opening === state.opening) show(row, nodes);
+}
+
+function show(row, nodes) {
   const close = make("button", { type: "button", id: "close", text: "Close" });
   close.addEventListener("click", shut);
-  const top = make("div", { class: "bar-top" }, make("h3", { text: INDEX.rows[place][ROW.id], dir: "auto" }), close);
+  const top = make("div", { class: "bar-top" }, make("h3", { text: row[ROW.id], dir: "auto" }), close);
   const panel = at("detail");
-  panel.replaceChildren(top, ...detail(place));
+  panel.replaceChildren(top, ...nodes);
   panel.hidden = false;
   panel.scrollTop = 0;
   document.querySelector(".browser").classList.add("open");
-  mark();
 }
 
 function shut() {
   if (state.open === null) return;
   state.open = null;
+  state.opening += 1; // what is still on its way stays closed
   at("detail").hidden = true;
   at("detail").replaceChildren();
   document.querySelector(".browser").classList.remove("open");
@@ -126,27 +175,13 @@ function pressed(event) {
   if (!field && inBrowser && KEYS[event.key]) { event.preventDefault(); KEYS[event.key](); }
 }
 
-function themes() {
-  const root = document.documentElement;
-  const stored = (() => { try { return localStorage.getItem("memray-eval-theme"); } catch { return null; } })();
-  if (stored === "light" || stored === "dark") root.dataset.theme = stored;
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
-  const name = () => { at("theme").textContent = isDark() ? "Light" : "Dark"; };
-  at("theme").addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    try { localStorage.setItem("memray-eval-theme", root.dataset.theme); } catch { /* a file without storage still changes */ }
-    name();
-  });
-  name();
-}
-
-themes();
 fill();
 let waiting = 0;
-at("find").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(refresh, 120); });
-for (const id of ["candidate", "metric", "status", "sort"]) at(id).addEventListener("change", refresh);
+const soon = () => { clearTimeout(waiting); waiting = setTimeout(refresh, 120); };
+for (const id of ["find", "low", "high"]) at(id).addEventListener("input", soon);
+for (const id of ["candidate", "task", "metric", "status", "sort"]) at(id).addEventListener("change", () => refresh());
 at("back").addEventListener("click", () => turnTo(state.page - 1));
 at("next").addEventListener("click", () => turnTo(state.page + 1));
+at("reload")?.addEventListener("click", () => refresh(true));
 document.addEventListener("keydown", pressed);
-refresh();
-document.documentElement.dataset.ready = String(Math.round(performance.now()));
+refresh().then(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); });

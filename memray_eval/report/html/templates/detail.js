@@ -1,4 +1,6 @@
 // One record in full. Every text is set through textContent: none is ever read as HTML.
+const ROW = { id: 0, candidate: 1, task: 2, failed: 3, ask: 4, said: 5, duration: 6, tokens: 7, scores: 8 };
+
 function make(tag, options = {}, ...children) {
   const node = document.createElement(tag);
   const { text, ...attributes } = options;
@@ -13,9 +15,7 @@ const shown = (value) => (Math.abs(value - Math.round(value)) < 1e-9 ? String(Ma
 const titled = (title, ...nodes) => [make("h4", { text: title }), ...nodes];
 const isEmpty = (value) => value === null || value === "" || (typeof value === "object" && !Object.keys(value).length);
 
-function detail(place) {
-  const row = INDEX.rows[place];
-  const record = whole(place);
+function detail(row, record) {
   const forbidden = new Set(record.forbidden || []);
   const scores = (record.scores || []).map((score) => ({ ...score, name: INDEX.metrics[score.m].name, told: score.judgment ? parsed(score.judgment) : null }));
   const nodes = [...titled("Question", make("p", { class: "text", dir: "auto", text: record.query }))];
@@ -102,7 +102,7 @@ function about(row, record) {
   const [first, took] = record.times || [];
   const shares = (of) => Object.entries(of).map(([name, share]) => `${name} ${share}`).join(", ");
   const facts = {
-    unit: record.unit, candidate: INDEX.candidates[row[ROW.candidate]], task: row[ROW.task], ...(record.about || {}),
+    unit: record.unit, candidate: INDEX.candidates[row[ROW.candidate]], task: INDEX.tasks[row[ROW.task]], ...(record.about || {}),
     traits: record.traits && shares(record.traits), emotion: record.emotion && shares(record.emotion),
     tokens: asked == null && said == null ? null : `${asked ?? "?"} in, ${said ?? "?"} out`,
     time: took == null ? null : `${took.toFixed(2)} s${first == null ? "" : `, first token ${first.toFixed(2)} s`}`,

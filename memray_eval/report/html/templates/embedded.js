@@ -1,11 +1,30 @@
-// The embedded records: an index of all rows, and chunks of whole records that are parsed when they are needed.
+// The records that stand in this page: an index of all rows, and chunks of whole records that are parsed when they are needed.
 const INDEX = JSON.parse(document.getElementById("index").textContent);
 const CHUNKS = document.getElementsByClassName("chunk");
 const KEPT = 8; // chunks kept parsed
-const ROW = { id: 0, candidate: 1, task: 2, failed: 3, ask: 4, said: 5, duration: 6, tokens: 7, scores: 8 };
 const kept = new Map();
-const isWhole = () => document.readyState !== "loading"; // the chunks stand after the script: the list need not wait for them
 let haystacks = null; // a lower-case text a record, made at the first search
+let last = { asked: null, places: [] }; // the places found last: a page is turned without a second search
+
+// The rows that fit, a page of them: {n, rows: [[key, row], ...]}; a key opens its record.
+const SOURCE = {
+  total: () => INDEX.rows.length,
+  async page(query, start, size) {
+    if (query.text) await loaded();
+    const asked = JSON.stringify(query);
+    if (last.asked !== asked) last = { asked, places: select(query) };
+    return { n: last.places.length, rows: last.places.slice(start, start + size).map((place) => [place, INDEX.rows[place]]) };
+  },
+  async whole(place) {
+    await loaded();
+    return chunk(Math.floor(place / INDEX.chunk))[place % INDEX.chunk];
+  },
+};
+
+// The chunks stand after the script: the list need not wait for them.
+async function loaded() {
+  if (document.readyState === "loading") await new Promise((done) => document.addEventListener("DOMContentLoaded", done, { once: true }));
+}
 
 function chunk(number) {
   if (!kept.has(number)) {
@@ -13,10 +32,6 @@ function chunk(number) {
     if (kept.size > KEPT) kept.delete(kept.keys().next().value);
   }
   return kept.get(number);
-}
-
-function whole(place) {
-  return chunk(Math.floor(place / INDEX.chunk))[place % INDEX.chunk];
 }
 
 function textsToSearch() {
@@ -31,22 +46,18 @@ function textsToSearch() {
   return haystacks;
 }
 
-function scoreOf(row, metric) {
-  const found = row[ROW.scores].find((score) => score[0] === metric);
-  return found && found.length > 2 ? found[2] : null;
-}
-
 // The places of the rows that pass, in the order asked for. Rows without the figure sorted by come last.
-function select({ text, candidate, metric, status, sort }) {
-  const needle = text.trim().toLowerCase();
+function select({ text, candidate, task, metric, status, low, high, sort }) {
+  const needle = text.toLowerCase();
   const texts = needle ? textsToSearch() : null;
+  const ofScore = [metric, status, low, high].some((asked) => asked !== null);
+  const within = (value) => (low === null && high === null) || (value !== undefined && (low === null || value >= low) && (high === null || value <= high));
+  const fits = (score) => (metric === null || score[0] === metric) && (status === null || score[1] === status) && within(score[2]);
   const places = [];
   INDEX.rows.forEach((row, place) => {
     if (candidate !== null && row[ROW.candidate] !== candidate) return;
-    if (metric !== null || status !== null) {
-      const fits = (score) => (metric === null || score[0] === metric) && (status === null || score[1] === status);
-      if (!row[ROW.scores].some(fits)) return;
-    }
+    if (task !== null && row[ROW.task] !== task) return;
+    if (ofScore && !row[ROW.scores].some(fits)) return;
     if (texts && !texts[place].includes(needle)) return;
     places.push(place);
   });
@@ -63,4 +74,9 @@ function sorter(sort) {
   if (sort.startsWith("tokens")) return (row) => row[ROW.tokens];
   if (sort.startsWith("m")) { const metric = parseInt(sort.slice(1), 10); return (row) => scoreOf(row, metric); }
   return null;
+}
+
+function scoreOf(row, metric) {
+  const found = row[ROW.scores].find((score) => score[0] === metric);
+  return found && found.length > 2 ? found[2] : null;
 }

@@ -1,0 +1,101 @@
+"""Holding a place in an object store: a small file that its holder keeps writing anew."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pyarrow import fs
+
+from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.storage import reaching, write_whole
+
+BEAT_S, BEATS = 3.0, 3  # a lease is written anew so often; one that so many beats did not change has no holder any more
+
+
+@contextmanager
+def leased(
+    filesystem: fs.FileSystem,
+    path: str,
+    url: str,
+    beat_s: float = BEAT_S,
+    sleep: Callable[[float], None] = time.sleep,
+    on_lost: Callable[[], None] = _thread.interrupt_main,
+) -> Iterator[None]:
+    """Keeps other processes out of what `url` names, by a lease at `path` that is written anew while the block runs.
+
+    pyarrow has no conditional PUT, so two that start in the same second may both get in: the one whose lease is gone sees it at
+    its next beat, and `on_lost` interrupts it. A lease that a kill left is watched for BEATS beats first; no clock is compared.
+    Raises ConfigError where another process is at work, ResourceError where one took the lease.
+    """
+    token, stopping, lost = secrets.token_hex(8), threading.Event(), threading.Event()
+
+    def write(beat: int) -> None:
+        said = {"token": token, "beat": beat, "host": socket.gethostname(), "pid": os.getpid()}
+        write_whole(filesystem, path, json.dumps(said).encode())
+
+    def keep() -> None:
+        beat = 0
+        while not stopping.wait(beat_s):
+            beat += 1
+            try:
+                if _holder(filesystem, path).get("token", token) != token:
+                    lost.set()
+                    on_lost()
+                    return
+                write(beat)
+            except OSError:  # the cloud stumbles: at the next beat, then
+                continue
+
+    with reaching(url):
+        _wait_out(filesystem, path, url, beat_s, sleep)
+        write(0)
+        sleep(beat_s / BEATS)
+        if _holder(filesystem, path).get("token", token) != token:
+            raise _at_work(url, _holder(filesystem, path))
+    keeper = threading.Thread(target=keep, daemon=True)
+    keeper.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if lost.is_set():
+            raise ResourceError(f"another process took over {url}; this one has stopped, nothing is lost") from None
+        raise
+    finally:
+        stopping.set()
+        keeper.join()
+        with suppress(OSError):  # what stays is waited out by the next
+            if _holder(filesystem, path).get("token") == token:
+                filesystem.delete_file(path)
+
+
+def _wait_out(filesystem: fs.FileSystem, path: str, url: str, beat_s: float, sleep: Callable[[float], None]) -> None:
+    """Raises ConfigError when somebody writes the lease while we look; returns where nobody does."""
+    before = _holder(filesystem, path)
+    for _ in range(BEATS if before else 0):
+        sleep(beat_s)
+        now = _holder(filesystem, path)
+        if now and now != before:
+            raise _at_work(url, now)
+
+
+def _holder(filesystem: fs.FileSystem, path: str) -> dict[str, Any]:
+    """What the lease says; nothing where there is none."""
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            return dict(json.loads(stream.read()))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def _at_work(url: str, holder: dict[str, Any]) -> ConfigError:
+    who = f"process {holder.get('pid')} of {holder.get('host')}"
+    return ConfigError(f"another process is at work in {url} ({who}); wait for it, or end it first")

@@ -1,0 +1,107 @@
+"""Coefficients of agreement: how far raters say the same of the same units.
+
+`ratings` has a row a unit and a column a rater, NaN where one gave none. A coefficient is NaN where it is not defined. Tested
+against hand cases, brute force from the definitions, and scipy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from memray_eval.ports import FloatArray
+
+Scale = tuple[float, float]
+
+
+def rescaled(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArray:
+    """Linear: the ends of one scale onto those of the other."""
+    (low, high), (to_low, to_high) = from_scale, to_scale
+    return to_low + (values - low) * ((to_high - to_low) / (high - low))
+
+
+def categories(values: FloatArray, scale: Scale) -> FloatArray:
+    """The nearest whole step of a scale, counted from its low end, a half going up: two for 0-1, five for 1-5."""
+    low, high = scale
+    return np.floor((values - low) / min(1.0, high - low) + 0.5)
+
+
+def same(ratings: FloatArray) -> float:
+    return mean(ratings[:, 0] == ratings[:, 1])
+
+
+def weighted_kappa(ratings: FloatArray) -> float:
+    """Cohen's kappa of two columns with quadratic weights, 1 - E(x - y)² / (the same by chance). For scores that are no whole
+    numbers it is Lin's concordance, 2 cov / (var x + var y + (mean x - mean y)²), to which it is equal for those that are."""
+    x, y = ratings[:, 0], ratings[:, 1]
+    if not x.size:
+        return np.nan
+    by_chance = x.var() + y.var() + (x.mean() - y.mean()) ** 2
+    return float(1 - ((x - y) ** 2).mean() / by_chance) if by_chance > 0 else np.nan
+
+
+def spearman(ratings: FloatArray) -> float:
+    """Pearson's correlation of midranks."""
+    x, y = midranks(ratings[:, 0]), midranks(ratings[:, 1])
+    if x.size < 2 or x.std() == 0 or y.std() == 0:
+        return np.nan
+    return float(((x - x.mean()) * (y - y.mean())).mean() / (x.std() * y.std()))
+
+
+def alpha_interval(ratings: FloatArray) -> float:
+    """Krippendorff's alpha for any number of raters with gaps, difference (x - y)². Source: Krippendorff, Computing
+    Krippendorff's Alpha-Reliability (2011); both sums over pairs are written as sums over values."""
+    pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
+    if not pairable.size:
+        return np.nan
+    pairable = pairable - np.nanmean(pairable)
+    each = (~np.isnan(pairable)).sum(axis=1)
+    n, squares = each.sum(), np.nansum(pairable**2, axis=1)
+    observed = (2 * (each * squares - np.nansum(pairable, axis=1) ** 2) / (each - 1)).sum() / n
+    by_chance = 2 * (n * squares.sum() - np.nansum(pairable) ** 2) / (n * (n - 1))
+    return float(1 - observed / by_chance) if by_chance > 0 else np.nan
+
+
+def alpha_ordinal(ratings: FloatArray) -> float:
+    """The ordinal difference of two values is that of their midranks among all that can be paired."""
+    ranked = ratings[(~np.isnan(ratings)).sum(axis=1) > 1].copy()
+    given = ~np.isnan(ranked)
+    ranked[given] = midranks(ranked[given])
+    return alpha_interval(ranked)
+
+
+def alpha_nominal(ratings: FloatArray) -> float:
+    """Krippendorff's alpha where two values are either the same or not."""
+    pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
+    if not pairable.size:
+        return np.nan
+    each = (~np.isnan(pairable)).sum(axis=1)
+    by_value = np.stack([(pairable == value).sum(axis=1) for value in np.unique(pairable[~np.isnan(pairable)])])
+    n = each.sum()
+    observed = ((each**2 - (by_value**2).sum(axis=0)) / (each - 1)).sum() / n
+    by_chance = (n**2 - (by_value.sum(axis=1) ** 2).sum()) / (n * (n - 1))
+    return float(1 - observed / by_chance) if by_chance > 0 else np.nan
+
+
+def midranks(values: FloatArray) -> FloatArray:
+    """Ranks from 1; equal values share the middle of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return ranks
+
+
+def over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
+    """The mean of a statistic of two columns over all pairs of columns, each on the rows that have both."""
+    found = []
+    for one, other in combinations(range(ratings.shape[1]), 2):
+        both = ratings[:, [one, other]]
+        found.append(statistic(both[~np.isnan(both).any(axis=1)]))
+    return mean(np.array([value for value in found if not np.isnan(value)]))
+
+
+def mean(values: npt.NDArray[np.floating | np.bool_]) -> float:
+    """NaN of nothing."""
+    return float(values.mean()) if values.size else np.nan

@@ -1,0 +1,193 @@
+"""A comparison as one HTML file: differences around zero, every figure, warnings, and the texts of the units that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from memray_eval.report.comparing.console import how_measured
+from memray_eval.report.comparing.values import Common, Comparison, Flip, MetricComparison
+from memray_eval.report.html.figures import Cell, Grid, label, number
+from memray_eval.report.html.plots import Axis, forest_axis, forest_row
+from memray_eval.report.html.shell import asset, render_page, write_page
+from memray_eval.report.scores import Text
+from memray_eval.report.statistics import Interval
+from memray_eval.report.tables import NOTHING
+
+MOST_CHARACTERS = 20_000  # of one answer; the rest stays in the run
+_LEAST_SPAN = 0.05  # of a scale to both sides of zero, so that next to nothing does not look like much
+Scales = Mapping[str, tuple[float, float]]  # by metric
+Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample id and task
+
+
+class Difference(NamedTuple):
+    """A row of the forest plot: a metric's difference on its scale, in percent and in the metric's own figures."""
+
+    metric: str
+    plot: Markup
+    figure: str
+    interval: str
+    p: str
+    verdict: str
+    is_found: bool
+
+
+class Changed(NamedTuple):
+    """A unit that changed, with both answers."""
+
+    flip: Flip
+    query: str
+    a: str
+    b: str
+
+
+class ChangedUnits(NamedTuple):
+    """The units of one metric that are listed, of all that changed."""
+
+    metric: str
+    note: str
+    units: tuple[Changed, ...]
+
+
+class Against(NamedTuple):
+    """One candidate against the baseline."""
+
+    common: Common
+    differences: tuple[Difference, ...]
+    axis: Markup
+    without_scale: tuple[str, ...]
+    figures: Grid
+    changed: tuple[ChangedUnits, ...]
+
+
+def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path: str) -> None:
+    """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be written."""
+    write_page(render_comparison(comparison, scales, texts), path, "--html")
+
+
+def render_comparison(comparison: Comparison, scales: Scales, texts: Texts) -> str:
+    """The page. A metric without a scale is in the table alone; a unit without a text says so."""
+    return render_page(
+        "comparison.html",
+        ("theme.js", "comparison.js"),
+        comparison=comparison,
+        against=[_against(comparison, common, scales, texts) for common in comparison.common],
+        how_measured=how_measured(comparison),
+        own_style=Markup(asset("comparison.css")),
+        level=f"{comparison.settings.level:.0%}",
+        alpha=f"{1 - comparison.settings.level:.0%}",
+        power=f"{comparison.settings.power:.0%}",
+    )
+
+
+def _against(comparison: Comparison, common: Common, scales: Scales, texts: Texts) -> Against:
+    rows = [row for row in comparison.metrics if row.other == common.other]
+    drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
+    axis = _axis(drawn, scales)
+    return Against(
+        common=common,
+        differences=tuple(_difference(row, scales[row.metric], axis, 1 - comparison.settings.level) for row in drawn),
+        axis=forest_axis(axis),
+        without_scale=tuple(label(row.metric) for row in rows if row not in drawn),
+        figures=_figures(common, rows, comparison),
+        changed=tuple(
+            _changed(row, texts.get(comparison.baseline, {}), texts.get(common.other, {})) for row in rows if row.flips
+        ),
+    )
+
+
+def _axis(rows: Sequence[MetricComparison], scales: Scales) -> Axis:
+    """The same for all metrics, with zero in its middle."""
+    ends = [abs(end) for row in rows for end in _on_scale(row, scales[row.metric])]
+    span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
+    return Axis(-span, span, 12, 308)
+
+
+def _on_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
+    """A difference, and the ends of its interval where it has one, as shares of the metric's scale."""
+    width = (scale[1] - scale[0]) or 1.0
+    return [value / width for value in (row.paired.difference, row.paired.low, row.paired.high) if value is not None]
+
+
+def _difference(row: MetricComparison, scale: tuple[float, float], axis: Axis, alpha: float) -> Difference:
+    middle, *ends = _on_scale(row, scale)
+    corrected = row.p_holm
+    is_found = corrected is not None and corrected <= alpha
+    figure, between = _signed(row.paired.difference), _between(row)
+    hint = f"{label(row.metric)}: {figure} {between}".rstrip()
+    return Difference(
+        metric=label(row.metric),
+        plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_found, hint),
+        figure=figure,
+        interval=between,
+        p=_p(corrected),
+        verdict=("higher" if middle > 0 else "lower") if is_found else "may be chance",
+        is_found=is_found,
+    )
+
+
+def _figures(common: Common, rows: Sequence[MetricComparison], comparison: Comparison) -> Grid:
+    heads = (
+        "metric", "n", "A", common.letter, f"{common.letter} - A", f"{comparison.settings.level:.0%} interval", "detectable",
+        "p", "p Holm", "p BH", "effect d", "win / tie / loss", "flips", f"only A / {common.letter}",
+    )  # fmt: skip
+    return Grid(f"{common.other} against {comparison.baseline}", heads, tuple((label(row.metric), _cells(row)) for row in rows))
+
+
+def _cells(row: MetricComparison) -> tuple[Cell, ...]:
+    found = row.paired
+    flips = NOTHING if row.flips_up is None else f"+{row.flips_up} / -{row.flips_down}"
+    texts = (
+        f"{found.n:,}", number(found.mean_a, 4), number(found.mean_b, 4), _signed(found.difference), _between(row) or NOTHING,
+        number(found.detectable, 4), _p(found.p_value), _p(row.p_holm), _p(row.p_fdr), _signed(found.effect_size, 2),
+        f"{found.wins:,} / {found.ties:,} / {found.losses:,}", flips, f"{row.only_a:,} / {row.only_b:,}",
+    )  # fmt: skip
+    hints = {1: _ends(row.interval_a), 2: _ends(row.interval_b)}
+    return tuple(Cell(text, None, hints.get(place, "")) for place, text in enumerate(texts))
+
+
+def _changed(row: MetricComparison, a: Mapping[tuple[str, str], Text], b: Mapping[tuple[str, str], Text]) -> ChangedUnits:
+    found = row.paired
+    what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
+    note = f"{len(row.flips):,} of {found.wins + found.losses:,} units {what}"
+    return ChangedUnits(label(row.metric), note, tuple(_with_texts(row.flips, a, b)))
+
+
+def _with_texts(
+    flips: Sequence[Flip], a: Mapping[tuple[str, str], Text], b: Mapping[tuple[str, str], Text]
+) -> Iterator[Changed]:
+    for flip in flips:
+        first, second = a.get((flip.sample_id, flip.task)), b.get((flip.sample_id, flip.task))
+        query = (first or second or Text("", "", "")).query
+        yield Changed(flip, _cut(query), _answer(first), _answer(second))
+
+
+def _answer(text: Text | None) -> str:
+    if text is None:
+        return "(not in the records)"
+    return f"(failed: {_cut(text.error)})" if text.error else _cut(text.response) or "(empty)"
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS]} … ({len(text) - MOST_CHARACTERS:,} more characters)"
+
+
+def _signed(value: float | None, digits: int = 4) -> str:
+    return NOTHING if value is None else f"{value:+.{digits}f}"
+
+
+def _between(row: MetricComparison) -> str:
+    found = row.paired
+    return "" if found.low is None or found.high is None else f"{found.low:+.4f} to {found.high:+.4f}"
+
+
+def _ends(found: Interval | None) -> str:
+    return "" if found is None else f"{found.low:.4f} to {found.high:.4f}"
+
+
+def _p(value: float | None) -> str:
+    return NOTHING if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -1,0 +1,98 @@
+"""What a browser may ask of the index, and the SQL for it: every value is a parameter, and no name comes from the client."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import duckdb
+import pyarrow as pa
+from pydantic import Field
+
+from memray_eval.report.html.samples import STATUSES
+from memray_eval.report.view.index import Index
+from memray_eval.types import Frozen
+
+_FIGURES = {"duration": "duration_s", "tokens": "output_tokens"}
+_WAYS = {"+": "ASC", "-": "DESC"}
+_OF_RUN = "part, unit"
+_SHOWN = "unit, unit_id, sample_id, candidate, task, failed::INTEGER, ask, said, duration_s, output_tokens"
+
+Number = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Bound = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Query(Frozen):
+    """A page of the samples that fit. Names are asked for by their numbers. A score fits by metric, status and value together;
+    `sort` is m3+ (metric 3, lowest first), duration-, tokens+, ..., or nothing: the order of the run. `fresh` looks for new
+    parts first."""
+
+    text: str = Field("", max_length=500)
+    candidate: Number | None = None
+    task: Number | None = None
+    metric: Number | None = None
+    status: Annotated[int, Field(ge=0, lt=len(STATUSES))] | None = None
+    low: Bound | None = None
+    high: Bound | None = None
+    sort: str = Field("", pattern=r"^((m[0-9]{1,4}|duration|tokens)[+-])?$")
+    start: Number = 0
+    size: Annotated[int, Field(ge=1, le=200)] = 40
+    fresh: bool = False
+
+
+class Page(Frozen):
+    """`n` units fit; `rows` are those asked for, each its unit's id and the row that the browser's list shows."""
+
+    n: int
+    rows: tuple[tuple[str, list[Any]], ...]
+
+
+def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda: False) -> Page:
+    """Raises DataError where a text is searched in a part that cannot be read any more."""
+    database = index.cursor()
+    where, values = _conditions(query)
+    if query.text:
+        database.register("matches", pa.table({"unit": index.search(query.text, is_cancelled)}))
+        where.append("unit IN (SELECT unit FROM matches)")
+    fits = f"WHERE {' AND '.join(where)}" if where else ""
+    counted: Any = database.execute(f"SELECT count(*) FROM units {fits}", values).fetchone()
+    source, order, of_order = _sorting(query.sort)
+    keys = database.execute(
+        f"SELECT unit FROM {source} {fits} ORDER BY {order} LIMIT ? OFFSET ?", [*of_order, *values, query.size, query.start]
+    ).fetchall()
+    return Page(n=counted[0], rows=tuple(_rows(database, [unit for (unit,) in keys])))
+
+
+def _conditions(query: Query) -> tuple[list[str], list[Any]]:
+    """SQL conditions on a unit, and their values in order."""
+    of_unit = {"candidate = ?": query.candidate, "task = ?": query.task}
+    of_score = {"metric = ?": query.metric, "status = ?": query.status, "value >= ?": query.low, "value <= ?": query.high}
+    where = {sql: value for sql, value in of_unit.items() if value is not None}
+    fits = {sql: value for sql, value in of_score.items() if value is not None}
+    some = [f"unit IN (SELECT unit FROM outcomes WHERE {' AND '.join(fits)})"] if fits else []
+    return [*where, *some], [*where.values(), *fits.values()]
+
+
+def _sorting(sort: str) -> tuple[str, str, list[Any]]:
+    """The tables to sort, the order with missing figures last, and the values that the tables take."""
+    if not sort:
+        return "units", _OF_RUN, []
+    by, way = sort[:-1], _WAYS[sort[-1]]
+    if by in _FIGURES:
+        return "units", f"{_FIGURES[by]} {way} NULLS LAST, {_OF_RUN}", []
+    figures = "(SELECT unit, min(value) AS figure FROM outcomes WHERE metric = ? GROUP BY unit)"
+    return f"units LEFT JOIN {figures} USING (unit)", f"figure {way} NULLS LAST, {_OF_RUN}", [int(by[1:])]
+
+
+def _rows(database: duckdb.DuckDBPyConnection, units: Sequence[int]) -> list[tuple[str, list[Any]]]:
+    """The rows of these units in this order, in the shape of samples.list_row."""
+    if not units:
+        return []
+    among = f"unit IN ({', '.join('?' * len(units))})"
+    scores: dict[int, list[list[Any]]] = defaultdict(list)
+    for unit, metric, status, value in database.execute(f"SELECT * FROM outcomes WHERE {among}", units).fetchall():
+        scores[unit].append([metric, status] if value is None else [metric, status, round(value, 6)])
+    shown = database.execute(f"SELECT {_SHOWN} FROM units WHERE {among}", units).fetchall()
+    found = {unit: (unit_id, [*row, scores[unit]]) for unit, unit_id, *row in shown}
+    return [found[unit] for unit in units if unit in found]

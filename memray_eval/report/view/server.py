@@ -1,0 +1,124 @@
+"""The server: read-only, for this machine alone. Three addresses: the page, a page of samples, one sample whole.
+
+A page of another site in the same browser must learn nothing here. It cannot name this server as its own (the Host header is
+checked, so that a name which it has pointed at 127.0.0.1 is refused), its requests are turned away where the browser says
+whose they are, and no answer may be read, framed or run from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from memray_eval.errors import ConfigError, EvalError
+from memray_eval.report.html.samples import to_json
+from memray_eval.report.view.queries import Query
+from memray_eval.report.view.viewing import View
+
+HOST = "127.0.0.1"
+_OURS = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")  # any port: one may be forwarded to another
+_METHODS = ("GET", "HEAD")
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_NOTHING = "default-src 'none'; frame-ancestors 'none'"
+_OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-action 'none'"  # beside the page's own
+_LAST_ANSWERS_S = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_VIEW = web.AppKey("view", View)
+
+
+@asynccontextmanager
+async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
+    """Serves at 127.0.0.1 until the block ends, and yields the URL; port 0 is a free one. Raises ConfigError where the port
+    cannot be had."""
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for a free one"
+        ) from None
+    app = web.Application(middlewares=[_guarded, _told])
+    app[_VIEW] = view
+    app.add_routes([web.get("/", _page), web.get("/data/units", _units), web.get("/data/unit", _unit)])
+    app.on_response_prepare.append(_closed_off)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening).start()
+        yield f"http://{HOST}:{listening.getsockname()[1]}/"
+    finally:
+        await runner.cleanup()
+
+
+@web.middleware
+async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if not _OURS.fullmatch(request.headers.get("Host", "")):
+        return web.Response(status=421, text="This server is 127.0.0.1 and localhost, nothing else.\n")
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") and request.path != "/":
+        return web.Response(status=403, text="Only this server's own page may ask that.\n")
+    if request.method not in _METHODS:
+        return web.Response(status=405, text="This server only reads.\n", headers={"Allow": ", ".join(_METHODS)})
+    return await handler(request)
+
+
+@web.middleware
+async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors of ours as their messages, for the page to show."""
+    try:
+        return await handler(request)
+    except EvalError as error:
+        status = 400 if isinstance(error, ConfigError) else 500
+        return web.Response(status=status, text=str(error)) if request.path == "/" else _json({"error": str(error)}, status)
+
+
+async def _closed_off(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+    response.headers.setdefault("Content-Security-Policy", _NOTHING)
+
+
+async def _page(request: web.Request) -> web.Response:
+    page = await asyncio.to_thread(request.app[_VIEW].page)
+    body = page.encode("utf-8", "backslashreplace")
+    headers = {"Content-Security-Policy": _OF_PAGE}
+    return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
+
+
+async def _units(request: web.Request) -> web.Response:
+    try:
+        query = Query.model_validate(dict(request.query))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    gone = threading.Event()
+    try:
+        return _json(await asyncio.to_thread(request.app[_VIEW].answer, query, gone.is_set))
+    finally:
+        gone.set()  # a reader who asks another question waits for no answer to this one
+
+
+async def _unit(request: web.Request) -> web.Response:
+    unit_id = request.query.get("id", "")
+    found = await asyncio.to_thread(request.app[_VIEW].record, unit_id)
+    if found is None:
+        return _json({"error": f"no unit {unit_id!r} in this run; it may have been written anew: load the page again"}, 404)
+    return _json(found)
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    body = to_json(value).encode("utf-8", "backslashreplace")
+    return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")

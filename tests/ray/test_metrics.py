@@ -1,0 +1,145 @@
+"""What a run tells of itself, to Prometheus and in its manifest, against the books of the provider that it asked."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import yaml
+
+from memray_eval.config import RunConfig
+from memray_eval.runtime.job import Finished
+from memray_eval.runtime.metrics import SERIES
+from memray_eval.runtime.run import run
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import INPUT_TOKENS, Answer, Fault, Provider, Storm, serving
+
+Job = Callable[..., RunConfig]
+JUDGE, METRICS, SAMPLES = "openai/j", ["empathy", "helpfulness", "safety"], 10
+VERDICTS, OUTCOMES = SAMPLES * len(METRICS), ("ok", "throttled", "malformed")
+ANSWER = "I hear you, and that sounds hard. Rest more."
+PRICE = {"input_usd": 1000.0, "output_usd": 2000.0}
+EXPORT_S = 40.0  # Ray reports every 10 s, and when the process that counts ends; the rest is for a busy machine
+_LINE = re.compile(r"^(?P<name>ray_memray_\w+)\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class Books:
+    """A provider that answers the candidate at once, refuses or garbles some of the judge's calls, and counts both."""
+
+    def __init__(self) -> None:
+        self._storm = Storm(rate_429=0.2, rate_malformed=0.2, seed=9, retry_after="0.05")
+        self.counted: Counter[str] = Counter()
+
+    def reply(self, body: dict[str, Any]) -> str | Answer | Fault:
+        if body.get("stream"):
+            return ANSWER
+        said = self._storm(body)
+        outcome = "throttled" if isinstance(said, Fault) else "ok" if said == judgment_reply(body) else "malformed"
+        self.counted[outcome] += 1
+        if isinstance(said, str):
+            self.counted.update(input_tokens=INPUT_TOKENS, output_tokens=len(said.split()))
+        return said
+
+
+def scraped(run_id: str) -> Found:
+    """The figures of a run on its node's page for Prometheus: by name and by those tags that are the run's own."""
+    address = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
+    with urllib.request.urlopen(address, timeout=10) as page:
+        text = page.read().decode()
+    tags = {tag for series in SERIES for tag in series.tags}
+    found: Found = {}
+    for line in _LINE.finditer(text):
+        labels = dict(_LABEL.findall(line["labels"]))
+        if labels.get("run_id") == run_id and labels.get("le", "+Inf") == "+Inf":
+            own = frozenset((tag, value) for tag, value in labels.items() if tag in tags)
+            found[line["name"], own] = found.get((line["name"], own), 0.0) + float(line["value"])
+    return found
+
+
+def exported(done: Finished) -> Callable[..., float]:
+    """Waits for the last figures of a run; gives them by name and tags."""
+    deadline = time.monotonic() + EXPORT_S
+    while units(found := scraped(done.folder.run_id), "write") != SAMPLES:
+        assert time.monotonic() < deadline, f"not exported within {EXPORT_S:g} s: {found}"
+        time.sleep(0.2)
+    return lambda name, **tags: found[f"ray_memray_{name}", frozenset(tags.items())]
+
+
+def units(found: Found, stage: str) -> float:
+    named = [frozenset({("stage", stage), ("outcome", outcome)}) for outcome in ("ok", "failed")]
+    return sum(found.get(("ray_memray_units_total", tags), 0.0) for tags in named)
+
+
+def judged_by(server: Provider, folder: Path) -> dict[str, Any]:
+    table = folder / "judges.yaml"
+    table.write_text(yaml.safe_dump({"models": {JUDGE: PRICE}}))
+    judging = {"base_urls": {"openai": server.base_url}, "models": str(table)}
+    return {"limit": SAMPLES, "metrics": METRICS, "judge": JUDGE, "judging": judging}
+
+
+def test_figures_are_those_of_the_provider(job: Job, tmp_path: Path) -> None:
+    books = Books()
+    with serving(books.reply) as server:
+        done = run(config := job(server, **judged_by(server, tmp_path)), lambda text: None, quiet=True)
+        found, counted = exported(done), Counter(books.counted)
+        assert server.n_requests == sum(counted[outcome] for outcome in OUTCOMES) + SAMPLES
+        check_metrics(found, counted, done)
+        assert found("tokens_total", who="served", kind="in") + counted["input_tokens"] == server.input_tokens
+        assert found("tokens_total", who="served", kind="out") + counted["output_tokens"] == server.output_tokens
+        check_manifest(done, counted)
+        again = run(config, lambda text: None, quiet=True)
+    n_failed = sum(metric.n_failed for metric in done.summary.metrics)
+    assert n_failed > 0  # the storm did its part
+    found = exported(again)
+    assert found("cache_total", outcome="hit") == VERDICTS - n_failed
+    assert found("judge_calls_total", judge=JUDGE, outcome="cached") == VERDICTS - n_failed
+    assert again.folder.read_manifest()["calls"]["cached"] == VERDICTS - n_failed
+
+
+def check_metrics(found: Callable[..., float], counted: Counter[str], done: Finished) -> None:
+    sent = sum(counted[outcome] for outcome in OUTCOMES)
+    for outcome in OUTCOMES:
+        assert found("judge_calls_total", judge=JUDGE, outcome=outcome) == counted[outcome] > 0
+    assert found("throttled_total", judge=JUDGE) == counted["throttled"]
+    assert found("retried_total", judge=JUDGE) == sent - VERDICTS
+    assert found("tokens_total", who=JUDGE, kind="in") == counted["input_tokens"]
+    assert found("tokens_total", who=JUDGE, kind="out") == counted["output_tokens"]
+    assert found("cost_usd_total", judge=JUDGE) == pytest.approx(cost_usd(counted))
+    assert found("cache_total", outcome="miss") == VERDICTS
+    assert found("limiter_wait_seconds_count", judge=JUDGE) == sent
+    assert found("engine_ttft_seconds_count", candidate="served") == SAMPLES
+    assert found("engine_tokens_per_second_count", candidate="served") == SAMPLES
+    assert found("in_flight", judge=JUDGE) == found("calls_waiting", judge=JUDGE) == found("queue", stage="judge") == 0.0
+    n_failed = done.summary.n_failed_units
+    for stage, ok in (("read", SAMPLES), ("generate", SAMPLES), ("judge", SAMPLES - n_failed), ("write", SAMPLES - n_failed)):
+        assert found("units_total", stage=stage, outcome="ok") == ok
+    assert found("units_total", stage="write", outcome="failed") == n_failed
+
+
+def check_manifest(done: Finished, counted: Counter[str]) -> None:
+    manifest, sent = done.folder.read_manifest(), sum(counted[outcome] for outcome in OUTCOMES)
+    calls, timeline = manifest["calls"], manifest["timeline"]
+    assert {outcome: calls[outcome] for outcome in OUTCOMES} == {outcome: counted[outcome] for outcome in OUTCOMES}
+    assert (calls["sent"], calls["retried"], calls["verdicts"]) == (sent, sent - VERDICTS, VERDICTS)
+    assert calls["failed"] == sum(metric.n_failed for metric in done.summary.metrics)
+    assert sum(int(tries) * verdicts for tries, verdicts in calls["tries"].items()) == sent
+    assert calls["cost_usd"] == pytest.approx(cost_usd(counted))
+    stages = {stage: sum(rows) for stage, rows in timeline["stages"].items()}
+    assert stages == dict.fromkeys(("read", "generate", "judge", "write"), SAMPLES)
+    kinds = {kind: sum(bins) for kind, bins in timeline["calls"].items()}
+    asked_again = {"throttled": counted["throttled"], "malformed": counted["malformed"]}
+    assert kinds == {"sent": sent, "retried": sent - VERDICTS, **asked_again}
+
+
+def cost_usd(counted: Counter[str]) -> float:
+    return (counted["input_tokens"] * PRICE["input_usd"] + counted["output_tokens"] * PRICE["output_usd"]) / 1e6

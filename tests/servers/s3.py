@@ -1,0 +1,123 @@
+"""An S3 server, moto's, as a process of its own, with its own interpreter: moto's botocore wants an older dateutil than this
+project's lock. MEMRAY_EVAL_MOTO names that interpreter (a Python with `moto flask flask-cors`); tests that need it are skipped
+where there is none.
+
+    MEMRAY_EVAL_MOTO=/path/to/python python -m tests.servers.s3
+
+No key, and the access key `denied`, may do nothing; `reader` may not write. GET /_calls says how many requests came, by method.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+BUCKET = "bucket"
+KEY, SECRET = "tests-access-key", "tests-secret-key"
+DENIED = b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'
+WRITES = ("PUT", "POST", "DELETE")
+
+
+def interpreter() -> str | None:
+    """The Python that has moto: the one that is named, else this one; None where neither has it."""
+    if named := os.environ.get("MEMRAY_EVAL_MOTO"):
+        return named
+    return sys.executable if importlib.util.find_spec("moto") else None
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server, seen from the test."""
+
+    port: int
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(self, key: str = KEY) -> dict[str, str]:
+        """What a process that uses this server needs."""
+        where = {"AWS_ENDPOINT_URL": self.endpoint, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+        return {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": SECRET, **where}
+
+    def calls(self) -> Counter[str]:
+        """The requests so far, by method."""
+        return Counter(json.loads(self._asked("GET", "/_calls")))
+
+    def make_bucket(self, name: str = BUCKET) -> None:
+        self._asked("PUT", f"/{name}")
+
+    def _asked(self, method: str, path: str) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            signed = {"Authorization": f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/"}
+            connection.request(method, path, headers=signed)
+            response = connection.getresponse()
+            body = response.read()
+        if response.status != 200:
+            raise ValueError(f"{method} {path}: {response.status}")
+        return body
+
+
+@contextlib.contextmanager
+def serving_s3() -> Iterator[S3Server]:
+    """Runs the server with one bucket until the block ends, or this process does. Raises RuntimeError where moto is not."""
+    if (python := interpreter()) is None:
+        raise RuntimeError("no moto: name a Python that has it in MEMRAY_EVAL_MOTO")
+    pipe = subprocess.PIPE
+    with subprocess.Popen([python, __file__], text=True, stdin=pipe, stdout=pipe) as process:
+        try:
+            assert process.stdout is not None
+            if not (line := process.stdout.readline()):
+                raise RuntimeError(f"the S3 server ended at its start with {process.wait()}; see its stderr")
+            server = S3Server(int(line))
+            server.make_bucket()
+            yield server
+        finally:
+            process.terminate()
+
+
+def guarded(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """The server with its requests counted, and refused to the keys that may not."""
+    calls, lock = Counter[str](), threading.Lock()
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        method, whose = environ["REQUEST_METHOD"], environ.get("HTTP_AUTHORIZATION", "")
+        if environ["PATH_INFO"] == "/_calls":
+            start("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(calls).encode()]
+        with lock:
+            calls[method] += 1
+        if "Credential=" not in whose or "Credential=denied/" in whose or ("Credential=reader/" in whose and method in WRITES):
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            return [b"" if method == "HEAD" else DENIED]
+        return app(environ, start)
+
+    return answer
+
+
+def main() -> None:
+    import logging
+
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = make_server("127.0.0.1", 0, guarded(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.port, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

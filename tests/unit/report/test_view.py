@@ -1,0 +1,330 @@
+"""The index and the answers of `memray-eval view`, against a plain reading of the same records."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from memray_eval.errors import DataError
+from memray_eval.report.html.samples import SNIPPET, STATUSES, embed
+from memray_eval.report.view import View, viewing
+from memray_eval.report.view.index import Index
+from memray_eval.report.view.parts import list_parts
+from memray_eval.report.view.queries import Query, select
+from memray_eval.results import RunFolder
+from memray_eval.rows import to_table
+from memray_eval.types import Record, Response
+from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
+
+HUGE = 1_000_000
+
+
+def indexed(folder: RunFolder, tmp_path: Path) -> Index:
+    index = Index(folder.records().filesystem, str(tmp_path / "spill"))
+    assert index.refresh(list_parts(folder.records())) == []
+    return index
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    bare = record("A-bare", "", candidates()[1])
+    unanswered = bare.model_copy(update={"unit_id": "bare", "response": None, "scores": ()})
+    failed = record("A-failed", "", candidates()[2]).model_copy(
+        update={"unit_id": "failed", "response": Response(error="the engine died: Timeout")}
+    )
+    odd = record("A-odd", "it has a score that is no number", candidates()[0])
+    odd = odd.model_copy(update={"scores": (odd.scores[0].model_copy(update={"value": math.nan}), *odd.scores[1:])})
+    work = tmp_path_factory.mktemp("view")
+    folder = write_run(work / "run", [*plain_records(120), unanswered, failed, odd], 123)
+    folder.write_part(to_table([*hostile_records()]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return indexed(run, tmp_path_factory.mktemp("spill"))
+
+
+class Shown(NamedTuple):
+    """A row as the file embeds it, and the texts that are searched, in lower case."""
+
+    row: list[Any]
+    texts: tuple[str, ...]
+
+
+Rows = dict[str, Shown]
+
+
+@pytest.fixture(scope="module")
+def rows(run: RunFolder) -> Rows:
+    """By unit, in the order of the run."""
+    records = list(run.each())
+    embedded = json.loads(str(embed(records, METRICS).index))["rows"]
+    return {one.unit_id: Shown(row, tuple(_texts(one))) for one, row in zip(records, embedded, strict=True)}
+
+
+def _texts(one: Record) -> Iterator[str]:
+    said = one.response or Response()
+    yield from (text.lower() for text in (one.sample.id, one.sample.query, said.text, said.error or ""))
+
+
+def queries() -> st.SearchStrategy[Query]:
+    texts = [
+        "",
+        "this is answer 7",
+        "THIS IS ANSWER 7.",
+        "sleep",
+        "S0001",
+        "timeout",
+        "%",
+        "_",
+        "'; DROP TABLE units; --",
+        "\\",
+    ]
+    bound = st.none() | st.floats(0, 5)
+    return st.builds(
+        Query,
+        text=st.sampled_from([*texts, ATTACK[:40], RTL[:9], "(", "\x00"]),
+        candidate=st.none() | st.integers(0, 4),
+        task=st.none() | st.integers(0, 4),
+        metric=st.none() | st.integers(0, 5),
+        status=st.none() | st.integers(0, 3),
+        low=bound,
+        high=bound,
+        sort=st.sampled_from(["", "m0+", "m0-", "m3+", "m9-", "duration-", "duration+", "tokens+"]),
+        start=st.integers(0, 130),
+        size=st.integers(1, 60),
+    )
+
+
+def plainly(query: Query, rows: Rows) -> list[str]:
+    """The units that fit, in order, from the rows of the file."""
+
+    def fits(unit: str) -> bool:
+        row, texts = rows[unit]
+        of_score = (query.metric, query.status, query.low, query.high) != (None, None, None, None)
+        return (
+            (query.candidate is None or row[1] == query.candidate)
+            and (query.task is None or row[2] == query.task)
+            and any(query.text.lower() in text for text in texts)
+            and (not of_score or any(_fits(score, query) for score in row[8]))
+        )
+
+    def figure(unit: str) -> float | None:
+        row = rows[unit].row
+        if query.sort.startswith("m"):
+            return next((score[2] for score in row[8] if score[0] == int(query.sort[1:-1]) and len(score) > 2), None)
+        return {"duration": row[6], "tokens": row[7]}[query.sort[:-1]]
+
+    found = [unit for unit in rows if fits(unit)]
+    if query.sort:
+        known = [unit for unit in found if figure(unit) is not None]
+        known.sort(key=lambda unit: (figure(unit) or 0.0) * (-1 if query.sort.endswith("-") else 1))
+        found = [*known, *(unit for unit in found if figure(unit) is None)]
+    return found
+
+
+def _fits(score: list[Any], query: Query) -> bool:
+    value = score[2] if len(score) > 2 else None
+    within = value is not None and (query.low is None or value >= query.low) and (query.high is None or value <= query.high)
+    return (
+        (query.metric is None or score[0] == query.metric)
+        and (query.status is None or score[1] == query.status)
+        and (within or (query.low is None and query.high is None))
+    )
+
+
+def test_any_question_is_answered_as_the_file_would(index: Index, rows: Rows) -> None:
+    @settings(max_examples=100)
+    @given(query=queries())
+    def answered(query: Query) -> None:
+        found, wanted = select(index, query), plainly(query, rows)
+        assert found.n == len(wanted)
+        assert [unit for unit, _ in found.rows] == wanted[query.start : query.start + query.size]
+        assert [row for _, row in found.rows] == [rows[unit].row for unit, _ in found.rows]
+
+    answered()
+
+
+def test_the_property_above_is_asked_of_more_than_nothing(rows: Rows) -> None:
+    assert len(plainly(Query(text="THIS IS ANSWER 7."), rows)) == 1
+    assert len(plainly(Query(metric=3, status=STATUSES.index("error")), rows)) == 15
+    assert plainly(Query(sort="m0+"), rows)[-1] in {"bare", "failed"} | {
+        unit for unit, (row, _) in rows.items() if row[0] == "A-odd"
+    }
+    assert len(plainly(Query(metric=1, low=2, high=3), rows)) not in (0, len(rows))
+
+
+def test_long_texts_are_cut_in_the_list_and_whole_when_opened(index: Index) -> None:
+    ((unit, row),) = select(index, Query(text="needle-in-hay")).rows
+    assert len(row[5]) == SNIPPET
+    found = index.record(unit)
+    assert found is not None
+    assert found.response is not None
+    assert len(found.response.text) > HUGE
+    assert index.record("no such unit") is None
+    assert index.record("' OR 1=1 --") is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sort": "m0"},
+        {"sort": "unit; DROP TABLE units"},
+        {"sort": "m0+\n"},
+        {"size": 0},
+        {"size": 201},
+        {"start": -1},
+        {"low": "nan"},
+        {"status": 4},
+        {"candidate": "x"},
+        {"text": "x" * 501},
+        {"where": "1=1"},
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Query.model_validate(wrong)
+
+
+def test_a_search_that_nobody_waits_for_finds_nothing_and_is_not_kept(index: Index) -> None:
+    asked = Query(text="this is answer 9")
+    assert select(index, asked, lambda: True).n == 0
+    assert select(index, asked).n == 11
+
+
+def test_parts_that_come_go_and_change_are_followed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(30), 30)
+    index = indexed(folder, tmp_path)
+    query = Query(text="is answer", sort="duration+", size=200)
+    assert select(index, query).n == 30
+    added = folder.write_part(to_table([record("late", "this is answer late", candidates()[0], seed=7)]))
+    assert index.refresh(list_parts(folder.records())) == []
+    assert select(index, query).n == index.n_units == 31
+    folder.delete_part(next(name for name in folder.parts() if name != added))
+    assert index.refresh(list_parts(folder.records())) == []
+    ((unit, row),) = select(index, query).rows
+    assert row[0] == "late"
+    again = record("late", "this is answer two, judged again", candidates()[0], seed=7)
+    assert folder.write_part(to_table([again])) == added
+    assert index.refresh(list_parts(folder.records())) == []
+    assert [row[5] for _, row in select(index, query).rows] == ["this is answer two, judged again"]
+    assert index.record(unit) == again
+
+
+def test_a_part_that_cannot_be_read_is_said_and_the_others_stay(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(30), 30)
+    index = indexed(folder, tmp_path)
+    (tmp_path / "run" / "records" / "part-broken.parquet").write_bytes(b"PAR1 and no more")
+    (problem,) = index.refresh(list_parts(folder.records()))
+    assert problem.startswith("part-broken.parquet of the records cannot be read")
+    assert select(index, Query()).n == 30
+    whole = next(path for path in (tmp_path / "run" / "records").iterdir() if path.name != "part-broken.parquet")
+    ((unit, _),) = select(index, Query(size=1)).rows
+    whole.write_bytes(whole.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"part-\w+\.parquet of the records cannot be read"):
+        index.record(unit)
+    with pytest.raises(DataError, match="cannot be read"):
+        select(index, Query(text="anything"))
+    whole.unlink()
+    with pytest.raises(DataError, match="is gone from the records"):
+        index.record(unit)
+    assert select(index, Query()).n == 30  # what the list needs is held
+
+
+def test_a_part_written_anew_behind_the_index_is_not_mistaken(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    index = indexed(folder, tmp_path)
+    units = [unit for unit, _ in select(index, Query()).rows]
+    (name,) = folder.parts()
+    swapped = folder.write_part(to_table(reversed(list(folder.each()))))
+    (tmp_path / "run" / "records" / swapped).rename(tmp_path / "run" / "records" / name)
+    with pytest.raises(DataError, match="was written anew; load the page again"):
+        index.record(units[0])
+    assert index.record(units[1]) is not None
+
+
+def test_a_part_of_several_row_groups_reads_as_one(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(20), 20)
+    whole = {one.unit_id: one for one in folder.each()}
+    (name,) = folder.parts()
+    pq.write_table(folder.read_part(name), tmp_path / "run" / "records" / name, row_group_size=7)
+    index = indexed(folder, tmp_path)
+    units = [unit for unit, _ in select(index, Query(text="is answer")).rows]
+    assert units == list(whole)
+    assert {unit: index.record(unit) for unit in units} == whole
+
+
+def test_a_file_that_holds_something_else_is_said(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    odd = to_table(plain_records(1)).drop_columns(["query"])
+    pq.write_table(odd, tmp_path / "run" / "records" / "part-odd.parquet")
+    with pytest.raises(DataError, match=r"part-odd\.parquet of the records has no column 'query'"), viewing(folder):
+        pass
+
+
+def test_what_is_no_run_is_said(tmp_path: Path) -> None:
+    def refused(match: str) -> None:
+        with pytest.raises(DataError, match=match), viewing(RunFolder(str(tmp_path / "run"))):
+            pass
+
+    refused(r"has no manifest\.json; give the folder")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text("{")
+    refused(r"manifest\.json is not JSON")
+    (tmp_path / "run" / "manifest.json").write_text("{}")
+    refused("holds no records")
+    write_run(tmp_path / "run", plain_records(3), 3)
+    (tmp_path / "run" / "summary.json").write_text("{}")
+    refused(r"summary\.json is not a summary of this version")
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / "records" / "part-z.parquet").write_bytes(b"")
+    refused(r"part-z\.parquet of the records cannot be read")
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Iterator[tuple[View, RunFolder]]:
+    """A run that is still being written."""
+    folder = write_run(tmp_path / "run", plain_records(6), 6)
+    (tmp_path / "run" / "summary.json").unlink()
+    with viewing(folder) as view:
+        yield view, folder
+
+
+def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(growing: tuple[View, RunFolder]) -> None:
+    view, folder = growing
+
+    def answer(**asked: Any) -> dict[str, Any]:
+        return view.answer(Query(**asked), lambda: False)
+
+    assert "This run has no summary yet" in view.page()
+    assert 'class="card"' not in view.page()
+    assert (answer()["n"], answer()["notice"]) == (6, "")
+    assert {one["name"]: tuple(one["scale"]) for one in answer()["index"]["metrics"]} == METRICS
+    folder.write_part(to_table([record("late", "x", candidates()[0], seed=5)]))
+    assert answer()["n"] == 6
+    assert answer(fresh=True)["n"] == answer()["index"]["total"] == 7
+    folder.write_summary(full_summary(8, candidates()), "")
+    assert answer()["notice"] == "The run has ended: load this page again for its figures."
+    page = view.page()
+    assert 'class="card"' in page
+    assert view.page() is page  # made once as long as nothing changes
+    assert answer()["notice"] == "The figures above are over 8 units; 7 are listed here."
+
+
+def test_the_page_that_is_served_may_ask_its_server_and_holds_no_record(run: RunFolder) -> None:
+    with viewing(run) as view:
+        page = view.page()
+    assert "connect-src 'self'" in html.unescape(page)
+    assert "rotating nights" not in page
+    assert page.count("</script>") == 2
