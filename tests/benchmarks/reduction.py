@@ -194,6 +194,7 @@ def records(random: np.random.Generator, corpus: Corpus, first: int, n: int) -> 
         "language": "en",
     }
     columns = {
+        **{field.name: pa.nulls(n, field.type) for field in RECORD_SCHEMA},
         **{field.name: pa.repeat(pa.scalar("", pa.string()), n) for field in RECORD_SCHEMA if field.type == pa.string()},
         **{field.name: lists(random, n) for field in RECORD_SCHEMA if field.type == pa.list_(pa.string())},
         **{name: pa.repeat(pa.scalar(value), n) for name, value in same.items()},

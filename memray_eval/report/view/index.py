@@ -162,7 +162,7 @@ class Index:
         held = self.held
         with ThreadPoolExecutor(_READERS) as readers:
             found = readers.map(lambda one: self._search_in(one, text, is_cancelled), held.values())
-            units = np.concatenate([_NONE, *found])
+            units: Numbers = np.concatenate([_NONE, *found])
         if is_cancelled():
             return _NONE
         with self._searching:
@@ -179,7 +179,8 @@ class Index:
                 break
             found.append(np.flatnonzero(matching(batch, text).to_numpy(zero_copy_only=False)) + first)
             first += batch.num_rows
-        return np.concatenate(found)
+        units: Numbers = np.concatenate(found)
+        return units
 
     def record(self, unit_id: str) -> Record | None:
         """The whole record, from its part; None where the index has no such unit. Raises DataError."""
