@@ -223,7 +223,7 @@ class ClusterConfig(Frozen):
     address: str | None = None
     num_cpus: Positive | None = None
     num_gpus: Annotated[float, Field(ge=0)] | None = None
-    no_progress_timeout_s: Positive = 600.0
+    no_progress_timeout_s: Positive = 1800.0
     wait_s: Annotated[float, Field(ge=0)] = 0.0
     models_at_once: Count | Literal["auto"] = "auto"
 

@@ -239,7 +239,7 @@ def test_a_key_that_is_not_set_is_told_before_anything_runs(job: Job) -> None:
 
 
 def test_a_pipeline_that_stands_still_ends_with_what_to_do(job: Job) -> None:
-    with serving(ANSWER, latency_s=30) as server, pytest.raises(GenerationError) as raised:
+    with serving(lambda body: ANSWER, latency_s=30) as server, pytest.raises(GenerationError) as raised:
         answered(job(server, limit=1, metrics=["memory_utilization"], cluster={"no_progress_timeout_s": 3}))
     told = str(raised.value)
     assert "nothing moved in the pipeline for m for 3 s" in told

@@ -19,16 +19,20 @@ import psutil
 import pytest
 
 from memray_eval.results import RunFolder
-from memray_eval.rows import from_table
-from tests.conftest import REPOSITORY, SAMPLES
-from tests.ray.killing import ROUNDS
-from tests.ray.two_nodes import Node, environment, head_node, second_node
+from memray_eval.storage import locate, write_whole
+from tests.conftest import REPOSITORY, SAMPLES, shipped_samples
+from tests.ray.killing import METRICS, ROUNDS, UNITS, books
+from tests.ray.two_nodes import SECOND_ADDRESS, Node, environment, head_node, second_node
 from tests.servers.process import ServerProcess, serving_process
+from tests.servers.s3 import interpreter, serving_s3
 
 pytestmark = pytest.mark.skipif("MEMRAY_EVAL_KILLS" not in os.environ, reason="minutes a kill: set MEMRAY_EVAL_KILLS=3")
-METRICS = ("helpfulness", "empathy", "safety")
-UNITS, IN_FLIGHT, LATENCY_S, LIMIT_S = 90, 8, 0.2, 420.0
+IN_FLIGHT, LATENCY_S, LIMIT_S = 8, 0.2, 420.0
 CALLS = UNITS * (1 + len(METRICS))
+
+
+def told(line: str) -> None:
+    print(f"\n{line}", file=sys.__stdout__)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,12 +40,12 @@ def _cluster() -> None:
     """No local Ray for this file: it has a cluster of its own."""
 
 
-def config_file(folder: Path, server: ServerProcess) -> Path:
+def config_file(folder: Path, server: ServerProcess, dataset: str = str(SAMPLES), out: str | None = None) -> Path:
     """Answers and judgments from one server. Two judge actors do not fit on one node."""
     candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
     judging = {"base_urls": {"openai": server.base_url}, "actors": 2, "cpus": 0.6, "max_in_flight": IN_FLIGHT}
     job = {
-        "dataset": str(SAMPLES),
+        "dataset": dataset,
         "limit": UNITS,
         "candidates": [candidate],
         "metrics": METRICS,
@@ -49,7 +53,7 @@ def config_file(folder: Path, server: ServerProcess) -> Path:
         "judging": judging | {"api_key_envs": {"openai": "NODE_KEY"}},
         "server": {"max_in_flight": IN_FLIGHT},
         "rows_per_block": 6,
-        "out": str(folder / "out"),
+        "out": out or str(folder / "out"),
     }
     path = folder / "job.yaml"
     path.write_text(json.dumps(job))
@@ -93,15 +97,34 @@ def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
         if code:
             with submitted(config, head, "--set", "judging.actors=1") as process:  # one node has no room for two
                 assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
-        stats = server.stats()
-    records = list(from_table(RunFolder(str(tmp_path / "out" / "two-nodes")).records().to_table()))
-    units = {record.unit_id for record in records}
-    scored = sum([score.status for score in record.scores] == ["scored"] * len(METRICS) for record in records)
-    print(
-        f"\nnode killed at call {moment} of {CALLS} with {lost}; the run {'was resumed' if code else 'went on'}: "
-        f"{len(records)} rows, {len(units)} units, {scored} scored, {stats['n_answered']} calls, {stats['paid_again']} again",
-        file=sys.__stdout__,
-    )
+        found = books(RunFolder(str(tmp_path / "out" / "two-nodes")), server)
+    told(f"node killed at call {moment} of {CALLS} with {lost}; the run {'was resumed' if code else 'went on'}: {found}")
     assert any("JudgeRecords" in title for title in lost)
-    assert (len(records), len(units), scored) == (UNITS, UNITS, UNITS)
-    assert stats["n_answered"] - stats["paid_again"] == CALLS
+    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
+    assert found.calls - found.paid_again == CALLS
+
+
+@pytest.mark.skipif(interpreter() is None, reason="no moto on this machine")
+def test_a_job_on_s3_goes_on_from_the_other_node_when_its_cluster_is_gone(tmp_path: Path) -> None:
+    """Both nodes of the first cluster are lost, its head too. The second cluster is another machine: it shares S3 alone."""
+    log, out = tmp_path / "log", "s3://bucket/runs"
+    with serving_s3() as s3, serving_process(latency_s=LATENCY_S) as server, pytest.MonkeyPatch.context() as here:
+        keys = {"NODE_KEY": "a key that the nodes have", **s3.environment()}
+        for name, value in s3.environment().items():  # this process reads the run folder in the end
+            here.setenv(name, value)
+        rows = [json.dumps(sample.model_dump(mode="json", exclude={"suite"})) for sample in shipped_samples()[:UNITS]]
+        write_whole(*locate("s3://bucket/data/samples.jsonl"), "\n".join(rows).encode())
+        config = config_file(tmp_path, server, "s3://bucket/data/samples.jsonl", out)
+        first, second = keys | {"MEMRAY_EVAL_CACHE": str(tmp_path / "a")}, keys | {"MEMRAY_EVAL_CACHE": str(tmp_path / "b")}
+        with head_node(1, first) as head, second_node(head, 1, first) as other, submitted(config, head) as process:
+            wait_for_calls(server, moment := random.randint(CALLS // 10, CALLS * 7 // 10), process, log)
+            other.kill()
+            head.kill()
+            process.terminate()
+        before = len(RunFolder(f"{out}/two-nodes").parts())
+        with head_node(2, second, ip=SECOND_ADDRESS) as head, submitted(config, head) as process:
+            assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
+        found = books(RunFolder(f"{out}/two-nodes"), server)
+    told(f"cluster lost at call {moment} of {CALLS} with {before} parts written; resumed elsewhere: {found}")
+    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
+    assert found.paid_again <= 3 * IN_FLIGHT  # of one actor that answers and two that judge

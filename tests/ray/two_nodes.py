@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,18 +47,20 @@ class Node:
 
 
 @contextlib.contextmanager
-def head_node(cpus: int, environ: Mapping[str, str] | None = None) -> Iterator[Node]:
+def head_node(
+    cpus: int, environ: Mapping[str, str] | None = None, ip: str = HEAD_ADDRESS, port: int = 0, more: Sequence[str] = ()
+) -> Iterator[Node]:
     """A cluster's head, with a dashboard, until the block ends. `environ` is laid over this process's environment: what the
-    node has, its jobs have."""
+    node has, its jobs have. `port` is GCS's, 0 for any; `more` are further flags of `ray start`."""
     with _short_folder() as folder:
-        port, dashboard_port = free_port(HEAD_ADDRESS), free_port(HEAD_ADDRESS)
-        gcs, dashboard = f"{HEAD_ADDRESS}:{port}", f"http://{HEAD_ADDRESS}:{dashboard_port}"
+        port, dashboard_port = port or free_port(ip), free_port(ip)
+        gcs, dashboard = f"{ip}:{port}", f"http://{ip}:{dashboard_port}"
         flags = ["--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=true"]
-        flags += [f"--dashboard-host={HEAD_ADDRESS}", f"--dashboard-port={dashboard_port}"]
-        flags += [f"--ray-client-server-port={free_port(HEAD_ADDRESS)}"]
-        with _started(HEAD_ADDRESS, cpus, flags, folder, environ or {}) as process:
-            node = Node(HEAD_ADDRESS, gcs, dashboard, folder, process)
-            _wait_for_port(node, HEAD_ADDRESS, dashboard_port)
+        flags += [f"--dashboard-host={ip}", f"--dashboard-port={dashboard_port}"]
+        flags += [f"--ray-client-server-port={free_port(ip)}", *more]
+        with _started(ip, cpus, flags, folder, environ or {}) as process:
+            node = Node(ip, gcs, dashboard, folder, process)
+            _wait_for_port(node, ip, dashboard_port)
             yield node
 
 

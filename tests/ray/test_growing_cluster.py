@@ -1,0 +1,106 @@
+"""A cluster with a real autoscaler, over nodes that it starts on this machine: a run with `cluster.wait_s` asks for the node
+that its plan lacks, waits for it, and takes its request back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from memray_eval.results import RunFolder
+from tests.conftest import REPOSITORY, SAMPLES
+from tests.ray.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
+from tests.servers.provider import serving
+
+PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
+HEAD_ID = "f" * 51 + "00000"  # what Ray's fake provider calls the head
+LISTS = (  # what a launcher's file must have, and nodes of one machine have no use for
+    "cluster_synced_files",
+    "rsync_exclude",
+    "rsync_filter",
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster() -> None:
+    """No local Ray for this file: it has a cluster of its own."""
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A head that works at nothing, and up to one worker of two CPUs."""
+    port = free_port(HEAD_ADDRESS)
+    worker = {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": 1}
+    head_type = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
+    scaling = {
+        "cluster_name": "growing",
+        "max_workers": 1,
+        "provider": {
+            "type": "external",
+            "module": PROVIDER,
+            "disable_launch_config_check": True,
+            "disable_node_updaters": True,
+            "launch_multiple": True,
+            "head_node_id": HEAD_ID,
+            "gcs_address": f"{HEAD_ADDRESS}:{port}",
+        },
+        "auth": {"ssh_user": "nobody"},
+        "head_node_type": "ray.head.default",
+        "available_node_types": {"ray.head.default": head_type, "ray.worker.cpu": worker},
+        "idle_timeout_minutes": 0.05,
+        "upscaling_speed": 1.0,
+        **{name: [] for name in LISTS},
+        **{name: {} for name in ("head_node", "worker_nodes", "file_mounts")},
+        "file_mounts_sync_continuously": False,
+    }
+    path = tmp_path_factory.mktemp("scaling") / "scaling.yaml"
+    path.write_text(yaml.safe_dump(scaling))
+    fast = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "1"}
+    fast |= {"RAY_CLOUD_INSTANCE_ID": HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID}
+    with head_node(0, fast, port=port, more=[f"--autoscaling-config={path}"]) as node:
+        yield node
+
+
+def ran(head: Node, config: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    words = ["run", str(config), "--set", f"cluster.address={head.gcs_address}", *settings]
+    command = [sys.executable, "-m", "memray_eval", *words]
+    return subprocess.run(
+        command, cwd=REPOSITORY, env=environment({}), capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> None:
+    with serving(lambda body: "Rest more.") as server:
+        job = {
+            "dataset": str(SAMPLES),
+            "limit": 4,
+            "candidates": [{"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}],
+            "metrics": ["memory_utilization"],
+            "judge": "rules",
+            "out": str(tmp_path / "out"),
+        }
+        config = tmp_path / "job.yaml"
+        config.write_text(json.dumps(job))
+        refused = ran(head, config)
+        assert refused.returncode == 3
+        assert "CPUs and the cluster at" in refused.stderr
+        assert not (tmp_path / "out").exists()
+        never = ran(head, config, "--set", "cluster.wait_s=4", "--set", "judging.cpus=3")
+        assert never.returncode == 3
+        assert "did not grow to it in 4 s (cluster.wait_s)" in never.stderr
+        done = ran(head, config, "--set", "cluster.wait_s=90")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Waiting up to 90 s for the nodes that the plan needs" in done.stderr
+    (folder,) = (tmp_path / "out").iterdir()
+    assert sum(1 for _ in RunFolder(str(folder)).each()) == 4
