@@ -4,6 +4,7 @@ that its plan lacks, waits for it, and takes its request back."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import yaml
 
 from memray_eval.results import RunFolder
 from tests.conftest import REPOSITORY, SAMPLES
-from tests.ray.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
+from tests.ray.two_nodes import HEAD_ADDRESS, RAY, Node, environment, free_port, head_node
 from tests.servers.provider import serving
 
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
@@ -30,6 +31,8 @@ LISTS = (  # what a launcher's file must have, and nodes of one machine have no 
     "head_start_ray_commands",
     "worker_start_ray_commands",
 )
+
+pytestmark = pytest.mark.skipif("MEMRAY_EVAL_CLUSTERS" not in os.environ, reason="a minute: set MEMRAY_EVAL_CLUSTERS=1")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,6 +104,9 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
         assert "did not grow to it in 4 s (cluster.wait_s)" in never.stderr
         done = ran(head, config, "--set", "cluster.wait_s=90")
     assert done.returncode == 0, done.stderr[-3000:]
+    asked = [str(RAY), "status", "--address", head.gcs_address]
+    demand = subprocess.run(asked, env=environment({}), capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "From request_resources:\n (none)" in demand  # else the cluster would stay as large for ever
     assert "Waiting up to 90 s for the nodes that the plan needs" in done.stderr
     (folder,) = (tmp_path / "out").iterdir()
     assert sum(1 for _ in RunFolder(str(folder)).each()) == 4
