@@ -29,12 +29,13 @@ def leased(
     beat_s: float = BEAT_S,
     sleep: Callable[[float], None] = time.sleep,
     on_lost: Callable[[], None] = _thread.interrupt_main,
-) -> Iterator[None]:
+) -> Iterator[Callable[[], bool]]:
     """Keeps other processes out of what `url` names, by a lease at `path` that is written anew while the block runs.
 
     pyarrow has no conditional PUT, so two that start in the same second may both get in: the one whose lease is gone sees it at
     its next beat, and `on_lost` interrupts it. A lease that a kill left is watched for BEATS beats first; no clock is compared.
-    Raises ConfigError where another process is at work, ResourceError where one took the lease.
+    Gives the block a way to ask whether the lease is lost: what it holds is then another's to write. Raises ConfigError where
+    another process is at work, ResourceError where one took the lease.
     """
     token, stopping, lost = secrets.token_hex(8), threading.Event(), threading.Event()
 
@@ -64,10 +65,10 @@ def leased(
     keeper = threading.Thread(target=keep, daemon=True)
     keeper.start()
     try:
-        yield
+        yield lost.is_set
     except KeyboardInterrupt:
         if lost.is_set():
-            raise ResourceError(f"another process took over {url}; this one has stopped, nothing is lost") from None
+            raise taken_over(url) from None
         raise
     finally:
         stopping.set()
@@ -75,6 +76,10 @@ def leased(
         with suppress(OSError):  # what stays is waited out by the next
             if _holder(filesystem, path).get("token") == token:
                 filesystem.delete_file(path)
+
+
+def taken_over(url: str) -> ResourceError:
+    return ResourceError(f"another process took over {url}; this one has stopped, nothing is lost")
 
 
 def _wait_out(filesystem: fs.FileSystem, path: str, url: str, beat_s: float, sleep: Callable[[float], None]) -> None:

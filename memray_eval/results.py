@@ -16,8 +16,8 @@ import io
 import json
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.leases import leased
+from memray_eval.leases import leased, taken_over
 from memray_eval.rows import RECORD_SCHEMA, from_table
 from memray_eval.storage import is_object_store, locate, reaching, whole_file, write_whole
 from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
@@ -46,6 +46,7 @@ class RunFolder:
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/")
         self._filesystem, self._inner = locate(self.path)
+        self._is_lost: Callable[[], bool] = bool
 
     @property
     def run_id(self) -> str:
@@ -81,22 +82,35 @@ class RunFolder:
             raise DataError(f"{self.path}/run.yaml is not a config of this version: {error}") from None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = leased) -> Iterator[None]:
         """Keeps other processes out of the run folder until this one ends, however it ends: those of this machine by a lock, in
-        the cloud all of them by a lease. Raises ConfigError where one is at work, and what `leased` raises."""
+        the cloud all of them by a lease; who loses that writes no manifest over the next one's. Raises ConfigError where one
+        is at work, and what `leased` raises."""
         if not isinstance(self._filesystem, fs.LocalFileSystem):
-            with leased(self._filesystem, f"{self._inner}/{LEASE}", self.path):
+            with lease(self._filesystem, f"{self._inner}/{LEASE}", self.path) as self._is_lost:
                 yield
             return
-        with open(f"{self._inner}/{LOCK}", "w") as lock:
+        with ExitStack() as stack:
             try:
+                lock = stack.enter_context(open(f"{self._inner}/{LOCK}", "w"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(f"another process is at work in {self.path}; wait for it, or end it first") from None
+            except OSError as error:
+                raise ConfigError(f"cannot keep {self.path} to this process: {error}; is it yours to write?") from None
             yield
 
+    def has_manifest(self) -> bool:
+        """Whether a run has begun here."""
+        with reaching(self.path):
+            return bool(self._filesystem.get_file_info(f"{self._inner}/manifest.json").type == fs.FileType.File)
+
     def read_manifest(self) -> dict[str, Any]:
-        return dict(json.loads(self._read("manifest.json")))
+        """Raises DataError when there is none, or it is no JSON object."""
+        try:
+            return dict(json.loads(self._read("manifest.json")))
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
         self._write("problems.jsonl", "".join(problem.model_dump_json() + "\n" for problem in problems))
@@ -176,6 +190,8 @@ class RunFolder:
             yield from from_table(pa.Table.from_batches([batch]))
 
     def _write(self, name: str, text: str) -> None:
+        if self._is_lost():
+            raise taken_over(self.path)
         with reaching(self.path):
             write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -65,6 +66,9 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _of_uri(path: str) -> tuple[fs.FileSystem, str]:
+    scheme, _, inner = path.partition("://")
+    if ":" in inner.partition("/")[0].rpartition("@")[0]:
+        raise ConfigError(f"a {scheme}:// URL with a password in it is not taken: it would be written to configs and logs")
     try:
         return cast(tuple[fs.FileSystem, str], fs.FileSystem.from_uri(path))
     except (ValueError, OSError) as error:
@@ -206,7 +210,7 @@ def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
             with filesystem.open_output_stream(path, compression=None) as stream:
                 shutil.copyfileobj(made, stream, IN_MEMORY_BYTES)
         return
-    pending = f"{path}.pending-{os.getpid()}"
+    pending = f"{path}.pending-{os.getpid()}-{secrets.token_hex(3)}"  # containers that share a folder have the same numbers
     try:
         with filesystem.open_output_stream(pending, compression=None) as stream:
             yield stream

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from memray_eval.config import cache_dir
 from memray_eval.types import Candidate, Record, Response, Sample, unit_id
 
 settings.register_profile("shared-machine", deadline=None)  # timing is for tests/benchmarks
 settings.load_profile("shared-machine")
+
+
+def own_cache() -> tempfile.TemporaryDirectory[str]:
+    """A cache folder for this test session, of which only the models are the machine's: a verdict or speech that an earlier
+    session left would be taken for one of this session's."""
+    models = cache_dir() / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    folder = tempfile.TemporaryDirectory(prefix="memray_eval_tests_")
+    (Path(folder.name) / "models").symlink_to(models.resolve())
+    os.environ["MEMRAY_EVAL_CACHE"] = folder.name  # processes that tests start inherit it
+    return folder
+
+
+CACHE = own_cache()  # removed when this process ends
 REPOSITORY = Path(__file__).parent.parent
 SAMPLES = REPOSITORY / "dataset" / "samples"
 

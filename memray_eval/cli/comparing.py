@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -57,7 +56,7 @@ def compare(
     from memray_eval.report.statistics import Settings
 
     gates = [parse_gate(text) for text in fail_if or ()]
-    chosen = [name.strip() for name in (metrics or "").split(",") if name.strip()]
+    chosen = list(dict.fromkeys(name.strip() for name in (metrics or "").split(",") if name.strip()))
     opened = _picked(runs)
     field = _field(opened, cluster)
     sides = [one.side(field) for one in opened]
@@ -82,17 +81,23 @@ class _Picked(NamedTuple):
 
     def side(self, cluster: str | None) -> Side:
         from memray_eval.report.comparing import Side
+        from memray_eval.report.reading import readable
         from memray_eval.report.scores import read_scores
 
-        scores = read_scores(self.folder.records(), self.candidate, cluster)
+        with readable(self.folder.path):
+            scores = read_scores(self.folder.records(), self.candidate, cluster)
         return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
 
 
 def _field(opened: Sequence[_Picked], cluster: str | None) -> str | None:
     """What units are clustered by: what was asked for, else what the baseline's samples say."""
+    from memray_eval.report.reading import readable
     from memray_eval.report.scores import find_cluster
 
-    return find_cluster(opened[0].folder.records()) if cluster is None else None if cluster == "none" else cluster
+    if cluster is not None:
+        return None if cluster == "none" else cluster
+    with readable(opened[0].folder.path):
+        return find_cluster(opened[0].folder.records())
 
 
 def _write_html(found: Comparison, opened: Sequence[_Picked], path: str) -> None:
@@ -110,6 +115,7 @@ def _write_html(found: Comparison, opened: Sequence[_Picked], path: str) -> None
 def _picked(runs: Sequence[str]) -> list[_Picked]:
     """Raises ConfigError for fewer than two, and for a candidate that is not there or not chosen; DataError for a folder that
     is not a run's."""
+    from memray_eval.report.reading import readable
     from memray_eval.report.scores import candidates_of
 
     if len(runs) < 2:
@@ -117,7 +123,8 @@ def _picked(runs: Sequence[str]) -> list[_Picked]:
     picked = []
     for run in runs:
         folder, candidate = _opened(run)
-        there = candidates_of(folder.records())
+        with readable(folder.path):
+            there = candidates_of(folder.records())
         picked.append((folder, _candidate(run, candidate, there), len(there) > 1))
     short = [f"{folder.run_id}:{candidate}" if is_one_of_several else folder.run_id
              for folder, candidate, is_one_of_several in picked]  # fmt: skip
@@ -137,18 +144,16 @@ def _opened(run: str) -> tuple[RunFolder, str | None]:
     ]
     for end in ends:
         folder = RunFolder(run[:end])
-        try:
+        if folder.has_manifest():
             folder.read_manifest()
-        except json.JSONDecodeError as error:
-            raise DataError(f"{folder.path}/manifest.json is not JSON: {error}") from None
-        except DataError:
-            continue
-        return folder, run[end + 1 :] or None
+            return folder, run[end + 1 :] or None
     raise DataError(f"{run} has no manifest.json; give the folder of a run (results/<run_id>), or RUN:CANDIDATE")
 
 
 def _candidate(run: str, wanted: str | None, there: Sequence[str]) -> str:
     names = ", ".join(there)
+    if not there:
+        raise DataError(f"{run} holds no records")
     if wanted is None:
         if len(there) > 1:
             raise ConfigError(f"{run} has several candidates: {names}; pick one with {run}:{there[0]}")

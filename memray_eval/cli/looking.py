@@ -43,6 +43,7 @@ def _write(run_folder: str, wanted: Mapping[str, str]) -> None:
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.flat import write_csv, write_parquet
     from memray_eval.report.html import write_html
+    from memray_eval.report.reading import readable
     from memray_eval.results import RunFolder
 
     folder = RunFolder(run_folder)
@@ -54,7 +55,8 @@ def _write(run_folder: str, wanted: Mapping[str, str]) -> None:
         "parquet": lambda path: write_parquet(path, folder.records()),
     }
     for form, path in wanted.items():
-        writers[form](path)
+        with readable(run_folder, f"the records of {run_folder} cannot be read, or {path} not written"):
+            writers[form](path)
         say(path)
 
 

@@ -58,7 +58,7 @@ def submit(
     from memray_eval.runtime.submission.package import make_package
 
     job = load_config(config, {"limit": limit, "out": out}, settings or ())
-    run_id = check_run_id(run_id or new_run_id(job))
+    run_id = check_run_id(new_run_id(job) if run_id is None else run_id)
     package = make_package(job, run_id, os.environ, yes)
     if "://" not in job.dataset:  # one elsewhere is looked at by the job itself
         package = package.telling(scan_dataset(job, []).n_samples)
@@ -87,7 +87,8 @@ def stop(job: JobArgument, address: AddressOption = None) -> None:
     if not jobs.stop(state.job_id):
         say(f"It had ended already: {_line(state)}")
         return
-    say(f"Job {state.job_id} is being stopped. Go on with `memray-eval submit CONFIG --run-id {state.run_id}`.")
+    go_on = f" Go on with `memray-eval submit CONFIG --run-id {state.run_id}`." if state.run_id else ""  # not submitted by us
+    say(f"Job {state.job_id} is being stopped.{go_on}")
 
 
 @job_app.command()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from memray_eval.report.recommendation import half_width
-from memray_eval.report.tables import NOTHING
+from memray_eval.report.recommendation import quality_interval
+from memray_eval.report.tables import NOTHING, in_words
 from memray_eval.types import Performance, Recommendation, Summary
 
 _WIDTH = 80
@@ -22,7 +22,7 @@ def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[st
     yield f"  Avg Speed:           {_figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"
     yield f"  Avg Time to First:   {_figure(whole.ttft_s_mean, '.3f', 's')}{within}"
     if headline:
-        yield f"  Avg Quality:         {_quality(whole)}  ({headline})"
+        yield f"  Avg Quality:         {_quality(whole)}  (95 % interval; {headline})"
     if tasks := [row for row in rows if row.task is not None]:
         yield from ("", "  Performance by Task:")
         yield from _task_lines(tasks)
@@ -76,9 +76,9 @@ def _wrapped(text: str, indent: str) -> Iterator[str]:
 
 
 def _quality(row: Performance) -> str:
-    """The quality with half its interval's width."""
-    half = half_width(row)
-    return _figure(row.quality, ".1f", "/100") + ("" if half is None else f" ± {half:.1f}")
+    """The quality with its 95 % interval: half its width, or its ends."""
+    spread = in_words(row.quality, quality_interval(row), 1)
+    return _figure(row.quality, ".1f", "/100") + (spread and (f" {spread}" if spread.startswith("±") else f" ({spread})"))
 
 
 def _figure(value: float | None, form: str, unit: str = "") -> str:

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias
 
 from memray_eval.metrics.instruction.instruction_quality import result
-from memray_eval.storage import locate, reaching, whole_file
+from memray_eval.report.streams import written_whole
 from memray_eval.types import Record, Response, Score, Summary
 
 Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]
@@ -49,17 +49,16 @@ def export_benchmark(path: str, records: Iterable[Record], summary: Summary, det
     with ExitStack() as stack:
         tests: dict[str, IO[bytes]] = {}
         for record in records:
-            row = json.dumps(_test_row(record, summary.headline, scale, details), ensure_ascii=False).encode()
+            row = _json(_test_row(record, summary.headline, scale, details))
             if kept := tests.get(record.candidate.name):
                 kept.write(b",\n" + row)
             else:
                 kept = tests[record.candidate.name] = stack.enter_context(TemporaryFile())
                 kept.write(row)
-        filesystem, inner = locate(path)
-        with reaching(path), whole_file(filesystem, inner) as stream:
+        with written_whole(path) as stream:
             for number, name in enumerate(sorted(tests)):
                 start = ",\n" if number else "["
-                stream.write(f'{start}{{"model": {json.dumps(name, ensure_ascii=False)}, "tests": [\n'.encode())
+                stream.write(f'{start}{{"model": {json.dumps(name)}, "tests": [\n'.encode())
                 tests[name].seek(0)
                 stream.writelines(tests[name])
                 stream.write(b"\n]}")
@@ -68,12 +67,16 @@ def export_benchmark(path: str, records: Iterable[Record], summary: Summary, det
 
 def _export(path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
     """One JSON object with a long list, written row by row."""
-    filesystem, inner = locate(path)
-    with reaching(path), whole_file(filesystem, inner) as stream:
-        stream.write((json.dumps(head, ensure_ascii=False)[:-1] + ', "results": [\n').encode())
+    with written_whole(path) as stream:
+        stream.write(_json(head)[:-1] + b', "results": [\n')
         for number, row in enumerate(rows):
-            stream.write((",\n" * (number > 0) + json.dumps(row, ensure_ascii=False)).encode())
+            stream.write(b",\n" * (number > 0) + _json(row))
         stream.write(b"\n]}\n")
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    """In UTF-8; a lone surrogate, which that cannot hold, is written as its JSON escape."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _answer_row(record: Record) -> dict[str, Any]:

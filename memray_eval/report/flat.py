@@ -35,7 +35,9 @@ FLAT_SCHEMA = pa.schema(
         *(pa.field(column, SCORE_TYPE.field(name).type) for name, column in _OF_SCORES.items()),
     ]
 )
-_FORMULA = r"^([=+\-@\t\r'])"  # what a spreadsheet takes for a formula, and the mark that says it is none
+_FORMULA = (
+    "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"  # what a spreadsheet takes for a formula, and the mark that says it is none
+)
 
 
 def write_parquet(path: str, records: pads.Dataset) -> None:
@@ -47,8 +49,9 @@ def write_parquet(path: str, records: pads.Dataset) -> None:
 
 def write_csv(path: str, records: pads.Dataset) -> None:
     """Writes the same columns as CSV in UTF-8; an empty cell is null, an empty text stands in quotes. A text that a spreadsheet
-    would take for a formula (it begins with = + - @, a tab or a carriage return) gets an apostrophe before it, and so does one
-    that begins with an apostrophe: without its first apostrophe it is the text again. Numbers stay as they are."""
+    would take for a formula (it begins with = + - @, also as wide ones, a tab or an end of line) gets an apostrophe before it,
+    and so does one that begins with an apostrophe: without its first apostrophe it is the text again. Numbers stay as they
+    are."""
     with written_whole(path) as stream, pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer:
         for batch in flat(records):
             writer.write_batch(pa.record_batch([_guarded(column) for column in batch.columns], schema=FLAT_SCHEMA))

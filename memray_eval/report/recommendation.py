@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memray_eval.report.statistics import Interval, OpenShare, figures_interval
 from memray_eval.types import Frozen, Performance, Recommendation
 
 _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
@@ -22,11 +23,10 @@ class Worth(Frozen):
 
 
 class Rule(Frozen):
-    """The thresholds. A quality's interval is `z` standard errors to both sides: 1.96 covers 95 % where there are many answers,
-    less where there are few; that two intervals lie apart asks for more than that their difference is significant."""
+    """The thresholds. That two intervals of `level` lie apart asks for more than that their difference is significant."""
 
     worth: tuple[Worth, ...]
-    z: float = 1.96
+    level: OpenShare = 0.95
 
     def is_worth(self, points: float, slowdown: float) -> bool:
         return any(
@@ -40,8 +40,8 @@ class Rule(Frozen):
             for each in self.worth
         )
         return (
-            f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and the intervals "
-            f"(± {self.z:g} standard errors) do not overlap; else speed wins."
+            f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and the "
+            f"{self.level * 100:g} % intervals (answers taken as independent) do not overlap; else speed wins."
         )
 
 
@@ -59,13 +59,12 @@ RULE = Rule(
 
 
 class Point(Frozen):
-    """A candidate's speed (tokens/s) and quality (0-100) with the half width of its interval; None: not measured. A quality of
-    fewer than two scored answers has no interval."""
+    """A candidate's speed (tokens/s) and quality (0-100) with its interval; None: not measured."""
 
     name: str
     speed: float | None
     quality: float | None
-    half: float | None = None
+    interval: Interval | None = None
 
 
 class _Known(Point):
@@ -75,8 +74,10 @@ class _Known(Point):
     quality: float
 
 
-def half_width(row: Performance, rule: Rule = RULE) -> float | None:
-    return None if row.quality_stderr is None else rule.z * row.quality_stderr
+def quality_interval(row: Performance, rule: Rule = RULE) -> Interval | None:
+    """Of a quality on 0-100, its answers taken as independent: Wilson's where all lie at the ends of the scale, else Student's.
+    None for fewer than two scored answers, and for answers that all score the same within the scale."""
+    return figures_interval(row.quality, row.quality_stderr, row.n_scored, rule.level, scale=(0.0, 100.0))
 
 
 def recommend(performance: Sequence[Performance], rule: Rule = RULE) -> Recommendation | None:
@@ -84,7 +85,7 @@ def recommend(performance: Sequence[Performance], rule: Rule = RULE) -> Recommen
     one in whatever order they come."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
     points = [
-        Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality, half=half_width(row, rule))
+        Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality, interval=quality_interval(row, rule))
         for row in rows
     ]
     if len(points) < 2:
@@ -182,13 +183,14 @@ def _by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
 
 def _apart(one: Point, other: Point) -> bool:
     """Whether the intervals of two qualities do not even touch; False where one is not known."""
-    if one.quality is None or other.quality is None or one.half is None or other.half is None:
+    if one.interval is None or other.interval is None:
         return False
-    return abs(one.quality - other.quality) > one.half + other.half
+    return one.interval.low > other.interval.high or other.interval.low > one.interval.high
 
 
 def _why_together(one: Point, other: Point) -> str:
-    return "too few answers for an interval" if one.half is None or other.half is None else "the intervals overlap"
+    is_known = one.interval is not None and other.interval is not None
+    return "the intervals overlap" if is_known else "no interval: too few answers, or all score the same"
 
 
 def _trade(faster: _Known, slower: _Known) -> tuple[float, float]:

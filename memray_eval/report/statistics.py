@@ -166,14 +166,18 @@ def _general_interval(values: FloatArray, clusters: Clusters | None, how: Settin
     return t_interval(float(values.mean()), error, groups - 1, how.level)
 
 
-def figures_interval(mean: float | None, stderr: float | None, n: int, level: float = 0.95) -> Interval | None:
-    """`mean_interval` of n independent values of which only the figures are left. They are all 0 or 1 if, and only if, their
-    variance is mean (1 - mean) and the mean within 0-1."""
+def figures_interval(
+    mean: float | None, stderr: float | None, n: int, level: float = 0.95, scale: tuple[float, float] = (0.0, 1.0)
+) -> Interval | None:
+    """`mean_interval` of n independent values of which only the figures are left, all of them within `scale`. They all lie at
+    its ends if, and only if, their variance is (mean - low) (high - mean): then it is Wilson's, laid over the scale."""
     if mean is None or stderr is None or n < 2:
         return None
-    if 0.0 <= mean <= 1.0 and abs(stderr**2 * (n - 1) - mean * (1 - mean)) <= TIE:
-        return wilson_interval(round(mean * n), n, level)
-    return t_interval(mean, stderr, n - 1, level) if stderr > TIE else None
+    low, width = scale[0], (scale[1] - scale[0]) or 1.0
+    share, error = (mean - low) / width, stderr / width
+    if abs(error**2 * (n - 1) - share * (1 - share)) <= TIE:
+        return Interval(*(low + width * end for end in wilson_interval(round(share * n), n, level)))
+    return t_interval(mean, stderr, n - 1, level) if error > TIE else None
 
 
 def t_interval(mean: float, stderr: float, freedom: int, level: float = 0.95) -> Interval:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
+from pyarrow import fs
+
 from memray_eval.errors import ConfigError
 from memray_eval.storage import locate, reaching, whole_file
 
@@ -17,6 +19,8 @@ def written_whole(path: str, mend: str = "name another place") -> Iterator[IO[by
     filesystem, inner = locate(path)
     with reaching(path), ExitStack() as stack:
         try:
+            if "://" not in path and filesystem.get_file_info(inner).type == fs.FileType.Directory:
+                raise ConfigError(f"{path} is a folder; {mend}")
             file = stack.enter_context(whole_file(filesystem, inner))
         except OSError as error:
             if "://" in path:

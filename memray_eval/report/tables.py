@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from memray_eval.report.statistics import Interval
 from memray_eval.types import (
     DISAGREEMENTS,
     RULE_METRIC,
@@ -81,6 +82,14 @@ def aligned(rows: Sequence[Row]) -> Iterator[str]:
     for first, *others in rows:
         figures = (f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True))
         yield "  ".join((f"{first:<{widths[0]}}", *figures)).rstrip()
+
+
+def in_words(mean: float | None, found: Interval | None, digits: int) -> str:
+    """An interval as half its width, or as its ends where these are not as far from the mean."""
+    if mean is None or found is None:
+        return ""
+    below, above = f"{mean - found.low:.{digits}f}", f"{found.high - mean:.{digits}f}"
+    return f"± {above}" if below == above else f"{found.low:.{digits}f} to {found.high:.{digits}f}"
 
 
 def _task_row(task: TaskSummary) -> Row:

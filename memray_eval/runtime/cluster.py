@@ -13,9 +13,10 @@ from contextlib import contextmanager
 import psutil
 import ray
 from ray.autoscaler.sdk import request_resources
+from ray.exceptions import AuthenticationError
 
 from memray_eval.config import ClusterConfig
-from memray_eval.errors import ResourceError
+from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.runtime.plan import Capacity, Node, Pool, check
 
 MIN_LOCAL_CPUS = 2.0
@@ -46,7 +47,7 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
     """A cluster for the time of a run. Uses a Ray that this process has already started, and then leaves it up.
 
     Without an address a new local Ray starts: a bare ray.init could join somebody else's. Raises ResourceError when the
-    address does not answer.
+    address does not answer, ConfigError when it is none.
     """
     if ray.is_initialized():
         yield cluster_capacity("the running Ray")
@@ -70,14 +71,28 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
                 )
             yield local
         else:
-            ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
+            _join(config.address)
             yield cluster_capacity(f"the cluster at {config.address}")
     except ConnectionError as error:
+        if config.address is None:
+            raise ResourceError(f"the local Ray does not answer: {error}") from None
         raise ResourceError(
             f"no Ray cluster answers at {config.address}: {error}. Start it, or leave cluster.address out."
         ) from None
     finally:
         ray.shutdown()
+
+
+def _join(address: str) -> None:
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except ValueError as error:
+        raise ConfigError(
+            f"cluster.address {address!r}: write auto, or HEAD:6379. For a cluster that this machine is no part of there is "
+            f"`memray-eval submit --address http://HEAD:8265`. ({str(error).partition(chr(10))[0]})"
+        ) from None
+    except (RuntimeError, AuthenticationError) as error:  # another version of Ray; a token that it does not take
+        raise ResourceError(f"the Ray cluster at {address} does not let this process join: {error}") from None
 
 
 def cluster_capacity(where: str) -> Capacity:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from memray_eval.errors import ConfigError
 from memray_eval.runtime.offers import NO_BOUND, NodeGroup, Offer
@@ -130,7 +130,7 @@ class _Pods(_Part):
 
 
 class _NodeType(_Part):
-    resources: dict[str, float]
+    resources: dict[str, FiniteFloat]
     node_config: dict[str, Any]
     min_workers: int = 0
     max_workers: int | None = None
@@ -266,7 +266,9 @@ def _quantity(value: Scalar) -> float:
     found = _QUANTITY.fullmatch(str(value).strip())
     if found is None:
         raise ValueError(f"{value!r} is no quantity (such as 500m, 4 or 64Gi)")
-    return float(found["number"]) * _UNITS[found["unit"]]
+    if math.isinf(number := float(found["number"])):
+        raise ValueError(f"{value!r} is more than there can be")
+    return number * _UNITS[found["unit"]]
 
 
 def _distinct(groups: list[NodeGroup], where: str) -> tuple[NodeGroup, ...]:

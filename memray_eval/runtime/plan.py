@@ -195,13 +195,13 @@ def check(pools: Sequence[Pool], capacity: Capacity) -> None:
 
 
 def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
-    """The first pool one of whose actors finds no node with room, when each takes the first that has it: GPUs before CPUs and
-    large before small, and what needs no GPU on nodes without one first, as Ray does too. None where all find one, or where
-    no nodes are given."""
+    """The first pool one of whose actors finds no node with room, when each takes the first that has it: GPUs before CPUs,
+    large before small, those of a certain kind before any kind, and what needs no GPU on nodes without one first, as Ray does
+    too. None where all find one, or where no nodes are given."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
-    for pool in sorted(pools, key=lambda pool: (-pool.gpus, -pool.cpus)):
+    for pool in sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus)):
         for _ in range(pool.actors):
             place = next((index for index, node in enumerate(left) if _has_room(node, pool)), None)
             if place is None:

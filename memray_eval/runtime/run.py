@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from memray_eval.runtime.plan import Capacity, check, device_of, judge_pool
 from memray_eval.runtime.reading import reading_of, suite_of
 from memray_eval.runtime.sites import Site, site_of
 from memray_eval.runtime.stock import Stock, take_stock
+from memray_eval.runtime.submission.keys import refuse_keys
 from memray_eval.runtime.waves import wave_pools, waves_of
 from memray_eval.suites import check_prompts
 
@@ -54,14 +55,14 @@ def run(
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError, EmbeddingError after.
     """
-    folder = RunFolder(f"{config.out.rstrip('/')}/{check_run_id(run_id or new_run_id(config))}")
-    if run_id is not None and (before := _begun(folder)) is not None:
-        return _go_on(folder, before, moved(folder.read_config(), config), say, quiet)
-    with ExitStack() as stack:
+    refuse_keys(config, {})  # it is written to the run's folder
+    folder = RunFolder(f"{config.out.rstrip('/')}/{check_run_id(new_run_id(config) if run_id is None else run_id)}")
+    if run_id is not None and folder.has_manifest():
+        return _go_on(folder, moved(folder.read_config(), config), say, quiet)
+    with ExitStack() as place, ExitStack() as stack:  # the folder is let go when nothing of the run is up any more
         start = _start(config, generate_only, stack, say)
         _check_cost(start, agree)
-        folder.create()
-        stack.enter_context(folder.held())
+        place.enter_context(held_first(folder))
         folder.write_config(config)
         if start.problems:
             folder.write_problems(start.problems)
@@ -78,15 +79,24 @@ def resume(path: str, say: Callable[[str], None], quiet: bool = False, settings:
     Raises ConfigError where the run would not be the same any more, and all that `run` raises.
     """
     folder = RunFolder(path)
-    before = folder.read_manifest()
-    return _go_on(folder, before, changed(folder.read_config(), settings), say, quiet)
+    folder.read_manifest()
+    return _go_on(folder, changed(folder.read_config(), settings), say, quiet)
 
 
-def _go_on(
-    folder: RunFolder, before: Mapping[str, Any], config: RunConfig, say: Callable[[str], None], quiet: bool
-) -> Finished:
-    before = with_ended_sessions(before, folder.last_written())
+@contextmanager
+def held_first(folder: RunFolder) -> Iterator[None]:
+    """Makes and holds the folder of a run that begins. Raises ConfigError where it began elsewhere while this process made its
+    checks, and what `held` raises."""
+    folder.create()
+    with folder.held():
+        if folder.has_manifest():
+            raise ConfigError(f"another process began the run in {folder.path} just now; start again to go on with it")
+        yield
+
+
+def _go_on(folder: RunFolder, config: RunConfig, say: Callable[[str], None], quiet: bool) -> Finished:
     with folder.held(), ExitStack() as stack:
+        before = with_ended_sessions(folder.read_manifest(), folder.last_written())  # not before: its holder may have gone on
         start = _start(config, bool(before.get("generate_only")), stack, say)
         _check_same(start, before)
         folder.create()
@@ -252,14 +262,6 @@ def check_run_id(run_id: str) -> str:
     if not _RUN_ID.fullmatch(run_id):
         raise ConfigError(f"--run-id {run_id!r}: write up to 128 letters, digits, dots, dashes and underscores")
     return run_id
-
-
-def _begun(folder: RunFolder) -> dict[str, Any] | None:
-    """The manifest of the run in that folder; None where none has written its own."""
-    try:
-        return folder.read_manifest()
-    except DataError:
-        return None
 
 
 def moved(before: RunConfig, config: RunConfig) -> RunConfig:

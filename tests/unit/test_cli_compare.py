@@ -103,11 +103,19 @@ def test_bad_input_is_a_message_and_exit_code_2(call, runs: tuple[str, str], tmp
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "manifest.json").write_text("{")
+    listed = tmp_path / "listed"
+    listed.mkdir()
+    (listed / "manifest.json").write_text("[1]")
+    damaged = write_run(tmp_path / "damaged", {"small": 0.5})
+    for part in (tmp_path / "damaged" / "records").iterdir():
+        part.write_bytes(b"PAR1 cut off")
     for words, told in [
         ((one,), "takes two or more run folders"),
         ((one, str(tmp_path)), f"{tmp_path} has no manifest.json; give the folder of a run"),
         ((one, f"{tmp_path}:small"), "has no manifest.json"),
         ((one, str(broken)), "manifest.json is not JSON"),
+        ((one, str(listed)), "manifest.json is not JSON of a run"),
+        ((one, damaged), f"the records of {damaged} cannot be read"),
         ((one, two), f"{two} has several candidates: llama3:8b, small; pick one with {two}:llama3:8b"),
         ((one, f"{two}:large"), "no candidate 'large'; there are: llama3:8b, small"),
         ((one, one), "is given twice"),

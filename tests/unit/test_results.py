@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from memray_eval.config import RunConfig
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.config import EngineConfig, RunConfig
+from memray_eval.errors import ConfigError, DataError, ResourceError
 from memray_eval.results import RunFolder, new_run_id
 from memray_eval.rows import from_table, to_table
+from memray_eval.runtime.run import held_first, run
 from memray_eval.storage import locate
 from memray_eval.types import Record
 
@@ -37,6 +40,47 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match=r"cannot make the run folder .*; name another place with --out"):
         RunFolder(str(tmp_path / "file" / "run")).create()
+
+
+def test_a_place_that_cannot_be_held_is_said(tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(ConfigError, match=r"cannot keep .* to this process"), RunFolder(str(tmp_path)).held():
+        pytest.fail("held")
+
+
+def test_a_run_that_another_process_began_meanwhile_is_not_begun_again(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    with held_first(folder):
+        folder.write_manifest({"status": "running"})
+    with pytest.raises(ConfigError, match=r"began the run in .* start again to go on with it"), held_first(folder):
+        pytest.fail("begun twice")
+
+
+def test_who_lost_the_folder_in_the_cloud_writes_nothing_over_the_next_ones() -> None:
+    lost: list[str] = []
+
+    @contextmanager
+    def lease(*place: object) -> Iterator[Callable[[], bool]]:
+        yield lambda: bool(lost)
+
+    folder = RunFolder("mock:///run")
+    folder.create()
+    with folder.held(lease):
+        folder.write_manifest({"status": "running"})
+        lost.append("the lease")
+        with pytest.raises(ResourceError, match="another process took over mock:///run"):
+            folder.write_manifest({"status": "interrupted"})
+    assert folder.read_manifest() == {"status": "running"}
+
+
+def test_a_config_with_a_key_in_it_is_not_written(tmp_path: Path) -> None:
+    keyed = CONFIG.model_copy(update={"out": str(tmp_path), "engine": EngineConfig(engine_kwargs={"hf_token": "hush"})})
+    with pytest.raises(
+        ConfigError, match=r"engine\.engine_kwargs\.hf_token looks like a key, and a config is written"
+    ) as refused:
+        run(keyed, print)
+    assert "hush" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_run_ids_are_readable_and_distinct() -> None:

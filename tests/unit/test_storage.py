@@ -56,6 +56,13 @@ def test_keys_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     assert "S3CRET" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["abfs://account:S3CRET@container/x", "s3a://key:S3CRET@bucket/x", "S3://key:S3CRET@bucket/x"])
+def test_no_other_url_has_a_password_either(url: str) -> None:
+    with pytest.raises(ConfigError, match="with a password in it") as caught:
+        locate(url)
+    assert "S3CRET" not in str(caught.value)
+
+
 # What pyarrow 26 says of moto's answers, and of none.
 AWS = "When listing objects under key 'p/' in bucket 'token': AWS Error {} during ListObjectsV2 operation: {}"
 

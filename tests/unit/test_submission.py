@@ -61,6 +61,11 @@ def files_of(package: Package) -> dict[str, bytes]:
         ({"tasks": [f"say {KEY}"]}, "tasks.0"),
         ({"tasks": ["the-nodes-own-value"]}, "tasks.0"),
         ({"affect": {"base_url": "https://x/v1?access-token=plain"}}, "affect.base_url"),
+        (candidate(base_url="https://user:pl[ain@server/v1"), "candidates.0.base_url"),
+        ({"engine": {"engine_kwargs": {"api_keys": ["plain"]}}}, "engine.engine_kwargs.api_keys.0"),
+        ({"engine": {"engine_kwargs": {"store": '{"url": "redis://:plain@store:1"}'}}}, "engine.engine_kwargs.store"),
+        ({"dataset": "s3://anonymous@id:plain@bucket/d.jsonl"}, "dataset"),
+        ({"dataset": "abfs://bucket/data.jsonl?sv=2022&sig=plain"}, "dataset"),
     ],
 )
 def test_a_key_in_the_config_is_refused_by_its_place_and_never_told(keys: dict[str, Any], named: str) -> None:
@@ -87,6 +92,8 @@ def test_a_value_of_a_key_variable_is_refused_wherever_it_stands(value: str, aro
         {"budget": {"tokens": 100_000}, "judging": {"max_output_tokens": 2000, "api_key_envs": {"openai": "OTHER_KEY"}}},
         {"engine": {"engine_kwargs": {"hf_overrides": {"bos_token": "<s>"}, "tokenizer_mode": "slow"}}},
         {"dataset": "hf://owner/name@main"},
+        {"dataset": "s3://anonymous@open-data/d.jsonl"},
+        {"engine": {"engine_kwargs": {"additional_special_tokens": ["<s>"]}}},
     ],
 )
 def test_what_only_sounds_like_a_key_passes(keys: dict[str, Any]) -> None:
@@ -176,6 +183,8 @@ def test_files_beside_the_config_travel_and_are_looked_through(tmp_path: Path) -
         ({"dataset": "{tmp}/hard.jsonl", "templates": "{tmp}/hard"}, {}, "the package would have"),
         ({"dataset": "{tmp}/held.jsonl"}, {"TEAM_TOKEN": "a value of ours"}, "holds the value of a key variable"),
         ({"out": "{cwd}/results"}, {}, "--out s3://BUCKET/results"),
+        ({"templates": "{tmp}/broken"}, {}, "templates: cannot read .*nowhere to send it: No such file"),
+        ({"dataset": "{tmp}/broken"}, {}, "dataset: cannot read .*nowhere to send it: No such file"),
     ],
 )
 def test_what_cannot_travel_is_said_with_the_way_out(
@@ -187,9 +196,17 @@ def test_what_cannot_travel_is_said_with_the_way_out(
     (tmp_path / "hard.jsonl").write_bytes(hard(3_900_000))
     (tmp_path / "hard").mkdir()
     (tmp_path / "hard" / "more").write_bytes(hard(2_000_000))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "nowhere").symlink_to("absent")
     placed = {key: value.format(tmp=tmp_path, cwd=tmp_path) for key, value in keys.items()}
     with pytest.raises(ConfigError, match=told):
         make_package(config(**placed), "r", environ)
+
+
+@pytest.mark.parametrize("keys", [{"judging": {"models": "file:///j.yaml"}}, {"rubrics": {"empathy": "s3://b/kind.txt"}}])
+def test_what_a_job_reads_from_local_files_only_is_none_elsewhere(keys: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="here to be sent; name a file of this machine"):
+        make_package(config(**keys), "r", {})
 
 
 def hard(size: int) -> bytes:
@@ -284,7 +301,10 @@ def test_the_exit_code_is_the_jobs_own(status: str, driver: int | None, code: in
         (["--run-id", "../x"], "--run-id '../x': write up to 128"),
         ([], "there is no --address"),
         (["--address", "head:6379"], "--address 'head:6379' is not the address of a cluster's dashboard: http://HEAD:8265"),
+        (["--run-id", ""], "--run-id '': write up to 128"),
         (["--address", f"http://me:{KEY}@head:8265"], "has a user or password in it"),
+        (["--address", f"me:{KEY}@head:8265"], "has a user or password in it"),
+        (["--address", "http://[::1:8265"], "is not the address of a cluster's dashboard"),
     ],
 )
 def test_wrong_use_of_submit_is_a_message_and_exit_code_2(

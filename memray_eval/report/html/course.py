@@ -53,7 +53,7 @@ def calls(manifest: Mapping[str, Any]) -> Grid | None:
 
 
 def _count_cell(count: float) -> Cell:
-    return Cell(f"{count:,}" if isinstance(count, int) else f"{count:,.2f}")
+    return Cell(f"{count:,}" if isinstance(count, int) else f"{count:,.{2 if count >= 1 or not count else 4}f}")
 
 
 def _is_count(value: object) -> bool:

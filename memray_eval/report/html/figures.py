@@ -11,7 +11,7 @@ from memray_eval.metric import EVIDENCE_DROPPED
 from memray_eval.report.html.intervals import Intervals, Key
 from memray_eval.report.html.plots import Line, Point, distribution, interval, speed_quality, temperature_curves
 from memray_eval.report.statistics import Interval
-from memray_eval.report.tables import NOTHING, length_label
+from memray_eval.report.tables import NOTHING, in_words, length_label
 from memray_eval.types import Agreement, GenerationSummary, HeatMap, MetricSummary, Performance, Summary, Sweep, TaskMetric
 
 _PLAIN = Intervals()
@@ -133,19 +133,11 @@ def _figure(value: float | None, metric: MetricSummary) -> str:
 
 
 def _interval_of(metric: MetricSummary, intervals: Intervals) -> Interval | None:
-    return intervals.of((metric.candidate, metric.metric, None), metric.mean, metric.stderr, metric.n_scored)
+    return intervals.of((metric.candidate, metric.metric, None), metric.mean, metric.stderr, metric.n_scored, metric.scale)
 
 
 def _spread(metric: MetricSummary, intervals: Intervals) -> str:
     return in_words(metric.mean, _interval_of(metric, intervals), 2 if metric.scale[1] > 1 else 3)
-
-
-def in_words(mean: float | None, found: Interval | None, digits: int) -> str:
-    """An interval as half its width, or as its ends where these are not as far from the mean."""
-    if mean is None or found is None:
-        return ""
-    below, above = f"{mean - found.low:.{digits}f}", f"{found.high - mean:.{digits}f}"
-    return f"± {above}" if below == above else f"{found.low:.{digits}f} to {found.high:.{digits}f}"
 
 
 def _counts(metric: MetricSummary) -> str:
@@ -198,7 +190,7 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
 def _task_cell(one: TaskMetric | None, scale: tuple[float, float], key: Key, intervals: Intervals) -> Cell:
     if one is None or one.mean is None:
         return Cell(NOTHING)
-    spread = in_words(one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored), 3)
+    spread = in_words(one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale), 3)
     hint = f"{f'{one.mean:.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
     return Cell(number(one.mean, 2 if scale[1] > 1 else 3), _share(one.mean, scale), hint)
 
@@ -249,21 +241,24 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
     low, width = scale[0], scale[1] - scale[0]
     stderr = None if row.quality_stderr is None else row.quality_stderr / 100 * width
     key = (row.candidate, summary.headline, None)
-    found = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored)
+    found = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored, scale)
     return found and Interval(*((end - low) / width * 100 for end in found))
 
 
-def curves(sweeps: Sequence[Sweep], intervals: Intervals = _PLAIN) -> Iterator[tuple[str, Markup, list[str]]]:
-    """A plot against temperature for each metric: its name, its drawing, and the names of its lines in order."""
-    for metric in dict.fromkeys(sweep.metric for sweep in sweeps):
-        lines = [_line(sweep, intervals) for sweep in sweeps if sweep.metric == metric]
-        yield metric, temperature_curves(metric, lines), [line.name for line in lines]
+def curves(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[tuple[str, Markup, list[str]]]:
+    """A plot against temperature for each metric with a score: its name, its drawing, and the names of its lines in order."""
+    scales = {metric.metric: metric.scale for metric in summary.metrics}
+    for metric in dict.fromkeys(sweep.metric for sweep in summary.sweeps):
+        scale = scales.get(metric, (0.0, 1.0))
+        lines = [_line(sweep, scale, intervals) for sweep in summary.sweeps if sweep.metric == metric]
+        if any(line.points for line in lines):
+            yield metric, temperature_curves(metric, lines), [line.name for line in lines]
 
 
-def _line(sweep: Sweep, intervals: Intervals) -> Line:
+def _line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:
     rows = zip(sweep.candidates, sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True)
     points = tuple(
-        (temperature, mean, intervals.of((candidate, sweep.metric, None), mean, stderr, n))
+        (temperature, mean, intervals.of((candidate, sweep.metric, None), mean, stderr, n, scale))
         for candidate, temperature, mean, stderr, n in rows
         if mean is not None
     )

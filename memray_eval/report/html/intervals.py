@@ -26,18 +26,23 @@ class Intervals:
     cluster: str | None = None
     errors: Mapping[Key, tuple[float, int]] = field(default_factory=dict)
 
-    def of(self, key: Key, mean: float | None, stderr: float | None, n: int) -> Interval | None:
-        """Of a mean in the summary, with its plain standard error, over n scored units."""
+    def of(
+        self, key: Key, mean: float | None, stderr: float | None, n: int, scale: tuple[float, float] = (0.0, 1.0)
+    ) -> Interval | None:
+        """Of a mean in the summary, with its plain standard error, over n scored units of a metric with this scale."""
         if mean is None:
             return None
         if key in self.errors:
             error, groups = self.errors[key]
             return t_interval(mean, error, groups - 1) if error > 0.0 else None
-        return figures_interval(mean, stderr, n)
+        return figures_interval(mean, stderr, n, scale=scale)
 
     def in_words(self) -> str:
         if self.cluster is None:
-            return "95% intervals: Student's t, and Wilson's for scores of 0 and 1. Units are taken as independent."
+            return (
+                "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the scale. "
+                "Units are taken as independent."
+            )
         most = max((groups for _, groups in self.errors.values()), default=0)
         few = f" With fewer than {FEW_CLUSTERS} clusters they are rough." if most < FEW_CLUSTERS else ""
         return (

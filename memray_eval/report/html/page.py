@@ -23,8 +23,10 @@ Source = Literal["embedded.js", "served.js"]  # where the browser's records come
 
 
 class Run(Protocol):
-    """What a page is made of. A RunFolder is one."""
+    """What a page is made of: a run that is finished, or still being written. A RunFolder is one."""
 
+    @property
+    def path(self) -> str: ...
     @property
     def run_id(self) -> str: ...
     def read_summary(self) -> Summary: ...
@@ -87,7 +89,7 @@ def _sections(summary: Summary, manifest: Mapping[str, Any], intervals: Interval
         "grids": [grid for grid in (figures.by_candidate(summary, intervals), *figures.by_task(summary, intervals)) if grid],
         "heat": list(figures.heat_grids(summary.heat_maps)),
         "tradeoff": figures.tradeoff(summary, intervals),
-        "curves": list(figures.curves(summary.sweeps, intervals)),
+        "curves": list(figures.curves(summary, intervals)),
         "agreements": figures.agreements(summary),
         "juries": list(figures.juries(summary)),
         "stages": stages(manifest),

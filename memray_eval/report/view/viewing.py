@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
-import pyarrow as pa
 from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
 from memray_eval.report.html.page import Run, render_served
 from memray_eval.report.html.samples import named, whole_record
+from memray_eval.report.reading import readable
 from memray_eval.report.view.index import Index
 from memray_eval.report.view.parts import list_parts
 from memray_eval.report.view.queries import Query, select
-from memray_eval.storage import locate, reaching
+from memray_eval.storage import locate
 from memray_eval.types import Summary
-
-
-class ViewedRun(Run, Protocol):
-    """A run that is finished, or still being written. A RunFolder is one."""
-
-    @property
-    def path(self) -> str: ...
 
 
 class View:
     """Answers about one run, from several threads at once. What cannot be read is a DataError, and left out of the list."""
 
-    def __init__(self, run: ViewedRun, index: Index) -> None:
+    def __init__(self, run: Run, index: Index) -> None:
         self._run, self._index = run, index
         self._lock = threading.Lock()
         self._made: tuple[Any, str] | None = None  # of what the page was made, and the page
@@ -42,7 +34,7 @@ class View:
 
     def refresh(self, tell: Callable[[int], None] = lambda n_units: None) -> None:
         """Takes in what was written since. Raises DataError for a run without records."""
-        with _listed(self._run):
+        with readable(self._run.path):
             parts = list_parts(self._run.records())
         self.problems = self._index.refresh(parts, tell)
 
@@ -51,12 +43,12 @@ class View:
         where its summary or manifest is broken."""
         self.refresh()
         summary = self._run.read_summary() if _has_summary(self._run) else None
-        manifest = _manifest(self._run)
+        manifest = self._run.read_manifest()
         with self._lock:
             self._summary = summary
             of = (list(self._index.held.values()), summary, manifest)
             if self._made is None or (self._made[0] != of and not self.problems):
-                with _listed(self._run):
+                with readable(self._run.path):
                     self._made = (of, render_served(self._run, summary, manifest, self._named()))
             return self._made[1]
 
@@ -91,11 +83,11 @@ class View:
 
 
 @contextmanager
-def viewing(run: ViewedRun, tell: Callable[[int], None] = lambda n_units: None) -> Iterator[View]:
+def viewing(run: Run, tell: Callable[[int], None] = lambda n_units: None) -> Iterator[View]:
     """A view of the run, its records indexed; `tell` hears of how many units after each file. Raises DataError for what is no
     run, holds no records, or has a part or summary that cannot be read."""
-    _manifest(run)
-    with _listed(run):
+    run.read_manifest()
+    with readable(run.path):
         filesystem = run.records().filesystem
     with tempfile.TemporaryDirectory(prefix="memray-eval-view-") as spill:
         view = View(run, Index(filesystem, spill))
@@ -106,24 +98,7 @@ def viewing(run: ViewedRun, tell: Callable[[int], None] = lambda n_units: None) 
         yield view
 
 
-def _manifest(run: ViewedRun) -> dict[str, Any]:
-    try:
-        return run.read_manifest()
-    except json.JSONDecodeError as error:
-        raise DataError(f"{run.path}/manifest.json is not JSON: {error}") from None
-
-
-def _has_summary(run: ViewedRun) -> bool:
-    with _listed(run):
+def _has_summary(run: Run) -> bool:
+    with readable(run.path):
         filesystem, inner = locate(f"{run.path}/summary.json")
         return bool(filesystem.get_file_info(inner).type == fs.FileType.File)
-
-
-@contextmanager
-def _listed(run: ViewedRun) -> Iterator[None]:
-    """A part that goes, or a cloud that does not answer, while the files are listed or read is said, not a crash."""
-    try:
-        with reaching(run.path):
-            yield
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"the records of {run.path} cannot be read: {error}") from None

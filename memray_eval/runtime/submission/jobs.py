@@ -38,7 +38,7 @@ class Jobs:
         os.environ["RAY_API_SERVER_ADDRESS"] = self.address  # Ray's client would let this variable overrule its argument
         try:
             self._client = _Client(self.address)
-        except (RuntimeError, ValueError, KeyError) as error:  # a server, and not Ray's
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:  # a server, and not Ray's
             raise ResourceError(f"what answers at {self.address} is not a Ray dashboard: {error}") from None
 
     def submit(self, package: Package) -> str:
@@ -93,12 +93,15 @@ class Jobs:
 
 def checked_address(address: str | None) -> str:
     """The dashboard's address as Ray's client wants it. Raises ConfigError where it is none."""
-    parts = urlsplit(address or "")
+    if "@" in (address or ""):
+        raise ConfigError(f"--address has a user or password in it; leave them out. {_TOKEN}.")
+    try:
+        parts = urlsplit(address or "")
+    except ValueError:  # a bracket without its other one
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         given = f"--address {address!r} is" if address else "there is no --address, which is"
         raise ConfigError(f"{given} not the address of a cluster's dashboard: http://HEAD:8265 (or set RAY_API_SERVER_ADDRESS)")
-    if "@" in parts.netloc:
-        raise ConfigError(f"--address has a user or password in it; leave them out. {_TOKEN}.")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
@@ -114,7 +117,7 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
             ) from None
         except OSError as error:  # requests' errors are OSErrors
             raise ResourceError(f"no cluster answers at {self._address}: {type(error).__name__}") from None
-        if answer.status_code >= 500:
+        if answer.status_code >= 400 and answer.status_code != 404:  # 404 has its meaning for some of the callers
             self._raise_error(answer)
         return answer
 

@@ -22,7 +22,7 @@ import yaml
 import memray_eval
 from memray_eval.config import DEFAULT_OUT, RunConfig, names_a_file
 from memray_eval.errors import ConfigError
-from memray_eval.runtime.submission.keys import has_key_shape, held_keys, refuse_keys, refuse_keys_in_file, variables_of
+from memray_eval.runtime.submission.keys import held_keys, refuse_keys, refuse_keys_in_file, variables_of
 from memray_eval.storage import JOB_FILE
 from memray_eval.types import Frozen
 
@@ -79,23 +79,23 @@ class _Placed:
         self.files: dict[str, bytes] = {}
 
     def named(self, what: str, path: str, folder: str, is_text: bool = True) -> str:
-        """The same as `put`, its place written so that every node reads its own copy."""
-        place = self.put(what, path, folder, is_text)
-        return place if "://" in place else JOB_FILE + place
-
-    def put(self, what: str, path: str, folder: str, is_text: bool = True) -> str:
-        """Takes a local file or folder in and returns its place in the package; a URL stays what it is."""
+        """The same as `put`, its place written so that every node reads its own copy; a URL stays what it is."""
         if "://" in path:
             return path
+        return JOB_FILE + self.put(what, path, folder, is_text, f"file://{path} is one that the nodes have")
+
+    def put(self, what: str, path: str, folder: str, is_text: bool = True, mend: str = "name a file of this machine") -> str:
+        """Takes a local file or folder in and returns its place in the package. Raises ConfigError for what is none."""
         place = f"{folder}/{Path(path).name}"
-        found = list(_files_below(Path(path)))
+        found = [] if "://" in path else list(_files_below(Path(path)))
         if not found:
-            raise ConfigError(f"{what}: there is no {path} here to be sent; file://{path} is one that the nodes have")
+            raise ConfigError(f"{what}: there is no {path} here to be sent; {mend}")
         for relative, file in found:
-            data = file.read_bytes()
-            refuse_keys_in_file(f"{what}: {file}", data, self._held)
-            if is_text and has_key_shape(data.decode("utf-8", "replace")):
-                raise ConfigError(f"{what}: {file} holds something that looks like a key; take it out before it is sent")
+            try:
+                data = file.read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{what}: cannot read {file} to send it: {error.strerror}") from None
+            refuse_keys_in_file(f"{what}: {file}", data, self._held, is_text)
             self.files[f"{place}/{relative}" if relative else place] = data
         return place
 
@@ -124,7 +124,7 @@ def _moved(config: RunConfig, placed: _Placed) -> dict[str, Any]:
 def _check_dataset(path: str) -> None:
     if "://" in path:
         return
-    size = sum(file.stat().st_size for _, file in _files_below(Path(path)))
+    size = sum(file.stat().st_size for _, file in _files_below(Path(path)) if file.exists())  # not a link to nowhere
     if size > MAX_DATASET_BYTES:
         raise ConfigError(
             f"dataset: {path} has {size / 1e6:.1f} MB and {MAX_DATASET_BYTES / 1e6:g} MB may travel with a job: put it on "

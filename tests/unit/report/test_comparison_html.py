@@ -85,8 +85,8 @@ def test_every_figure_of_a_metric_is_there(page: Page) -> None:
     assert "empathy1003.20003.6000+0.4000+0.2000 to +0.60000.2800< 0.001< 0.001< 0.001+0.4140 / 50 / 10-3 / 1" in page.rows()
     assert "recall1000.50000.5200+0.0200-0.0400 to +0.08000.09000.6000.6000.600+0.066 / 90 / 4+6 / -40 / 0" in page.rows()
     assert f"safety0{'-' * 9}0 / 0 / 0-0 / 100" in page.rows()
-    assert "empathy+0.4000 +0.2000 to +0.6000higher p < 0.001" in page.rows()
-    assert "recall+0.0200 -0.0400 to +0.0800may be chance p 0.600" in page.rows()
+    assert "empathy+0.4000 +0.2000 to +0.6000higher p Holm < 0.001" in page.rows()
+    assert "recall+0.0200 -0.0400 to +0.0800may be chance p Holm 0.600" in page.rows()
     assert "Not drawn, for want of a score on both sides or of a known scale: safety." in page.text
     assert "empathy < 1: run-b differs by +0.4000" in page.text
     assert "Student; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)" in page.text

@@ -92,7 +92,7 @@ def read_back(path: Path) -> list[dict[str, Any]]:
 
 
 HOSTILE = st.sampled_from(
-    ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "'quoted", "''", 'a "b", c', "two\nlines", "€"]
+    ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1", "'quoted", "''", 'a "b", c', "two\nlines", "€"]
 )
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1)
 
@@ -107,8 +107,9 @@ def test_csv_brings_every_value_back_and_holds_no_formula(tmp_path: Path, texts:
     write_csv(str(path), folder.records())
     assert read_back(path) == rows(folder)
     numbers = {field.name for field in FLAT_SCHEMA if not pa.types.is_string(field.type)}
+    formulas = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
     for row in csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")):
-        assert not [cell for name, cell in row.items() if name not in numbers and cell.startswith(tuple("=+-@\t\r"))]
+        assert not [cell for name, cell in row.items() if name not in numbers and cell.startswith(formulas)]
 
 
 def test_what_was_there_stays_where_the_run_has_no_records(tmp_path: Path) -> None:

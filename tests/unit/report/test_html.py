@@ -20,13 +20,14 @@ from memray_eval.cli import main
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
 from memray_eval.report.html.course import calls, timelines
-from memray_eval.report.html.figures import in_words
-from memray_eval.report.html.intervals import measure_intervals
+from memray_eval.report.html.figures import curves
+from memray_eval.report.html.intervals import Intervals, measure_intervals
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.spending import measure_spending
 from memray_eval.report.scores import numbered, read_scores
 from memray_eval.report.statistics import Interval, figures_interval, mean_interval, standard_error, wilson_interval
+from memray_eval.report.tables import in_words
 from memray_eval.results import RunFolder
 from memray_eval.types import MetricSummary, Record, Score
 from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
@@ -73,7 +74,7 @@ def test_every_section_is_there_with_its_figures(page: Page) -> None:
     ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
     assert {"metrics", "matrix", "heat", "speed", "temperature", "cost", "agreement", "samples"} <= ids
     assert "± 0.040" in page.text  # Student's 1.987 of 89 degrees of freedom x 0.02
-    assert "95% intervals: Student's t, and Wilson's for scores of 0 and 1. Units are taken as independent." in page.text
+    assert "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the scale. Units are" in page.text
     assert "93.8%" in page.text  # 90 of 96
     assert "90 scored, 3 failed, 3 abstained, 4 not applicable, 2 quotes dropped" in page.text
     assert "openai/gpt-4o (88), rules (2)" in page.text
@@ -236,6 +237,16 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
     assert found.of(of_task, 3.0, 0.5, 6) == figures_interval(3.0, 0.5, 6)
 
 
+def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_interval_on_their_scale() -> None:
+    told = full_summary(300, candidates())
+    unscored = tuple(each.model_copy(update={"means": (None,) * 3, "n": (0,) * 3}) for each in told.sweeps)
+    assert len(list(curves(told))) == 4
+    assert list(curves(told.model_copy(update={"sweeps": unscored}))) == []
+    low, high = wilson_interval(0, 20)
+    found = Intervals().of(("small-t0", "empathy", None), 1.0, 0.0, 20, (1.0, 5.0))
+    assert found == pytest.approx((1 + 4 * low, 1 + 4 * high))
+
+
 def test_an_interval_is_told_by_its_half_or_by_its_ends() -> None:
     assert in_words(0.5, Interval(0.4, 0.6), 3) == "± 0.100"
     assert in_words(0.96, wilson_interval(24, 25), 3) == "0.805 to 0.993"
@@ -248,7 +259,7 @@ KEPT = {
         "stages": {"read": [300], "generate": [5, 20, 0], "judge": [0, 10], ATTACK: [1], "embed": [0]},
     },
     "calls": {
-        "sent": 1207, "ok": 1200, "throttled": 7, "refused": 0, "verdicts": 1200, "waited_s": 1234.5678,
+        "sent": 1207, "ok": 1200, "throttled": 7, "refused": 0, "verdicts": 1200, "waited_s": 1234.5678, "cost_usd": 0.0021,
         "tries": {"1": 1193, "2": 7},
         "judges": {"openai/gpt": {"sent": 1000, "ok": 1000, "tries": {"1": 1000}}, ATTACK: {"sent": 207, "throttled": 7}},
     },
@@ -290,6 +301,7 @@ def test_calls_are_counted_in_all_and_by_judge_and_what_never_happened_is_left_o
         ("throttled", ["7", "0", "7"]),
         ("verdicts", ["1,200", "0", "0"]),
         ("waited s", ["1,234.57", "0", "0"]),
+        ("cost usd", ["0.0021", "0", "0"]),
         ("verdicts at the first call", ["1,193", "1,000", "0"]),
         ("verdicts after 2 calls", ["7", "0", "0"]),
     ]

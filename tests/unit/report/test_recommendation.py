@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memray_eval.errors import ConfigError
 from memray_eval.report.comparison import performance_lines
 from memray_eval.report.console import render
 from memray_eval.report.exports import export_benchmark
@@ -89,20 +90,28 @@ def test_why_the_better_one_is_not_taken_is_said() -> None:
 
 
 def test_overlapping_intervals_show_no_difference() -> None:
-    # half widths 1.96 x 4 = 7.84 and 1.96 x 3 = 5.88: together 13.72
-    apart, together = 13.73, 13.72
-    slow = row("slow", 8.0, 80.0, stderr=3.0)
-    assert of(row("fast", 10.0, 80.0 - apart, stderr=4.0), slow).use == "slow"
-    found = of(row("fast", 10.0, 80.0 - together, stderr=4.0), slow)
+    # Student's t of 30 degrees of freedom, 2.0423: half widths x 4 = 8.169 and x 3 = 6.127, together 14.296
+    apart, together = 14.30, 14.29
+    slow = row("slow", 8.0, 80.0, stderr=3.0, n_scored=31)
+    assert of(row("fast", 10.0, 80.0 - apart, stderr=4.0, n_scored=31), slow).use == "slow"
+    found = of(row("fast", 10.0, 80.0 - together, stderr=4.0, n_scored=31), slow)
     assert found.use == "fast"
-    assert found.reason == "fastest; no difference shown in quality to slow (+13.7pts, the intervals overlap)"
+    assert found.reason == "fastest; no difference shown in quality to slow (+14.3pts, the intervals overlap)"
     assert (found.best, found.as_good) == (("slow",), ("fast",))
 
 
 def test_one_answer_shows_no_difference() -> None:
     found = of(row("fast", 10.0, 10.0, stderr=None), row("slow", 9.0, 90.0))
     assert found.use == "fast"
-    assert "no difference shown in quality to slow (+80pts, too few answers for an interval)" in found.reason
+    assert (
+        "no difference shown in quality to slow (+80pts, no interval: too few answers, or all score the same)" in found.reason
+    )
+
+
+def test_few_answers_right_and_wrong_are_not_told_apart_by_their_missing_spread() -> None:
+    """Two of two right against none of two: no spread, but Wilson's intervals (34 to 100, 0 to 66) overlap."""
+    assert of(row("fast", 10.0, 0.0, stderr=0.0, n_scored=2), row("slow", 9.0, 100.0, stderr=0.0, n_scored=2)).use == "fast"
+    assert of(row("fast", 10.0, 0.0, stderr=0.0, n_scored=9), row("slow", 9.0, 100.0, stderr=0.0, n_scored=9)).use == "slow"
 
 
 def test_of_three_each_step_is_judged_against_the_one_in_hand() -> None:
@@ -162,12 +171,12 @@ def test_one_candidate_has_no_recommendation() -> None:
 
 
 def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
-    strict = Rule(worth=(Worth(points=50, slowdown=1.1),), z=1.0)
+    strict = Rule(worth=(Worth(points=50, slowdown=1.1),), level=0.8)
     found = of(row("fast", 10.2, 85.0), row("slow", 5.9, 99.0), rule=strict)
     assert found.use == "fast"
     assert found.rule == (
-        "from the fastest on, a slower candidate is taken where it is 50 points better at up to 1.1x slower, and the intervals "
-        "(± 1 standard errors) do not overlap; else speed wins."
+        "from the fastest on, a slower candidate is taken where it is 50 points better at up to 1.1x slower, and the 80 % "
+        "intervals (answers taken as independent) do not overlap; else speed wins."
     )
     assert "20 points better at any speed" in RULE.in_words()
 
@@ -293,6 +302,21 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
     assert (empty["response_preview"], empty["tokens_per_second"]) == ("größe\n", None)
 
 
+def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path) -> None:
+    score = Score(metric="quality", status="scored", value=1.0, judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}')
+    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    export_benchmark(str(tmp_path / "benchmark.json"), [record("größe", 1, score, text="x")], told)
+    (found,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert (found["model"], found["tests"][0]["quality_details"]["issues"]) == ("größe", ["cut \ud83d"])
+
+
+def test_a_benchmark_file_in_no_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot write"):
+        export_benchmark(str(tmp_path / "none" / "benchmark.json"), (), summary(SEED[0]))
+    with pytest.raises(ConfigError, match="is a folder"):
+        export_benchmark(str(tmp_path), (), summary(SEED[0]))
+
+
 def test_a_benchmark_file_of_nothing_is_an_empty_list(tmp_path: Path) -> None:
     export_benchmark(str(tmp_path / "benchmark.json"), (), summary(SEED[0]))
     assert json.loads((tmp_path / "benchmark.json").read_text()) == []
@@ -303,7 +327,7 @@ EXPECTED_BLOCK = """\
   Total Tokens:        156
   Avg Speed:           10.2 tokens/sec
   Avg Time to First:   0.145s  (95% within 0.200s)
-  Avg Quality:         85.7/100 ± 1.0  (instruction_quality)
+  Avg Quality:         85.7/100 ± 2.2  (95 % interval; instruction_quality)
 
   Performance by Task:
     simple          2.45s  |  12.3 tok/s  |  Q: 100/100
@@ -318,8 +342,8 @@ Fastest Model:       llama3.1:8b (10.2 tok/s)
 Best Quality:        llama3.1:70b (98.7/100)
 
 Speed vs Quality Tradeoff:
-   llama3.1:8b          Speed: 10.2 tok/s  |  Quality: 85.7/100 ± 1.0
-   llama3.1:70b         Speed:  5.9 tok/s  |  Quality: 98.7/100 ± 1.0
+   llama3.1:8b          Speed: 10.2 tok/s  |  Quality: 85.7/100 ± 2.2
+   llama3.1:70b         Speed:  5.9 tok/s  |  Quality: 98.7/100 ± 2.2
 
 Pareto Front:        llama3.1:8b, llama3.1:70b
 Recommendation:
@@ -327,6 +351,6 @@ Recommendation:
    Rule: from the fastest on, a slower candidate is taken where it is 2 points
      better at up to 1.1x slower, 5 points better at up to 1.5x slower, 10
      points better at up to 2x slower, 15 points better at up to 3x slower, 20
-     points better at any speed, and the intervals (± 1.96 standard errors) do
-     not overlap; else speed wins.
+     points better at any speed, and the 95 % intervals (answers taken as
+     independent) do not overlap; else speed wins.
 """

@@ -135,6 +135,19 @@ def test_the_interval_of_figures_is_the_interval_of_their_values(values: FloatAr
 def test_figures_without_a_spread_have_no_interval() -> None:
     assert figures_interval(None, None, 0) is None
     assert figures_interval(0.5, None, 1) is None
+    assert figures_interval(3.0, 0.0, 20, scale=(1.0, 5.0)) is None
+
+
+def test_figures_at_the_ends_of_any_scale_have_wilsons_interval_laid_over_it() -> None:
+    """All of twenty answers at 1 of 1-5: not the interval of twenty shares of 1."""
+    low, high = wilson_interval(0, 20)
+    assert figures_interval(1.0, 0.0, 20, scale=(1.0, 5.0)) == pytest.approx((1 + 4 * low, 1 + 4 * high))
+    ends = np.array([0.0, 100.0, 100.0, 100.0])
+    found = figures_interval(float(ends.mean()), standard_error(ends), 4, scale=(0.0, 100.0))
+    assert found == pytest.approx([100 * end for end in wilson_interval(3, 4)])
+
+
+def test_figures_of_one_value_within_the_scale_have_no_interval() -> None:
     assert figures_interval(3.0, 0.0, 20) is None
     assert mean_interval(np.full(20, 3.0)) is None
 

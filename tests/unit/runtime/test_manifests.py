@@ -163,6 +163,11 @@ def test_the_groups_of_a_launcher(tmp_path: Path) -> None:
             [launcher(available_node_types={"head": {"resources": {}, "node_config": {}}})],
             r"head does not say its CPUs; write resources: \{CPU: \.\.\., GPU",
         ),
+        ([cluster(workers("g", {"cpu": 1, "nvidia.com/gpu": "9e999"}, 0, 1))], "g: '9e999' is more than there can be"),
+        (
+            [launcher(available_node_types={"head": {"resources": {"CPU": 1, "GPU": float("nan")}, "node_config": {}}})],
+            "available_node_types.head.resources.GPU: Input should be a finite number",
+        ),
         ([launcher(available_node_types={"head": {"node_config": {}}})], "available_node_types.head.resources: Field required"),
     ],
 )

@@ -66,6 +66,13 @@ def test_judges_leave_the_cpus_of_gpu_nodes_to_the_engines() -> None:
     assert without_room([judges, engines], [H100]) == judges
 
 
+def test_engines_of_a_kind_are_seated_before_those_of_any() -> None:
+    any_kind = Pool(name="any", actors=1, cpus=1, gpus=1)
+    of_kind = Pool(name="typed", actors=1, cpus=1, gpus=1, accelerator_type="T4")
+    other = Node(cpus=8, gpus=1, accelerator_type="L4")
+    assert without_room([any_kind, of_kind], [T4, other]) is None
+
+
 def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:
     job = config(engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}})
     there = cluster(T4, T4, T4, T4, CPUS)
