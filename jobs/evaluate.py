@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 
-from memray_eval.cli import main
+from memray_eval.cli import program
 
 if __name__ == "__main__":
     sys.argv[1:] = ["run", "--set", "cluster.address=auto", *sys.argv[1:]]
-    main()
+    program()

@@ -1,5 +1,5 @@
 """`python -m memray_eval`: the same as the command `memray-eval`."""
 
-from memray_eval.cli import main
+from memray_eval.cli import program
 
-main()
+program()

@@ -102,7 +102,7 @@ def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
 
 
 def lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """A table, a line a candidate and scenario; then the reasons of each, and the rule."""
+    """A table, a line a candidate and scenario; then the reasons of each, the rule, and what the levels mean."""
     head = ("candidate", "scenario", "average", "level", "decision")
     yield from aligned([head, *map(_row, decisions)])
     for decision in decisions:
@@ -112,6 +112,7 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     yield ""
     yield f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} or more."
     yield f"needs revision: less, or the mean of any metric below {METRIC_FROM}."
+    yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
 
 
 def _row(decision: Decision) -> Sequence[str]:

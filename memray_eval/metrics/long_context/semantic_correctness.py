@@ -207,7 +207,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> CorrectnessJu
     seen through.
 
     Its confidence is how often people agree on answers of five systems to questions of Natural Questions (EVOUNA; see
-    tests/benchmarks/judge_agreement.py): 99 % where it is found, 55 % where it is not.
+    `memray-eval calibrate --preset evouna`): 99 % where it is found, 55 % where it is not.
     """
     if is_given(sample, response.text):
         return CorrectnessJudgment(reasoning="an accepted answer stands in it", verdict=CORRECT, confidence=FOUND_CONFIDENCE)

@@ -89,6 +89,7 @@ def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions
 
 
 def test_the_table_and_its_reasons() -> None:
+    assert list(lines(decide([means(0.65)])))[-5] == "excellent (from 0.9): production ready, exemplary"
     assert list(lines(decide([means(0.65, trust_boundaries=0.6), means(None, "small_talk")])))[:9] == [
         "candidate       scenario  average     level       decision",
         "a                  basic   0.6500  adequate  A/B candidate",
