@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -131,7 +131,7 @@ def estimate(
     scale = units / max(1, len(records))
     load = _judge_load(config, metrics, choices, [record for record, _ in records], scale)
     prompt_tokens = sum(tokens for _, tokens in records) * scale
-    answered = dict.fromkeys((candidate.name for candidate in config.candidates), 0.0)
+    answered = defaultdict[str, float](float)  # by candidate; given responses have those that they came from
     for record, _ in records:
         answered[record.candidate.name] += _tokens(record.response.text if record.response else "") * scale
     cpus = site.judge_cpus if site is not None else capacity.cpus

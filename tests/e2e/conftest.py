@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import REPOSITORY, shipped_samples
 
-MAX_TOKENS = 64
+MAX_TOKENS = 40
 TOO_LONG = "L001"
 
 

@@ -47,7 +47,7 @@ def test_the_driver(tmp_path: Path, round_: int) -> None:
             wait_for(server, some_moment(), process)
             children = psutil.Process(process.pid).children(recursive=True)
             process.kill()
-        gone(children)
+        gone(children, limit_s=10)
         before = run_folder(tmp_path).parts()
         with evaluating(config, tmp_path / "log") as process:
             assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]

@@ -18,6 +18,7 @@ from memray_eval.rows import RECORD_SCHEMA, from_table
 from memray_eval.runtime.run import Finished, run
 from memray_eval.types import Record
 from tests.conftest import shipped_samples
+from tests.servers.process import serving_process
 from tests.servers.provider import Fault, serving
 
 Job = Callable[..., RunConfig]
@@ -239,7 +240,7 @@ def test_a_key_that_is_not_set_is_told_before_anything_runs(job: Job) -> None:
 
 
 def test_a_pipeline_that_stands_still_ends_with_what_to_do(job: Job) -> None:
-    with serving(lambda body: ANSWER, latency_s=30) as server, pytest.raises(GenerationError) as raised:
+    with serving_process(latency_s=60) as server, pytest.raises(GenerationError) as raised:
         answered(job(server, limit=1, metrics=["memory_utilization"], cluster={"no_progress_timeout_s": 3}))
     told = str(raised.value)
     assert "nothing moved in the pipeline for m for 3 s" in told

@@ -14,6 +14,8 @@ MEMBERS, MINUTES, PER_MIN, TOKENS_PER_MIN = 60, 2.5, 900, 990_000
 LIMITS = RateLimits(requests_per_min=PER_MIN, tokens_per_min=TOKENS_PER_MIN)
 ROUND_S = MEMBERS / (PER_MIN / 60)  # each of the others has a slot in so long
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize(("mean_tokens", "binding"), [(1000.0, "requests"), (2000.0, "tokens")])
 def test_many_members_keep_the_limits_use_them_and_get_as_much_as_each_other(mean_tokens: float, binding: str) -> None:

@@ -35,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.heavy
 def test_texts_are_counted_whole_and_only_prompts_start_with_special_tokens(folder: Path) -> None:
     tokenizer = load_tokenizer(str(folder))
     assert tokenizer.count("hello world hello world hello") == 5
