@@ -37,30 +37,22 @@ def leased(
     Gives the block a way to ask whether the lease is lost: what it holds is then another's to write. Raises ConfigError where
     another process is at work, ResourceError where one took the lease.
     """
-    token, stopping, lost = secrets.token_hex(8), threading.Event(), threading.Event()
-
-    def write(beat: int) -> None:
-        said = {"token": token, "beat": beat, "host": socket.gethostname(), "pid": os.getpid()}
-        write_whole(filesystem, path, json.dumps(said).encode())
+    lease, stopping, lost = _Lease(filesystem, path), threading.Event(), threading.Event()
 
     def keep() -> None:
-        beat = 0
         while not stopping.wait(beat_s):
-            beat += 1
-            try:
-                if _holder(filesystem, path).get("token", token) != token:
+            with suppress(OSError):  # the cloud stumbles: at the next beat, then
+                if not lease.is_ours():
                     lost.set()
                     on_lost()
                     return
-                write(beat)
-            except OSError:  # the cloud stumbles: at the next beat, then
-                continue
+                lease.beat()
 
     with reaching(url):
         _wait_out(filesystem, path, url, beat_s, sleep)
-        write(0)
+        lease.beat()
         sleep(beat_s / BEATS)
-        if _holder(filesystem, path).get("token", token) != token:
+        if not lease.is_ours():
             raise _at_work(url, _holder(filesystem, path))
     keeper = threading.Thread(target=keep, daemon=True)
     keeper.start()
@@ -74,8 +66,28 @@ def leased(
         stopping.set()
         keeper.join()
         with suppress(OSError):  # what stays is waited out by the next
-            if _holder(filesystem, path).get("token") == token:
-                filesystem.delete_file(path)
+            lease.drop()
+
+
+class _Lease:
+    """The file of one holder, which tells itself from others by a token."""
+
+    def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
+        self._filesystem, self._path = filesystem, path
+        self._token, self._beats = secrets.token_hex(8), 0
+
+    def beat(self) -> None:
+        said = {"token": self._token, "beat": self._beats, "host": socket.gethostname(), "pid": os.getpid()}
+        write_whole(self._filesystem, self._path, json.dumps(said).encode())
+        self._beats += 1
+
+    def is_ours(self) -> bool:
+        """Whether nobody else's is there."""
+        return bool(_holder(self._filesystem, self._path).get("token", self._token) == self._token)
+
+    def drop(self) -> None:
+        if _holder(self._filesystem, self._path).get("token") == self._token:
+            self._filesystem.delete_file(self._path)
 
 
 def taken_over(url: str) -> ResourceError:

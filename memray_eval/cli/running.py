@@ -173,7 +173,8 @@ def estimate(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a job would take, without a call: calls, tokens, dollars, time, nodes, and what holds it up."""
-    from memray_eval.runtime.estimate import lines, prices_from, samples_from
+    from memray_eval.runtime.estimate import prices_from, samples_from
+    from memray_eval.runtime.estimate_text import lines
     from memray_eval.runtime.manifests import read_offer
     from memray_eval.runtime.run import estimate_of
 
@@ -218,7 +219,7 @@ def _plain(name: str) -> str:
 def _run(
     job: RunConfig, quiet: bool = False, generate_only: bool = False, yes: bool = False, run_id: str | None = None
 ) -> Finished:
-    from memray_eval.runtime.estimate import lines
+    from memray_eval.runtime.estimate_text import lines
     from memray_eval.runtime.run import run  # Ray takes a second to import: only where it is used
 
     def agree(made: Estimate) -> bool:

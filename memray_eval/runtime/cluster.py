@@ -17,7 +17,7 @@ from ray.exceptions import AuthenticationError
 
 from memray_eval.config import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.runtime.plan import Capacity, Node, Pool, check
+from memray_eval.runtime.plan import Capacity, Node, Pool, refusal
 
 MIN_LOCAL_CPUS = 2.0
 _GIB = 1 << 30
@@ -117,31 +117,23 @@ def awaited(capacity: Capacity, pools: Sequence[Pool], wait_s: float, say: Calla
 
     Raises ResourceError when they fit not even then. The request ends with the wait, or the cluster would stay as large.
     """
-    if (refusal := _refusal(pools, capacity)) is None:
+    if (why := refusal(pools, capacity)) is None:
         return capacity
     if not wait_s:
-        raise refusal
-    say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {str(refusal).partition(';')[0]}")
+        raise ResourceError(why)
+    say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {why.partition(';')[0]}")
     deadline = time.monotonic() + wait_s
     request_resources(bundles=[bundle for pool in pools for bundle in _bundles(pool)])
     try:
-        while refusal is not None and time.monotonic() < deadline:
+        while why is not None and time.monotonic() < deadline:
             time.sleep(min(_POLL_S, wait_s))
             capacity = cluster_capacity(capacity.where)
-            refusal = _refusal(pools, capacity)
+            why = refusal(pools, capacity)
     finally:
         request_resources(bundles=[])
-    if refusal is not None:
-        raise ResourceError(f"{refusal}\nThe cluster did not grow to it in {wait_s:g} s (cluster.wait_s).")
+    if why is not None:
+        raise ResourceError(f"{why}\nThe cluster did not grow to it in {wait_s:g} s (cluster.wait_s).")
     return capacity
-
-
-def _refusal(pools: Sequence[Pool], capacity: Capacity) -> ResourceError | None:
-    try:
-        check(pools, capacity)
-    except ResourceError as error:
-        return error
-    return None
 
 
 def _bundles(pool: Pool) -> list[dict[str, float]]:

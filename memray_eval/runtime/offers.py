@@ -10,6 +10,7 @@ from memray_eval.runtime.plan import SLACK, Capacity, Node
 from memray_eval.types import Frozen
 
 NO_BOUND = 2147483647  # KubeRay's default of maxReplicas
+COUNTED = 1000  # nodes of a group that are looked at one by one
 
 
 class NodeGroup(Frozen):
@@ -25,6 +26,11 @@ class NodeGroup(Frozen):
     max_nodes: int
     is_head: bool = False
     is_spot: bool = False
+
+    @property
+    def node(self) -> Node:
+        """One of them."""
+        return Node(cpus=self.cpus, gpus=self.gpus, accelerator_type=self.accelerator_type)
 
     def holds(self, cpus: float, gpus: int) -> int:
         """How many workers of this size one node has room for."""
@@ -46,8 +52,8 @@ class Offer(Frozen):
         return sum(group.gpus * group.max_nodes for group in self.groups)
 
     def at_most(self) -> Capacity:
-        """With every group at its largest."""
-        return self.with_nodes({group.name: group.max_nodes for group in self.groups}, self.where)
+        """With every group at its largest, of which at most COUNTED nodes."""
+        return self.with_nodes({group.name: min(group.max_nodes, COUNTED) for group in self.groups}, self.where)
 
     def at_first(self) -> Capacity:
         """What is up before the autoscaler adds anything."""
@@ -61,5 +67,5 @@ class Offer(Frozen):
             cpus=sum(group.cpus for group in up),
             gpus=sum(group.gpus for group in up),
             memory_gib=sum(math.inf if group.memory_gib is None else group.memory_gib for group in up),
-            nodes=tuple(Node(cpus=group.cpus, gpus=group.gpus, accelerator_type=group.accelerator_type) for group in up),
+            nodes=tuple(group.node for group in up),
         )

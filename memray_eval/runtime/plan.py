@@ -32,6 +32,7 @@ EMBED_GIB = 1.0
 ACTOR_GIB = 0.3
 AFFECT_GIB = 0.5  # the local voice's figure; a transformer's weights come on top
 SLACK = 1e-6
+ENGINES, JUDGES = "vLLM engine", "judges"  # names of pools
 MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
 MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
 LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
@@ -119,7 +120,7 @@ def pools_of(
         *_candidate_pools(config, candidates[0], device),
         *_affect_pool(config),
         Pool(
-            name="judges",
+            name=JUDGES,
             actors=judge_actors,
             cpus=judging.cpus,
             memory_gib=ACTOR_GIB,
@@ -168,7 +169,7 @@ def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) ->
     memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model))
     return [
         Pool(
-            name="vLLM engine",
+            name=ENGINES,
             actors=engine.replicas * engine.pipeline_parallel,
             cpus=engine.cpus * workers,
             gpus=float(workers) if on_gpu else 0.0,
@@ -182,6 +183,12 @@ def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) ->
 def check(pools: Sequence[Pool], capacity: Capacity) -> None:
     """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one of their actors would find
     no node that has room for it."""
+    if (why := refusal(pools, capacity)) is not None:
+        raise ResourceError(why)
+
+
+def refusal(pools: Sequence[Pool], capacity: Capacity) -> str | None:
+    """What `check` says of the pools; None where they fit."""
     needs = {
         "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
         "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),
@@ -189,21 +196,20 @@ def check(pools: Sequence[Pool], capacity: Capacity) -> None:
     }
     for unit, (needed, there) in needs.items():
         if needed > there + SLACK:
-            raise ResourceError(_refusal(pools, unit, needed, there, capacity.where))
-    if (homeless := without_room(pools, capacity.nodes)) is not None:
-        raise ResourceError(_no_room(homeless, capacity))
+            return _too_little(pools, unit, needed, there, capacity.where)
+    homeless = without_room(pools, capacity.nodes)
+    return None if homeless is None else _no_room(homeless, capacity)
 
 
 def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
-    """The first pool one of whose actors finds no node with room, when each takes the first that has it: GPUs before CPUs,
-    large before small, those of a certain kind before any kind, and what needs no GPU on nodes without one first, as Ray does
-    too. None where all find one, or where no nodes are given."""
+    """The first pool one of whose actors finds no node with room, when each takes the first that has it, and what needs no GPU
+    looks at nodes without one first, as Ray does too. None where all find one, or where no nodes are given."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
-    for pool in sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus)):
+    for pool in in_order(pools):
         for _ in range(pool.actors):
-            place = next((index for index, node in enumerate(left) if _has_room(node, pool)), None)
+            place = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
             if place is None:
                 return pool
             node = left[place]
@@ -211,7 +217,13 @@ def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     return None
 
 
-def _has_room(node: Node, pool: Pool) -> bool:
+def in_order(pools: Sequence[Pool]) -> list[Pool]:
+    """As they are seated: GPUs before CPUs, large before small, those of a certain kind before those of any."""
+    return sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus))
+
+
+def has_room(node: Node, pool: Pool) -> bool:
+    """Whether one actor of the pool finds room on the node."""
     is_kind = pool.accelerator_type in (None, node.accelerator_type)
     return is_kind and pool.cpus <= node.cpus + SLACK and pool.gpus <= node.gpus + SLACK
 
@@ -229,7 +241,7 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
     )
 
 
-def _refusal(pools: Sequence[Pool], unit: str, needed: float, there: float, where: str) -> str:
+def _too_little(pools: Sequence[Pool], unit: str, needed: float, there: float, where: str) -> str:
     field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
     users = sorted((pool for pool in pools if getattr(pool, field)), key=lambda pool: -pool.actors * getattr(pool, field))
     lines = [f"  {pool.name}: {pool.actors} x {getattr(pool, field):g}" for pool in users]

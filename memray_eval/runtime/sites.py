@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from memray_eval.config import EngineConfig, RunConfig
-from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.errors import ConfigError
 from memray_eval.runtime.offers import NO_BOUND, NodeGroup, Offer
-from memray_eval.runtime.plan import Capacity, Device, Node, Pool, check, without_room
+from memray_eval.runtime.plan import ENGINES, JUDGES, Capacity, Device, Node, Pool, has_room, in_order, refusal
 from memray_eval.types import Frozen
-
-ENGINES, JUDGES = "vLLM engine", "judges"  # the names of their pools in runtime/plan.py
 
 
 class EngineUse(Frozen):
@@ -91,9 +89,9 @@ class _Up(NamedTuple):
 def _placed(offer: Offer, pools: Sequence[Pool]) -> _Placed:
     """Each actor takes the first node with room: engines where they leave the fewest GPUs over, the others off GPU nodes where
     they can, as Ray keeps them. A group grows when its nodes are full."""
-    up = [_Up(group, _node(group)) for group in offer.groups for _ in range(group.min_nodes)]
+    up = [_Up(group, group.node) for group in offer.groups for _ in range(group.min_nodes)]
     judges, homeless = set[int](), dict[str, None]()
-    for pool in sorted(pools, key=lambda pool: (-pool.gpus, -pool.cpus)):
+    for pool in in_order(pools):
         for _ in range(pool.actors):
             place = _place(offer, up, pool)
             if place is None:
@@ -112,27 +110,19 @@ def _place(offer: Offer, up: list[_Up], pool: Pool) -> int | None:
     workers = sum(not one.group.is_head for one in up)
     for group in sorted(offer.groups, key=lambda group: _distance(group, pool)):
         for place, one in enumerate(up):
-            if one.group == group and _has_room(one.node, pool):
+            if one.group == group and has_room(one.node, pool):
                 return place
         may_grow = sum(one.group == group for one in up) < group.max_nodes
-        if may_grow and (offer.max_workers is None or workers < offer.max_workers) and _has_room(_node(group), pool):
-            up.append(_Up(group, _node(group)))
+        if may_grow and (offer.max_workers is None or workers < offer.max_workers) and has_room(group.node, pool):
+            up.append(_Up(group, group.node))
             return len(up) - 1
     return None
-
-
-def _has_room(node: Node, pool: Pool) -> bool:
-    return without_room([pool.model_copy(update={"actors": 1})], [node]) is None
 
 
 def _distance(group: NodeGroup, pool: Pool) -> tuple[float, int, bool]:
     """Groups in the order in which an actor looks for room."""
     over = group.gpus % pool.gpus if pool.gpus else group.gpus
     return over, group.gpus, group.is_head
-
-
-def _node(group: NodeGroup) -> Node:
-    return Node(cpus=group.cpus, gpus=group.gpus, accelerator_type=group.accelerator_type)
 
 
 def _is_kind(group: NodeGroup, accelerator_type: str | None) -> bool:
@@ -160,9 +150,6 @@ def _at_first(offer: Offer, config: RunConfig, waves: Sequence[Sequence[Pool]], 
         yield "no GPU is up at first, and engine.device: auto would take CPUs: set engine.device=gpu"
     if config.cluster.wait_s:
         return
-    try:
-        for pools in waves:
-            check(pools, first)
-    except ResourceError as error:
-        refusal = str(error).partition(";")[0]
-        yield f"{refusal}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' minimum"
+    if (why := next(filter(None, (refusal(pools, first) for pools in waves)), None)) is not None:
+        told = why.partition(";")[0]
+        yield f"{told}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' minimum"

@@ -7,9 +7,8 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeAlias
 
 from memray_eval.config import RunConfig
-from memray_eval.errors import ResourceError
 from memray_eval.runtime.pipeline import engine_groups
-from memray_eval.runtime.plan import Capacity, Device, Pool, check, judge_actors, pools_of
+from memray_eval.runtime.plan import Capacity, Device, Pool, judge_actors, pools_of, refusal
 from memray_eval.types import Candidate
 
 Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
@@ -24,7 +23,8 @@ def waves_of(config: RunConfig, capacity: Capacity, device: Device, judge_server
     waves: list[tuple[Group, ...]] = []
     for group in engine_groups(config.candidates):
         joined = (*waves[-1], group) if waves else (group,)
-        fits = asked != "auto" or _fits(wave_pools(config, joined, capacity, device, judge_server), capacity)
+        pools = wave_pools(config, joined, capacity, device, judge_server)
+        fits = asked != "auto" or refusal(pools, capacity) is None
         if waves and len(joined) <= most and fits:
             waves[-1] = joined
         else:
@@ -66,11 +66,3 @@ def side_by_side(wave: Sequence[Group], work: Callable[[Group], None], stop: Cal
             stop("another model's pipeline failed")
     for one in running:
         one.result()
-
-
-def _fits(pools: Sequence[Pool], capacity: Capacity) -> bool:
-    try:
-        check(pools, capacity)
-    except ResourceError:
-        return False
-    return True

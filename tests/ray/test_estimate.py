@@ -8,7 +8,8 @@ import pytest
 
 from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.runtime.estimate import Estimate, lines
+from memray_eval.runtime.estimate import Estimate
+from memray_eval.runtime.estimate_text import lines
 from memray_eval.runtime.run import estimate_of, run
 from tests.benchmarks.judging import job, responses
 from tests.servers.process import serving_process

@@ -12,7 +12,8 @@ import pytest
 from memray_eval.cli import main
 from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.runtime.estimate import CALL_CPU_S, STARTUP_S, WRITE_CPU_S, Estimate, lines, prices_from, samples_from
+from memray_eval.runtime.estimate import CALL_CPU_S, STARTUP_S, WRITE_CPU_S, Estimate, prices_from, samples_from
+from memray_eval.runtime.estimate_text import lines
 from memray_eval.runtime.offers import NodeGroup, Offer
 from memray_eval.runtime.run import estimate_of
 from tests.benchmarks.judging import JUDGE, job, responses

@@ -257,6 +257,13 @@ def test_judges_take_cpu_nodes_and_share_their_cores(tmp_path: Path) -> None:
     assert (found.nodes["cpus"], found.judge_cpus) == (2, 16)
 
 
+def test_a_group_without_a_real_bound_is_not_counted_node_by_node(tmp_path: Path) -> None:
+    endless = cluster(workers("gpu", {"cpu": 8, "nvidia.com/gpu": 1}, 0, 2_000_000_000))
+    found = site(tmp_path, config(replicas=3), document=endless)
+    assert (found.nodes["gpu"], found.engines[0].fit) == (3, 2_000_000_000)
+    assert len(found.offer.at_most().nodes) == 1001  # with the head
+
+
 def test_more_engines_than_fit_are_a_problem_not_a_refusal(tmp_path: Path) -> None:
     found = site(tmp_path, config(replicas=30))
     assert found.problems == ("engine.replicas is 30, and 24 fit (m)",)
