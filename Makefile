@@ -1,6 +1,6 @@
 # make run    set up what is missing, then run the quickstart job on the embedded model (no key, no GPU)
 # make test   set up what is missing, then run the tests
-# make check  ruff, mypy --strict, import-linter
+# make check  ruff, mypy --strict, import-linter, deptry
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
 SHELL := /bin/bash
@@ -27,6 +27,7 @@ check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry .
 
 setup: $(VENV)/.cpu
 	@$(BIN)/python -m memray_eval.clients.embedded_model
