@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ GCS_RETRY_S = 20  # the library's own is 15 minutes
 IN_MEMORY_BYTES = 8 << 20  # of a file in the making; what is longer waits on the local disk
 _SCHEMES = {"s3": S3, "gs": GCS, "gcs": GCS}
 _PACKED = {".gz": "gzip", ".zst": "zstd"}
+UNPACK_BYTES = 256 << 10  # of a packed file, unpacked at once
+BOMB_BYTES, BOMB_RATIO = 256 << 20, 200  # a file that unpacks to more than both is refused
 _ENVIRONMENT = (
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
@@ -140,11 +143,24 @@ def _refusal(url: str, text: str) -> EvalError:
     return ResourceError(f"{url} cannot be reached{where} ({code}); check {mend if url.startswith('s3://') else 'the network'}")
 
 
+class DamagedFile(OSError):
+    """A packed file that cannot be unpacked to its end: damaged, cut off, not packed at all, or a decompression bomb."""
+
+
+# What pyarrow says of packed bytes that are wrong; it has one type for these and for a network that fails.
+_DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
+
+
 class _Unpacked(io.RawIOBase):
-    """A packed file as its bytes unpacked. Seeking reads on, or anew from the start: there is no other way into it."""
+    """A packed file as its bytes unpacked. Seeking reads on, or anew from the start: there is no other way into it.
+
+    It is unpacked in steps of UNPACK_BYTES, the same ones in every pass, so that a damaged file can be read up to the same
+    place every time. Raises DamagedFile there.
+    """
 
     def __init__(self, filesystem: fs.FileSystem, path: str, packing: str) -> None:
         self._filesystem, self._path, self._packing = filesystem, path, packing
+        self._most = max(BOMB_BYTES, BOMB_RATIO * int(filesystem.get_file_info(path).size or 0))
         self._rewind()
 
     def _rewind(self) -> None:
@@ -161,10 +177,25 @@ class _Unpacked(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._stream.read(len(buffer))
+        data = self._read(len(buffer))
         buffer[: len(data)] = data
-        self._at += len(data)
         return len(data)
+
+    def _read(self, size: int) -> bytes:
+        """Up to `size` bytes, none beyond the end of this step; none at all at the end of the file."""
+        try:
+            data = bytes(self._stream.read(min(size, UNPACK_BYTES - self._at % UNPACK_BYTES)))
+        except OSError as error:
+            if _DAMAGED.search(str(error)):
+                raise DamagedFile(f"the packed file is damaged or cut off: {error}") from None
+            raise
+        self._at += len(data)
+        if self._at > self._most:
+            raise DamagedFile(
+                f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression bomb does; if it is meant to, "
+                "unpack it and name the unpacked file"
+            )
+        return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_END:
@@ -173,8 +204,8 @@ class _Unpacked(io.RawIOBase):
         if target < self._at:
             self._stream.close()
             self._rewind()
-        while self._at < target and (data := self._stream.read(min(1 << 20, target - self._at))):
-            self._at += len(data)
+        while self._at < target and self._read(target - self._at):
+            pass
         return self._at
 
     def close(self) -> None:
@@ -184,7 +215,10 @@ class _Unpacked(io.RawIOBase):
 
 
 def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.BufferedReader:
-    """A buffered binary reader from byte `start`; of a .gz or .zst, of what it unpacks to. Raises OSError."""
+    """A buffered binary reader from byte `start`; of a .gz or .zst, of what it unpacks to. Raises OSError, also for what is no
+    regular file: a FIFO would be waited on for ever, a device may have no end."""
+    if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
     packing = next((packing for suffix, packing in _PACKED.items() if path.endswith(suffix)), None)
     file = _Unpacked(filesystem, path, packing) if packing else filesystem.open_input_file(path)
     if start:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from memray_eval import __version__
+from memray_eval.text_processing.printable import escape_controls
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,8 +65,13 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 def say(text: str) -> None:
-    """A line for a person: stdout is for results."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for a person, on stderr; control characters in it are shown escaped."""
+    print(escape_controls(text), file=sys.stderr, flush=True)
+
+
+def show(text: str, end: str = "\n") -> None:
+    """A result, on stdout; control characters in it are shown escaped."""
+    print(escape_controls(text), end=end, flush=True)
 
 
 def print_report(folder: str, as_json: bool) -> None:
@@ -73,4 +79,4 @@ def print_report(folder: str, as_json: bool) -> None:
     from memray_eval.results import RunFolder
 
     summary = RunFolder(folder).read_summary()
-    print(summary.model_dump_json(indent=2) if as_json else render(summary), end="\n" if as_json else "")
+    show(summary.model_dump_json(indent=2) if as_json else render(summary), end="\n" if as_json else "")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from memray_eval.cli.app import BudgetOption, JsonOption, LimitOption, NoCacheOption, SetOption, YesOption, app, say
+from memray_eval.cli.app import BudgetOption, JsonOption, LimitOption, NoCacheOption, SetOption, YesOption, app, say, show
 from memray_eval.config import load_config
 from memray_eval.errors import ConfigError
 from memray_eval.types import GIVEN, Record
@@ -86,7 +86,7 @@ def calibrate(
     with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
         runs = evaluation(folder, overrides, settings or (), yes)
         found = compared(labelled.name, rows, named, measured.scale, scale, judges, runs, Path(folder))
-    print(found.model_dump_json(indent=2) if as_json else "\n".join(lines(found)))
+    show(found.model_dump_json(indent=2) if as_json else "\n".join(lines(found)))
 
 
 def evaluation(folder: str, overrides: dict[str, Any], settings: Sequence[str], yes: bool) -> Evaluate:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from memray_eval.cli.app import JsonOption, MetricsOption, app, say
+from memray_eval.cli.app import JsonOption, MetricsOption, app, say, show
 from memray_eval.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def compare(
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     found = compared(sides, metrics=chosen, cluster=field, settings=Settings(bootstrap=bootstrap), flips=listed)
     found = found.model_copy(update={"failed_gates": tuple(failures(found, gates))})
-    print(found.model_dump_json(indent=2) if as_json else render(found, flips or 0), end="\n" if as_json else "")
+    show(found.model_dump_json(indent=2) if as_json else render(found, flips or 0), end="\n" if as_json else "")
     if html is not None:
         _write_html(found, opened, html)
     for failed in found.failed_gates:

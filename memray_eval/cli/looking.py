@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from memray_eval.cli.app import JsonOption, SetOption, app, cache_app, dataset_app, list_app, print_report, say
+from memray_eval.cli.app import JsonOption, SetOption, app, cache_app, dataset_app, list_app, print_report, say, show
 from memray_eval.config import RunConfig, calls_file, keys_set, load_config
 from memray_eval.errors import ConfigError
 
@@ -71,7 +71,7 @@ def doctor(
 
     failed = False
     for check in examine(job):
-        print(f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else ""))
+        show(f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else ""))
         failed = failed or check.state == "fail"
     if failed:
         raise typer.Exit(3)
@@ -89,9 +89,9 @@ def validate(
 
     found = scan(path, Reading(suite=suite, adapt=get_suite(suite).adapt), on_problem=print)
     if found.n_invalid or not found.n_samples:
-        print(f"{path}: {found.n_samples} valid samples, {found.n_invalid} invalid")
+        show(f"{path}: {found.n_samples} valid samples, {found.n_invalid} invalid")
         raise typer.Exit(2)
-    print(f"{path}: {found.n_samples} valid samples")
+    show(f"{path}: {found.n_samples} valid samples")
 
 
 @list_app.command("metrics")
@@ -105,7 +105,7 @@ def list_metrics() -> None:
         if isinstance(metric, JudgedMetric) and metric.rubrics:
             judge += f"; rubrics: {', '.join(metric.rubrics)}"
         low, high = metric.scale
-        print(f"{metric.name:<26} {metric.kind:<9} {metric.family:<12} {low:g}-{high:g}  {judge}".rstrip())
+        show(f"{metric.name:<26} {metric.kind:<9} {metric.family:<12} {low:g}-{high:g}  {judge}".rstrip())
 
 
 @list_app.command("suites")
@@ -114,7 +114,7 @@ def list_suites() -> None:
     from memray_eval.suites import all_suites
 
     for suite in all_suites().values():
-        print(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
+        show(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
 
 
 @list_app.command("judges")
@@ -127,16 +127,16 @@ def list_judges(
     from memray_eval.metrics import all_metrics
 
     table, keys = load_table(models), keys_set()
-    print("US dollars per million tokens in and out, with the date of the price, and a beginner's limits per minute")
+    show("US dollars per million tokens in and out, with the date of the price, and a beginner's limits per minute")
     for name, entry in table.models.items():
         preferred = [m.name for m in all_metrics().values() if isinstance(m, JudgedMetric) and m.preferred_judge == name]
         variable = next((key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), "")
         state = "key set" if keys.get(variable) else "no key"
         limits = ", ".join(f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit)
-        print(f"{name:<28} {entry.input_usd:>6g} {entry.output_usd:>6g}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
+        show(f"{name:<28} {entry.input_usd:>6g} {entry.output_usd:>6g}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
         if preferred:
-            print(f"{'':<28} preferred for {', '.join(preferred)}")
-    print("rules: the offline estimates, no model; embedded: a small local model on a server of the run's own")
+            show(f"{'':<28} preferred for {', '.join(preferred)}")
+    show("rules: the offline estimates, no model; embedded: a small local model on a server of the run's own")
 
 
 CacheOption = Annotated[str | None, typer.Option("--cache", help="Another file than this machine's, as in judging.cache.")]
@@ -149,11 +149,11 @@ def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
 
     stats = CallCache(_calls_file(cache)).stats()
     if as_json:
-        print(stats.model_dump_json(indent=2))
+        show(stats.model_dump_json(indent=2))
         return
-    print(f"{stats.path}: {stats.entries} calls, {stats.size_bytes / 1e6:.1f} MB; they had cost ${stats.saved:,.2f}")
+    show(f"{stats.path}: {stats.entries} calls, {stats.size_bytes / 1e6:.1f} MB; they had cost ${stats.saved:,.2f}")
     for judge, entries in stats.by_judge.items():
-        print(f"  {judge}: {entries}")
+        show(f"  {judge}: {entries}")
 
 
 @cache_app.command("clear")
@@ -171,9 +171,9 @@ def cache_clear(
         if older_than_days is not None:
             raise
         discard(path)
-        print(f"{path}: deleted; it could not be read")
+        show(f"{path}: deleted; it could not be read")
         return
-    print(f"{path}: {deleted} calls forgotten")
+    show(f"{path}: {deleted} calls forgotten")
 
 
 def _calls_file(cache: str | None) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from memray_eval.cli.app import LimitOption, dataset_app, say
+from memray_eval.cli.app import LimitOption, dataset_app, say, show
 from memray_eval.types import Sample
 
 PROGRESS_S = 5.0
@@ -65,7 +65,7 @@ def make_needles(
     made = islice(making.samples(plan, shop, tell), limit)
     written = parquet.write(_counted(made, min(plan.n_samples, limit or plan.n_samples)), out)
     seconds, megabytes = time.monotonic() - started, written.context_bytes / 1e6
-    print(f"{out}: {written.samples:,} samples, {megabytes:,.1f} MB of context, {megabytes / seconds:,.1f} MB/s")
+    show(f"{out}: {written.samples:,} samples, {megabytes:,.1f} MB of context, {megabytes / seconds:,.1f} MB/s")
 
 
 def _counted(samples: Iterable[Sample], total: int, clock: Callable[[], float] = time.monotonic) -> Iterator[Sample]:

@@ -31,6 +31,7 @@ from memray_eval.cli.app import (
     app,
     print_report,
     say,
+    show,
 )
 from memray_eval.config import RunConfig, load_config
 from memray_eval.errors import ConfigError
@@ -92,12 +93,12 @@ def generate(
     overrides |= _affect(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
     finished = _run(job, generate_only=True)
-    print(finished.folder.path)
+    show(finished.folder.path)
     if as_json:
         stamp, name = time.strftime("%Y%m%d_%H%M%S", time.gmtime()), job.candidates[0].name
         path = f"{job.out}/responses_{_plain(name)}_{stamp}.json"
         export_responses(path, finished.folder.each(), name, stamp)
-        print(path)
+        show(path)
     _end(finished)
 
 
@@ -184,7 +185,7 @@ def estimate(
     offer = None if cluster is None else read_offer(cluster)
     job = load_config(config, _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model(model), settings or ())
     made = estimate_of(job, samples=count, offer=offer, node_usd_per_hour=prices)
-    print(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
+    show(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
 
 
 def _affect(affect: str | None, speech_weight: float | None, text_weight: float | None, no_tts: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from memray_eval.cli.app import app
+from memray_eval.cli.app import app, show
 from memray_eval.errors import ConfigError, DataError
 
 TEXT = "text"
@@ -35,11 +35,11 @@ def score(
     if prompt_type == TEXT:
         if expected or weight:
             raise ConfigError("--type text compares with no answer and takes no weights; leave out --expected and --weight")
-        print(json.dumps(_text_scores(_given("prompt", prompt, prompt_file, default="-"), said), indent=2))
+        show(json.dumps(_text_scores(_given("prompt", prompt, prompt_file, default="-"), said), indent=2))
         return
     asked = _given("prompt", prompt, prompt_file)
     weights = dict(map(_share, weight)) if weight else None
-    print(score_response(prompt_type, asked, said, expected, weights=weights).model_dump_json(indent=2))
+    show(score_response(prompt_type, asked, said, expected, weights=weights).model_dump_json(indent=2))
 
 
 def _given(name: str, text: str | None, path: str | None, default: str | None = None) -> str:

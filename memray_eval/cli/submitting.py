@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memray_eval.cli.app import ConfigArgument, JsonOption, LimitOption, OutOption, RunIdOption, SetOption, YesOption, app, say
+from memray_eval.cli.app import (
+    ConfigArgument,
+    JsonOption,
+    LimitOption,
+    OutOption,
+    RunIdOption,
+    SetOption,
+    YesOption,
+    app,
+    say,
+    show,
+)
 from memray_eval.config import load_config
 from memray_eval.results import new_run_id
 
@@ -66,7 +77,7 @@ def submit(
     job_id = jobs.submit(package)
     say(f"Run {run_id} is job {job_id} at {jobs.address}: {package.n_files} files, {len(package.data) / 1e6:.2f} MB.")
     if no_wait:
-        print(job_id)
+        show(job_id)
         say(_go_on(jobs, job_id))
         return
     _watch(jobs, job_id, follow)
@@ -76,7 +87,7 @@ def submit(
 def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
     """Say how a job stands. Exit code 0, whatever it says."""
     state = _jobs(address).state(job)
-    print(state.model_dump_json(indent=2) if as_json else _line(state))
+    show(state.model_dump_json(indent=2) if as_json else _line(state))
 
 
 @job_app.command()
@@ -104,7 +115,7 @@ def logs(job: JobArgument, address: AddressOption = None, follow: FollowOption =
 def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> None:
     """List the cluster's submitted jobs, oldest first."""
     for state in _jobs(address).list():
-        print(state.model_dump_json() if as_json else _line(state))
+        show(state.model_dump_json() if as_json else _line(state))
 
 
 def _jobs(address: str | None) -> Jobs:

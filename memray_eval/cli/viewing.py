@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memray_eval.cli.app import app, say
+from memray_eval.cli.app import app, say, show
 
 if TYPE_CHECKING:
     from memray_eval.report.view import View
@@ -47,7 +47,7 @@ async def _serve(viewed: View, port: int, is_opened: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with serving(viewed, port) as url:
-        print(url, flush=True)
+        show(url)
         say("Ctrl-C ends it")
         if is_opened:  # in a thread of its own: a browser within the terminal stays until it is closed
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

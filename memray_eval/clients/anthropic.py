@@ -11,9 +11,12 @@ from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
 from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
+from memray_eval.clients.payload_logs import silence_payload_logs
 from memray_eval.config import required_key
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.types import Usage
+
+silence_payload_logs()
 
 
 class AnthropicWire:

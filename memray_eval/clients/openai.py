@@ -15,9 +15,12 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
+from memray_eval.clients.payload_logs import silence_payload_logs
 from memray_eval.config import ServerConfig, server_key
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.types import Candidate, Prompt, Response, Usage, split_thinking
+
+silence_payload_logs()
 
 SMALL_TEXT, SMALL_LIST = 160, 3  # characters of a text and entries of a list that a small judge may write
 

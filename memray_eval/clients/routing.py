@@ -23,6 +23,7 @@ from memray_eval.config import (
     describe,
     names_a_file,
     nearest,
+    parse_yaml,
 )
 from memray_eval.errors import ConfigError
 from memray_eval.metric import RULES, JudgedMetric, Metric
@@ -103,7 +104,7 @@ def load_table(path: str | None) -> JudgeTable:
     """The judge table of a file, else the one that comes with the package. Raises ConfigError that names what is wrong."""
     where = Path(path) if path else importlib.resources.files("memray_eval.clients") / "judges.yaml"
     try:
-        data = yaml.safe_load(where.read_text("utf-8"))
+        data = parse_yaml(where.read_text("utf-8"))
         return JudgeTable.model_validate(data)
     except (OSError, yaml.YAMLError, AttributeError, TypeError) as error:
         raise ConfigError(f"cannot read the judge table {where}: {error}") from None

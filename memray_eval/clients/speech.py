@@ -17,10 +17,13 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from memray_eval.clients.gate import Turn
 from memray_eval.clients.instructed import Access, by_status
 from memray_eval.clients.limiter import Cost
+from memray_eval.clients.payload_logs import silence_payload_logs
 from memray_eval.clients.policy import RetryPolicy
 from memray_eval.config import Count, Positive, server_key
 from memray_eval.errors import JudgeError, Malformed, Refused, Truncated, Unavailable
 from memray_eval.types import Frozen, Share
+
+silence_payload_logs()
 
 T = TypeVar("T")
 SPEAKING_MODEL, VOICE = "gpt-4o-mini-tts", "alloy"

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+import numpy as np
+from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.config import nearest
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Frozen, Sample
 
+MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
+MAX_DIGITS = 1000
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_LONG_NUMBER = re.compile(rb"\d{%d,}" % MAX_DIGITS)
+_QUOTE = 2
+_KINDS = np.zeros(256, dtype=np.int8)  # of the bytes that tell the structure of JSON without escapes
+_KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
 LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
 
 
-class Problem(Frozen):
-    """What is wrong with a dataset, and where: the file, the place in it, the sample and its field."""
+Shown = Annotated[str, BeforeValidator(escape_controls)]
 
-    path: str
-    place: str = ""
-    sample_id: str = ""
-    field: str = ""
-    message: str
+
+class Problem(Frozen):
+    """What is wrong with a dataset, and where: the file, the place in it, the sample and its field. Control characters and
+    lone surrogates in them are escaped: a problem is printed and written."""
+
+    path: Shown
+    place: Shown = ""
+    sample_id: Shown = ""
+    field: Shown = ""
+    message: Shown
 
     def __str__(self) -> str:
         where = f"{self.path}, {self.place}" if self.place else self.path
@@ -46,20 +61,57 @@ class InvalidSample(Exception):
 
 
 def parse_json(data: bytes) -> Any:
-    """One JSON text. Raises InvalidSample: not UTF-8, not JSON (with line and column), a key twice in one object, NaN."""
+    """One JSON text. Raises InvalidSample: not UTF-8, not JSON (with line and column), a key twice in one object, NaN, a number
+    that is too large, nested more than MAX_NESTING deep."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidSample(
             [Fault(message=f"not UTF-8 (byte {error.start}: 0x{data[error.start]:02x}); save it as UTF-8")]
         ) from None
+    check_nesting(data)
     try:
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidSample([Fault(message=f"broken JSON at {where}: {error.msg}")]) from None
-    except RecursionError:
-        raise InvalidSample([Fault(message="broken JSON: nested too deeply")]) from None
+    except ValueError:  # Python converts no more than 4,300 digits
+        raise InvalidSample([Fault(message="broken JSON: a number has more digits than can be read")]) from None
+
+
+class Nesting:
+    """How deep lists and objects are nested in JSON that is fed in pieces, and whether a piece ended within a string."""
+
+    def __init__(self) -> None:
+        self.depth = self.deepest = 0
+        self._in_text, self._escape = False, b""
+
+    def feed(self, data: bytes) -> None:
+        """Raises InvalidSample where a number outside strings has more than MAX_DIGITS digits, or the depth passes
+        MAX_NESTING."""
+        data = _ESCAPED.sub(b"", self._escape + data)
+        self._escape = b"\\" if data.endswith(b"\\") else b""
+        kinds = _KINDS[np.frombuffer(data, dtype=np.uint8)]
+        places = np.flatnonzero(kinds)
+        kinds = kinds[places]
+        is_quote = kinds == _QUOTE
+        within = (np.cumsum(is_quote, dtype=np.int32) + self._in_text) & 1
+        if len(places):
+            depths = self.depth + np.cumsum(np.where(is_quote | (within == 1), 0, kinds), dtype=np.int32)
+            self.depth, self.deepest = int(depths[-1]), max(self.deepest, int(depths.max()))
+        if self.deepest > MAX_NESTING:
+            raise InvalidSample([Fault(message=f"broken JSON: nested more than {MAX_NESTING} deep")])
+        for number in _LONG_NUMBER.finditer(data):
+            before = int(np.searchsorted(places, number.start()))
+            if not (within[before - 1] if before else self._in_text):
+                raise InvalidSample([Fault(message="broken JSON: a number has more digits than can be read")])
+        self._in_text = bool(within[-1]) if len(places) else self._in_text
+
+
+def check_nesting(data: bytes) -> None:
+    """Raises InvalidSample where a JSON text is nested more than MAX_NESTING deep."""
+    if data.count(b"[") + data.count(b"{") > MAX_NESTING:  # seldom
+        Nesting().feed(data)
 
 
 def parse_sample(raw: Any, suite: str) -> Sample:
@@ -146,6 +198,12 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise InvalidSample([Fault(field=twice, message="stands twice in one object; the first would be lost")])
     return found
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise InvalidSample([Fault(message=f"broken JSON: the number {text[:20]} is too large")])
+    return number
 
 
 def _no_constant(name: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import ijson
 import pyarrow as pa
@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memray_eval.datasets.hub import HUB, fetched
-from memray_eval.datasets.parsing import Fault, InvalidSample, parse_json
+from memray_eval.datasets.parsing import Fault, InvalidSample, Nesting, parse_json
 from memray_eval.errors import DataError
-from memray_eval.storage import locate, open_reader
+from memray_eval.storage import DamagedFile, locate, open_reader
 from memray_eval.types import Frozen
 
 Kind = Literal["folder", "json", "jsonl", "parquet", "arrow"]
@@ -29,6 +29,7 @@ _SUFFIXES: dict[str, Kind] = {
     ".arrow": "arrow",
 }
 _DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")  # of a Hugging Face dataset
+MAX_LINE_BYTES = 128 << 20  # of a JSONL; ten million tokens of context are about 50 MiB
 BATCH_BYTES = 16 << 20  # of a Parquet file, decoded at once
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 _PARQUET_JSON = ("memory", "history", "traits", "emotion", "metadata")  # may be JSON text in a Parquet column
@@ -71,6 +72,8 @@ def whole(path: str) -> list[Shard]:
         raise DataError(f"no dataset at {path}")
     if info.type == fs.FileType.File:
         return [_of_file(path)]
+    if info.type == fs.FileType.Unknown:
+        raise DataError(f"{path} is neither a file nor a folder (a FIFO, socket or device); copy what it holds to a file")
     children = sorted(filesystem.get_file_info(fs.FileSelector(inner)), key=lambda child: str(child.path))
     children = [child for child in children if not child.base_name.startswith((".", "_"))]
     if "records" in {child.base_name for child in children} and "manifest.json" in {child.base_name for child in children}:
@@ -158,14 +161,37 @@ def _jsonl(shard: Shard) -> Iterator[Entry]:
                 line = file.readline()
                 yield _line(shard.path, position, f"byte {position}", line)
         return
-    position = shard.start
-    with open_reader(filesystem, inner, shard.start) as file:
-        for number, line in enumerate(file, start=1):
-            start, position = position, position + len(line)
-            if line.strip():
-                yield _line(shard.path, start, f"line {number}", line)
-            if shard.stop is not None and position >= shard.stop:
-                return
+    position, number = shard.start, 0
+    try:
+        with open_reader(filesystem, inner, shard.start) as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                start, position, number = position, position + len(line), number + 1
+                if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                    position += _skip_line(file)
+                    fault = Fault(message=f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; no sample is so long")
+                    yield Entry(start, position, shard.path, f"line {number}", InvalidSample([fault]), 0)
+                elif line.strip():
+                    yield _line(shard.path, start, f"line {number}", line)
+                if shard.stop is not None and position >= shard.stop:
+                    return
+    except DamagedFile as error:
+        yield _unread(shard.path, position, f"line {number}", error)
+
+
+def _skip_line(file: BinaryIO) -> int:
+    """Reads to the end of a line; how many bytes that were."""
+    skipped = 0
+    while part := file.readline(1 << 20):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
+
+
+def _unread(path: str, position: int, last: str, error: DamagedFile) -> Entry:
+    """What stands for the rest of a file that cannot be read any further."""
+    fault = Fault(message=f"nothing after {last} can be read: {error}")
+    return Entry(position, position + 1, path, "", InvalidSample([fault]), 0)
 
 
 def _line(path: str, position: int, place: str, line: bytes) -> Entry:
@@ -182,10 +208,10 @@ def _holder(filesystem: fs.FileSystem, inner: str) -> str:
         if file.peek(3)[:3] == b"\xef\xbb\xbf":
             file.read(3)
         try:
-            for prefix, event, _ in ijson.parse(file):
+            for prefix, event, _ in ijson.parse(_GuardedJson(file)):
                 if event == "start_array" and (prefix == "" or prefix in LIST_KEYS):
                     return str(prefix)
-        except (ijson.JSONError, UnicodeDecodeError):
+        except (ijson.JSONError, UnicodeDecodeError, DamagedFile):
             pass
     return ""
 
@@ -198,7 +224,7 @@ def _json(shard: Shard) -> Iterator[Entry]:
             file.read(3)
         position = 0
         try:
-            for raw in ijson.items(file, f"{holder}.item" if holder else "item", use_float=True):
+            for raw in ijson.items(_GuardedJson(file), f"{holder}.item" if holder else "item", use_float=True):
                 if position >= shard.start and (shard.stop is None or position < shard.stop):
                     yield Entry(position, position + 1, shard.path, f"item {position + 1}", raw, 0)
                 position += 1
@@ -208,9 +234,28 @@ def _json(shard: Shard) -> Iterator[Entry]:
             )
             yield Entry(position, position + 1, shard.path, "", InvalidSample([Fault(message=text)]), 0)
             return
+        except DamagedFile as error:
+            yield _unread(shard.path, position, f"item {position}", error)
+            return
     if position == 0:
         fault = Fault(message='holds no samples; it must be a list of samples, or an object with the list under "samples"')
         yield Entry(0, 1, shard.path, "", InvalidSample([fault]), 0)
+
+
+class _GuardedJson:
+    """A file of JSON for ijson, which takes time that grows with the square of the depth, and dies of a number of thousands of
+    digits. Raises JSONError before it comes to that."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._nesting = file, Nesting()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        try:
+            self._nesting.feed(data)
+        except InvalidSample as error:
+            raise ijson.JSONError(str(error).removeprefix("broken JSON: ")) from None
+        return data
 
 
 def _is_encoding(error: Exception) -> bool:

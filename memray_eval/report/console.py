@@ -11,6 +11,7 @@ from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.sweeps import sweep_lines
 from memray_eval.report.tables import NOTHING, disagreements_line, heat_map, task_table
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Block, GenerationSummary, Line, MetricSummary, Summary
 
 WIDTH = 70
@@ -19,8 +20,8 @@ _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
 def render(summary: Summary) -> str:
-    """The whole summary as text, from a Summary alone."""
-    return "\n".join(_lines(summary)) + "\n"
+    """The whole summary as text, from a Summary alone; what names hold of control characters is shown escaped."""
+    return escape_controls("\n".join(_lines(summary)) + "\n")
 
 
 def _lines(summary: Summary) -> Iterator[str]:

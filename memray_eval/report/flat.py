@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from memray_eval.report.scores import first_of_each
 from memray_eval.report.streams import written_whole
 from memray_eval.rows import RECORD_SCHEMA, SCORE_TYPE
+from memray_eval.text_processing.printable import escape_controls
 
 _OF_UNITS = (
     "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type", "language",
@@ -35,6 +36,7 @@ FLAT_SCHEMA = pa.schema(
         *(pa.field(column, SCORE_TYPE.field(name).type) for name, column in _OF_SCORES.items()),
     ]
 )
+_CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls finds, for Arrow
 _FORMULA = (
     "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"  # what a spreadsheet takes for a formula, and the mark that says it is none
 )
@@ -50,8 +52,8 @@ def write_parquet(path: str, records: pads.Dataset) -> None:
 def write_csv(path: str, records: pads.Dataset) -> None:
     """Writes the same columns as CSV in UTF-8; an empty cell is null, an empty text stands in quotes. A text that a spreadsheet
     would take for a formula (it begins with = + - @, also as wide ones, a tab or an end of line) gets an apostrophe before it,
-    and so does one that begins with an apostrophe: without its first apostrophe it is the text again. Numbers stay as they
-    are."""
+    and so does one that begins with an apostrophe: without its first apostrophe it is the text again. Control characters
+    stand as \\uXXXX: a terminal that shows the file obeys none. Numbers stay as they are."""
     with written_whole(path) as stream, pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer:
         for batch in flat(records):
             writer.write_batch(pa.record_batch([_guarded(column) for column in batch.columns], schema=FLAT_SCHEMA))
@@ -84,4 +86,10 @@ def _taken_apart(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _guarded(column: pa.Array) -> pa.Array:
-    return pc.replace_substring_regex(column, _FORMULA, r"'\1") if pa.types.is_string(column.type) else column
+    if not pa.types.is_string(column.type):
+        return column
+    controlling = pc.fill_null(pc.match_substring_regex(column, _CONTROLS), False)
+    if pc.any(controlling).as_py():
+        escaped = [escape_controls(text) for text in column.filter(controlling).to_pylist()]
+        column = pc.replace_with_mask(column, controlling, pa.array(escaped, column.type))
+    return pc.replace_substring_regex(column, _FORMULA, r"'\1")

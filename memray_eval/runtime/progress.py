@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from memray_eval.clients.watching import CallBook, Told, Watch
 from memray_eval.runtime.metrics import Answered, Exporter
 from memray_eval.runtime.timeline import CallTotals, RunTimeline, queued
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Frozen
 
 STAGES = ("read", "generate", "judge", "embed", "write")
@@ -203,7 +204,7 @@ def _show_bars(counter: Any, total: int, stages: Sequence[str], stop: threading.
             lines = _told(counter, read)
             read += len(lines)
             for line in lines:
-                progress.console.print(line, markup=False, highlight=False)
+                progress.console.print(escape_controls(line), markup=False, highlight=False)
             for stage, count in _poll(counter, stages).items():
                 progress.update(tasks[stage], completed=count.rows, rate=_rate(count))
 
@@ -215,7 +216,7 @@ def _show_lines(counter: Any, total: int, stages: Sequence[str], stop: threading
         lines = _told(counter, read)
         read += len(lines)
         for line in lines:
-            print(line, file=sys.stderr, flush=True)
+            print(escape_controls(line), file=sys.stderr, flush=True)
         counts = _poll(counter, stages)
         state = "  ".join(f"{stage} {count.rows}/{total}" for stage, count in counts.items())
         done = counts["write"].rows if "write" in counts else 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config import AffectConfig, JudgingConfig, RunConfig, cache_dir, keys_set, load_config
+from memray_eval.config import AffectConfig, JudgingConfig, RunConfig, cache_dir, keys_set, load_config, parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.results import RunFolder
 from memray_eval.runtime.pipeline import engine_groups
@@ -142,3 +142,33 @@ def test_an_unreadable_verdict_may_count_as_the_seeds_default() -> None:
 def test_off_may_be_written_as_yaml_reads_it() -> None:
     assert JudgingConfig.model_validate({"cache": False}).cache == "off"
     assert AffectConfig.model_validate({"tts": False, "emotion": False}).tts == "off"
+
+
+_LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{key}: &{key} [{','.join(['*' + before] * 9)}]\n" for before, key in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("suite: memory\nsuite: text\n", "the key 'suite' stands twice"),
+        ("engine: {replicas: 1, replicas: 2}\n", "the key 'replicas' stands twice"),
+        ("dataset: " + "[" * 50 + "]" * 50 + "\n", "nested more than 32 deep"),
+        ("dataset: " + "[" * 5000 + "\n", "nested more than 32 deep"),
+        (_LAUGHS, "aliases stand for more than"),
+        ("limit: " + "9" * 5000 + "\n", "4300"),
+        ("dataset: 2026-13-45\n", "month"),
+    ],
+)  # fmt: skip
+def test_odd_yaml_is_refused_with_why(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        load_config(path)
+
+
+def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
+    assert parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")["other"] == {"x": 3}
+    with pytest.raises(ConfigError, match="stands twice"):
+        load_config(None, {}, ["engine={replicas: 1, replicas: 2}"])

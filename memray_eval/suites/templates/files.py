@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from pyarrow import fs
 
+from memray_eval.config import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.storage import locate, open_reader
 from memray_eval.suites import Suite
@@ -50,7 +51,7 @@ def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
     """A JSON or YAML object with a value for some of the tasks. Raises ConfigError: broken, no object, an unknown task."""
     text = read_text(path)
     try:
-        found = yaml.safe_load(text) if path.endswith((".yaml", ".yml")) else json.loads(text)
+        found = parse_yaml(text) if path.endswith((".yaml", ".yml")) else json.loads(text)
     except (json.JSONDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"templates: {path} is broken: {error}") from None
     if not isinstance(found, dict) or not found:

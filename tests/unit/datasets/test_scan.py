@@ -88,7 +88,7 @@ def test_a_broken_sample_is_named_with_file_id_and_field(
         (b'{"id": "a", "query": NaN}', "NaN is not a JSON number"),
         (b"[1, 2]", "must be a JSON object, not a list"),
         (b"", "broken JSON"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "nested more than 64 deep"),
     ],
 )
 def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, raw_sample: Raw, data: bytes, told: str) -> None:

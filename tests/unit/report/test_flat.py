@@ -22,6 +22,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.report.flat import FLAT_SCHEMA, flat, write_csv, write_parquet
 from memray_eval.results import RunFolder
 from memray_eval.rows import to_table
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage
 from tests.runs import plain_records, write_run
 
@@ -105,7 +106,10 @@ def test_csv_brings_every_value_back_and_holds_no_formula(tmp_path: Path, texts:
     folder = run(tmp_path / f"{abs(hash((tuple(texts), value)))}", records)
     path = tmp_path / "scores.csv"
     write_csv(str(path), folder.records())
-    assert read_back(path) == rows(folder)
+    shown = [
+        {name: escape_controls(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows(folder)
+    ]
+    assert read_back(path) == shown
     numbers = {field.name for field in FLAT_SCHEMA if not pa.types.is_string(field.type)}
     formulas = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
     for row in csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")):

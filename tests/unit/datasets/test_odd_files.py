@@ -1,0 +1,162 @@
+"""Files that are damaged, endless or hostile: a problem line each, and never an exception that is not ours."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import random
+from pathlib import Path
+
+import ijson
+import pytest
+
+from memray_eval import storage
+from memray_eval.datasets import sources
+from memray_eval.datasets.parsing import MAX_NESTING, InvalidSample, Problem, parse_json
+from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.scan import Scan, read_samples, scan
+from memray_eval.errors import DataError
+
+READING = Reading(suite="memory")
+DIGITS = b"9" * 5000
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def row(number: int) -> bytes:
+    return json.dumps({"id": f"s{number}", "query": "hello?"}).encode() + b"\n"
+
+
+def scanned(path: Path) -> tuple[Scan, list[str]]:
+    problems: list[Problem] = []
+    found = scan(str(path), READING, on_problem=problems.append)
+    assert sum(1 for shard in found.shards for _ in read_samples(shard, READING)) == found.n_samples
+    for problem in problems:
+        problem.model_dump_json()
+        str(problem).encode("utf-8")
+    return found, [str(problem) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"id":"a","query":"q","metadata":{"x":' + DEEP + b"}}\n", f"nested more than {MAX_NESTING} deep"),
+        (b'{"id":"a","query":"q","memory":{"n":' + DIGITS + b"}}\n", "a number has more digits"),
+        (b'{"id":"a","query":"q","memory":{"n":1e' + DIGITS + b"}}\n", "is too large"),
+        (b'{"id":"a\\ud800","query":"q"}\n', "sample a\\ud800: id"),
+        (b'{"id":"a","query":"q","memory":{"k\\udfff":"v"}}\n', "sample a: memory"),
+        (b"\x1b]0;title\x07\n", "broken JSON"),
+        (b"\0" * 100 + b"\n", "broken JSON"),
+    ],
+)
+@pytest.mark.parametrize("form", ["jsonl", "folder", "json"])
+def test_an_odd_entry_is_a_problem_of_its_own(content: bytes, told: str, form: str, tmp_path: Path) -> None:
+    if form == "jsonl":
+        path = tmp_path / "data.jsonl"
+        path.write_bytes(row(1) + content + row(2))
+    elif form == "folder":
+        path = tmp_path
+        for name, data in (("a", row(1)), ("b", content), ("c", row(2))):
+            (path / name).mkdir()
+            (path / name / "sample.json").write_bytes(data)
+    else:
+        path = tmp_path / "data.json"
+        path.write_bytes(b"[" + row(1) + b"," + content + b"]")
+    found, problems = scanned(path)
+    if form != "json":
+        assert (found.n_samples, found.n_invalid) == (2, 1)
+        assert told in problems[0]
+    elif b"\\ud" not in content:  # a stream of JSON ends where it breaks; yajl replaces lone surrogates
+        assert found.n_invalid == 1
+        assert "broken JSON after item" in problems[0]
+
+
+def test_numbers_and_brackets_in_a_text_are_text(tmp_path: Path) -> None:
+    text = DIGITS.decode() + "[" * 1000 + '\\"' * 3
+    (tmp_path / "data.json").write_text(json.dumps([{"id": "a", "query": text}]))
+    (tmp_path / "data.jsonl").write_text(json.dumps({"id": "a", "query": text}))
+    assert scanned(tmp_path / "data.json")[0].n_samples == scanned(tmp_path / "data.jsonl")[0].n_samples == 1
+
+
+def test_nesting_is_followed_through_pieces_of_any_size() -> None:
+    draw = random.Random(1)
+
+    def value(depth: int) -> object:
+        kind = draw.random()
+        if depth and kind < 0.4:
+            return [value(depth - 1) for _ in range(draw.randint(0, 3))]
+        if depth and kind < 0.8:
+            return {draw.choice(['a"', "b\\", "{[", "k"]): value(depth - 1) for _ in range(draw.randint(0, 3))}
+        return draw.choice(['x"y', "\\", "[[[", "}}", "é", 1, 2.5, None, "9" * 1500])
+
+    for turn in range(200):
+        whole = [value(5) for _ in range(3)]
+        guarded = sources._GuardedJson(io.BytesIO(json.dumps(whole, ensure_ascii=bool(turn % 2)).encode()))
+        while guarded.read(draw.randint(1, 7)):
+            pass
+        assert guarded._nesting.depth == 0
+    deep = sources._GuardedJson(io.BytesIO(b"[" * (MAX_NESTING + 1)))
+    with pytest.raises(ijson.JSONError, match="nested more than"):
+        list(iter(lambda: deep.read(5), b""))
+    assert parse_json(b"[" * MAX_NESTING + b"]" * MAX_NESTING)
+    with pytest.raises(InvalidSample, match="nested more than"):
+        parse_json(b"[" * (MAX_NESTING + 1) + b"]" * (MAX_NESTING + 1))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "checksum", "not packed", "zst"])
+def test_a_damaged_packed_file_keeps_what_stands_before(damage: str, tmp_path: Path) -> None:
+    draw = random.Random(3)
+    rows = b"".join(
+        json.dumps({"id": f"s{n}", "query": "".join(draw.choices("abcdefgh", k=200))}).encode() + b"\n" for n in range(8000)
+    )
+    packed = gzip.compress(rows)
+    half = len(packed) // 2
+    content = {
+        "cut": packed[:half],
+        "flipped": packed[:half] + b"\xff" * 50 + packed[half + 50 :],
+        "checksum": packed[:-8] + b"\0" * 8,
+        "not packed": rows[:1000],
+        "zst": b"xxxx",
+    }[damage]
+    path = tmp_path / ("data.jsonl.zst" if damage == "zst" else "data.jsonl.gz")
+    path.write_bytes(content)
+    found, problems = scanned(path)
+    assert found.n_invalid == 1 or damage == "flipped"  # whose rubbish may hold ends of lines
+    assert "can be read: the packed file is damaged or cut off" in problems[-1]
+    if damage in ("cut", "checksum"):
+        assert found.n_samples > 1000
+
+
+def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "BOMB_BYTES", 1 << 20)
+    path = tmp_path / "data.jsonl.gz"
+    path.write_bytes(gzip.compress(row(1) + b'{"id":"x","query":"' + b"a" * (8 << 20) + b'"}\n', 9))
+    found, problems = scanned(path)
+    assert found.n_invalid == 1
+    assert "decompression bomb" in problems[0]
+
+
+def test_a_line_without_end_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MAX_LINE_BYTES", 1000)
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(row(1) + b"x" * 5000 + b"\n" + row(2) + b"y" * 2000)
+    found, problems = scanned(path)
+    assert (found.n_samples, found.n_invalid) == (2, 2)
+    assert all("the line is longer than" in problem for problem in problems)
+
+
+def test_fifos_and_devices_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name in ("pipe.jsonl", "zero.json"):
+        with pytest.raises(DataError, match="neither a file nor a folder"):
+            scanned(tmp_path / name)
+    samples = tmp_path / "samples"
+    for name in ("a", "b"):
+        (samples / name).mkdir(parents=True)
+    os.mkfifo(samples / "a" / "sample.json")
+    (samples / "b" / "sample.json").write_bytes(row(1))
+    found, problems = scanned(samples)
+    assert (found.n_samples, found.n_invalid) == (1, 1)
+    assert "not a regular file" in problems[0]

@@ -1,0 +1,53 @@
+"""With the providers' debug logs on, neither a prompt, a reply nor a key reaches a log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.servers.provider import serving
+
+ASK = """
+import asyncio, importlib, logging, sys
+from pydantic import BaseModel
+from memray_eval.clients.instructed import Access, JudgeSpec
+from memray_eval.types import Message
+logging.basicConfig(level=logging.DEBUG)
+
+class Rating(BaseModel):
+    score: int
+
+async def main():
+    provider, url = sys.argv[1:]
+    module = importlib.import_module(f"memray_eval.clients.{provider}")
+    spec = JudgeSpec(name=f"{provider}/m", model="m", base_url=url, api_key_env="TEST_KEY")
+    judge = getattr(module, f"{provider}_judge")(spec, Access())
+    messages = (Message(role="system", content="rubric"), Message(role="user", content="PROMPT-OF-THE-USER"))
+    print(await judge.judge(messages, Rating))
+    await judge.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+def test_debug_logs_hold_no_prompt_and_no_key(provider: str) -> None:
+    with serving(lambda request: json.dumps({"score": 3})) as server:
+        url = server.base_url if provider == "openai" else server.root
+        debug = {"OPENAI_LOG": "debug", "ANTHROPIC_LOG": "debug", "TEST_KEY": "sk-test-secret", "PYTHONPATH": str(REPOSITORY)}
+        done = subprocess.run(
+            [sys.executable, "-c", ASK, provider, url],
+            env=os.environ | debug,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert "score=3" in done.stdout, done.stderr
+    assert "PROMPT-OF-THE-USER" not in done.stderr
+    assert "sk-test-secret" not in done.stderr
