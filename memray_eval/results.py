@@ -77,7 +77,10 @@ class RunFolder:
     def read_config(self) -> RunConfig:
         """The config that the run was started with. Raises DataError when there is none, or it is not one."""
         try:
-            return RunConfig.model_validate(yaml.safe_load(self._read("run.yaml")))
+            data = yaml.safe_load(self._read("run.yaml"))
+            if isinstance(data, dict) and data.get("limit") is not None:
+                data.setdefault("limit_order", "first")  # what a limit took before it had an order
+            return RunConfig.model_validate(data)
         except (ValidationError, yaml.YAMLError) as error:
             raise DataError(f"{self.path}/run.yaml is not a config of this version: {error}") from None
 

@@ -35,7 +35,10 @@ SetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of text.")]
 
 
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first N valid samples.")]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="N samples, spread over tasks and scenarios: the same each time, and part of a larger N's."),
+]
 ModelOption = Annotated[
     str | None, typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder.")
 ]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,7 @@ SAME = (
     "templates",
     "affect",
     "limit",
+    "limit_order",
     "skip_invalid",
     "candidates",
     "metrics",
@@ -302,11 +304,13 @@ def _check_same(start: _Start, before: Mapping[str, Any]) -> None:
 
 def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
     """One pass over the dataset. Raises DataError for invalid samples (unless they are to be skipped) and for none at all."""
+    rows = config.rows_per_block or config.engine.batch_size
     found = scan(
         config.dataset,
         reading_of(config),
         limit=config.limit,
-        rows_per_shard=config.rows_per_block or config.engine.batch_size,
+        order=config.limit_order,
+        rows_per_shard=rows if config.limit is None else partial(rows_per_block, config),
         on_problem=problems.append,
     )
     found.shards = coalesce(found.shards, rows_per_block(config, found.n_samples))
