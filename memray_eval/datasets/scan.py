@@ -44,9 +44,9 @@ def scan(
     rows_per_shard: int | Callable[[int], int] = 64,
     on_problem: Tell,
 ) -> Scan:
-    """Reads the dataset as a stream; tells `on_problem` of every problem, in order. A `limit` takes so many good samples: spread
-    over tasks and scenarios (`Spread`), for which it reads on until nothing more can be taken, without checking what will not
-    be; or the first. `rows_per_shard` may follow from the number of samples that a spread limit took.
+    """Reads the dataset as a stream; tells `on_problem` of every problem, in order. A `limit` takes so many good samples:
+    spread over tasks and scenarios (`Spread`), for which it reads on until nothing more can be taken, without checking what
+    will not be; or the first. `rows_per_shard` may follow from the number of samples that a spread limit took.
 
     Raises DataError when the path holds no dataset at all.
     """
@@ -102,32 +102,14 @@ class _Taken(NamedTuple):
 def _scan_spread(
     sources: Sequence[Shard], reading: Reading, limit: int, rows_per_shard: int | Callable[[int], int], on_problem: Tell
 ) -> Scan:
-    found, seen = Scan(), dict[bytes, str]()
-    spread: Spread[_Taken] = Spread(limit, reading.tasks or reading.known_tasks, reading.has_responses)
-    for number, source in enumerate(sources):
-        if spread.is_settled():
-            break
-        for entry in entries(source):
-            try:
-                outline = reading.outline(entry)
-            except InvalidSample as error:
-                if not spread.is_full:  # else it is one of those that are left out anyway
-                    found.n_invalid += 1
-                    for problem in _problems(entry, error):
-                        on_problem(problem)
-                continue
-            if outline is None or (rank := spread.rank(outline)) is None:
-                if spread.is_settled():
-                    break
-                continue
-            outcome = _check(entry, reading, seen)
-            if isinstance(outcome, list):
-                found.n_invalid += 1
-                for problem in outcome:
-                    on_problem(problem)
-            elif outcome is not None:
-                spread.take(outline, rank, _taken(number, entry, outcome, reading))
-    taken = spread.taken()
+    found = Scan()
+
+    def tell(problems: list[Problem]) -> None:
+        found.n_invalid += 1
+        for problem in problems:
+            on_problem(problem)
+
+    taken = _spread_over(sources, reading, limit, tell)
     rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
     for number, group in groupby(taken, key=lambda one: one.source):
         is_json = sources[number].kind == "json"  # one shard, read from its start
@@ -139,6 +121,32 @@ def _scan_spread(
     found.suites.update(suite for one in taken for suite in one.suites)
     found.fingerprint = hashlib.blake2b(b"".join(one.digest for one in taken), digest_size=16).hexdigest()
     return found
+
+
+def _spread_over(
+    sources: Sequence[Shard], reading: Reading, limit: int, tell: Callable[[list[Problem]], None]
+) -> list[_Taken]:
+    """The good entries that a limit takes, in their order. What it would leave out anyway is not checked."""
+    seen: dict[bytes, str] = {}
+    spread: Spread[_Taken] = Spread(limit, reading.tasks or reading.known_tasks, reading.has_responses)
+    for number, source in enumerate(sources):
+        for entry in entries(source):
+            if spread.is_settled():
+                return spread.taken()
+            try:
+                outline = reading.outline(entry)
+            except InvalidSample as error:
+                if not spread.is_full:
+                    tell(_problems(entry, error))
+                continue
+            if outline is None or (rank := spread.rank(outline)) is None:
+                continue
+            outcome = _check(entry, reading, seen)
+            if isinstance(outcome, list):
+                tell(outcome)
+            elif outcome is not None:
+                spread.take(outline, rank, _taken(number, entry, outcome, reading))
+    return spread.taken()
 
 
 def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: Reading) -> _Taken:
