@@ -108,6 +108,11 @@ class RunFolder:
         with reaching(self.path):
             return bool(self._filesystem.get_file_info(f"{self._inner}/manifest.json").type == fs.FileType.File)
 
+    def has_config(self) -> bool:
+        """Whether the run's config lies here."""
+        with reaching(self.path):
+            return bool(self._filesystem.get_file_info(f"{self._inner}/run.yaml").type == fs.FileType.File)
+
     def read_manifest(self) -> dict[str, Any]:
         """Raises DataError when there is none, or it is no JSON object."""
         try:

@@ -16,7 +16,6 @@ from memray_eval.datasets.sources import Entry, Shard, entries, read_header, who
 from memray_eval.datasets.spreading import Spread
 from memray_eval.types import Record, Sample, dumps
 
-
 Tell: TypeAlias = Callable[[Problem], None]
 LimitOrder: TypeAlias = Literal["spread", "first"]
 
@@ -123,9 +122,7 @@ def _scan_spread(
     return found
 
 
-def _spread_over(
-    sources: Sequence[Shard], reading: Reading, limit: int, tell: Callable[[list[Problem]], None]
-) -> list[_Taken]:
+def _spread_over(sources: Sequence[Shard], reading: Reading, limit: int, tell: Callable[[list[Problem]], None]) -> list[_Taken]:
     """The good entries that a limit takes, in their order. What it would leave out anyway is not checked."""
     seen: dict[bytes, str] = {}
     spread: Spread[_Taken] = Spread(limit, reading.tasks or reading.known_tasks, reading.has_responses)

@@ -49,9 +49,11 @@ def run(
     generate_only: bool = False,
     agree: Callable[[Estimate], bool] = lambda _: True,
     run_id: str | None = None,
+    check_found: Callable[[Scan], None] = lambda _: None,
 ) -> Finished:
     """Runs a job to its summary. `say` gets what a person should know on the way; nothing is written before the checks pass.
-    With `generate_only` nothing is scored. `agree` is asked when a run without a budget may cost more than ASK_USD. Where the
+    With `generate_only` nothing is scored. `agree` is asked when a run without a budget may cost more than ASK_USD, and
+    `check_found` may refuse what the dataset was found to hold. Where the
     run of that `run_id` has begun already, this goes on with it, so that a job can be submitted again as it is.
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError, EmbeddingError after.
@@ -62,6 +64,7 @@ def run(
         return _go_on(folder, moved(folder.read_config(), config), say, quiet)
     with ExitStack() as place, ExitStack() as stack:  # the folder is let go when nothing of the run is up any more
         start = _start(config, generate_only, stack, say)
+        check_found(start.found)
         _check_cost(start, agree)
         place.enter_context(held_first(folder))
         folder.write_config(config)
