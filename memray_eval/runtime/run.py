@@ -63,8 +63,7 @@ def run(
     if run_id is not None and folder.has_manifest():
         return _go_on(folder, moved(folder.read_config(), config), say, quiet)
     with ExitStack() as place, ExitStack() as stack:  # the folder is let go when nothing of the run is up any more
-        start = _start(config, generate_only, stack, say)
-        check_found(start.found)
+        start = _start(config, generate_only, stack, say, check_found)
         _check_cost(start, agree)
         place.enter_context(held_first(folder))
         folder.write_config(config)
@@ -212,7 +211,13 @@ class _Start:
         )
 
 
-def _start(config: RunConfig, generate_only: bool, stack: ExitStack, say: Callable[[str], None]) -> _Start:
+def _start(
+    config: RunConfig,
+    generate_only: bool,
+    stack: ExitStack,
+    say: Callable[[str], None],
+    check_found: Callable[[Scan], None] = lambda _: None,
+) -> _Start:
     """All checks of a run, in the order of what they cost; connects to its cluster for as long as `stack` lives."""
     started = time.time()
     suite = suite_of(config)
@@ -229,6 +234,7 @@ def _start(config: RunConfig, generate_only: bool, stack: ExitStack, say: Callab
         capacity = _cluster_plan(config, capacity, has_judge_server, say)
     problems: list[Problem] = []
     found = scan_dataset(config, problems)
+    check_found(found)
     if not ray.is_initialized():
         capacity = stack.enter_context(cluster.connected(config.cluster))
     return _Start(config, metrics, choices, found, problems, capacity, started)
