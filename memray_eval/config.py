@@ -239,6 +239,8 @@ class RunConfig(Frozen):
     `engine` is how every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines: {org/big-model:
     {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
     `text_weights` are those of overall_score, by the text family's scores, and sum to 1. `tasks` picks some of a suite's tasks.
+    `limit` takes so many samples: spread over tasks and scenarios, the same ones each time and all of them part of a larger
+    limit's, for which the whole dataset is looked through; or, with `limit_order: first`, the first ones.
     `templates` is a folder or file with the benchmark's own prompt templates and output lengths, for which we have our words.
     `tolerance` says how many units may fail before the exit code says so: a share (0.05, 1.0) or a number of units (20).
     `on_error: fail` stops the run at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
@@ -250,6 +252,7 @@ class RunConfig(Frozen):
     tasks: tuple[str, ...] = ()
     templates: str | None = None
     limit: Count | None = None
+    limit_order: Literal["spread", "first"] = "spread"
     skip_invalid: bool = False
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
     metrics: tuple[str, ...] = ()

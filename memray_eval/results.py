@@ -77,7 +77,10 @@ class RunFolder:
     def read_config(self) -> RunConfig:
         """The config that the run was started with. Raises DataError when there is none, or it is not one."""
         try:
-            return RunConfig.model_validate(yaml.safe_load(self._read("run.yaml")))
+            data = yaml.safe_load(self._read("run.yaml"))
+            if isinstance(data, dict) and data.get("limit") is not None:
+                data.setdefault("limit_order", "first")  # what a limit took before it had an order
+            return RunConfig.model_validate(data)
         except (ValidationError, yaml.YAMLError) as error:
             raise DataError(f"{self.path}/run.yaml is not a config of this version: {error}") from None
 
@@ -104,6 +107,11 @@ class RunFolder:
         """Whether a run has begun here."""
         with reaching(self.path):
             return bool(self._filesystem.get_file_info(f"{self._inner}/manifest.json").type == fs.FileType.File)
+
+    def has_config(self) -> bool:
+        """Whether the run's config lies here."""
+        with reaching(self.path):
+            return bool(self._filesystem.get_file_info(f"{self._inner}/run.yaml").type == fs.FileType.File)
 
     def read_manifest(self) -> dict[str, Any]:
         """Raises DataError when there is none, or it is no JSON object."""

@@ -18,8 +18,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Evaluate language models with a memory of their user, and long-context models, on a laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run jobs/quickstart.yaml (no key, no GPU needed).\n\n"
-    "Exit codes: 0 done; 1 finished with too many failed units, stopped early, or a gate of compare failed; 2 wrong usage, "
-    "config or dataset; 3 nothing could run.",
+    "Exit codes: 0 done; 1 finished with too many failed units, stopped early, a metric that was named applied to nothing, or "
+    "a gate of compare failed; 2 wrong usage, config or dataset; 3 nothing could run.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
 cache_app = typer.Typer(no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice.")
@@ -36,11 +36,17 @@ SetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of text.")]
 
 
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first N valid samples.")]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="N samples, spread over tasks and scenarios: the same each time, and part of a larger N's."),
+]
 ModelOption = Annotated[
     str | None, typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder.")
 ]
 DatasetOption = Annotated[str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")]
+SuiteOption = Annotated[
+    str | None, typer.Option(help="The suite of the responses, whatever they or the job say (see `list suites`).")
+]
 MetricsOption = Annotated[str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")]
 JudgeOption = Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, embedded, or PROVIDER/MODEL.")]
 RunIdOption = Annotated[

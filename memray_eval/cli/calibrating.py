@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from memray_eval.cli.app import BudgetOption, JsonOption, LimitOption, NoCacheOption, SetOption, YesOption, app, say, show
+from memray_eval.cli.app import BudgetOption, JsonOption, NoCacheOption, SetOption, YesOption, app, say, show
 from memray_eval.config import load_config
 from memray_eval.errors import ConfigError
 from memray_eval.types import GIVEN, Record
@@ -51,7 +51,7 @@ def calibrate(
     label: Annotated[list[str] | None, typer.Option(help="WORD=NUMBER: a label that is a word. Again for others.")] = None,
     answers_separator: Annotated[str | None, typer.Option(help="What parts several right answers in one column.")] = None,
     skip_unlabelled: Annotated[bool, typer.Option("--skip-unlabelled", help="Leave out what nobody labelled.")] = False,
-    limit: LimitOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Ask each judge so often, for its flip rate.")] = 1,
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from memray_eval.cli.app import LimitOption, dataset_app, say, show
+from memray_eval.cli.app import dataset_app, say, show
 from memray_eval.types import Sample
 
 PROGRESS_S = 5.0
@@ -37,7 +37,7 @@ def make_needles(
     documents: Annotated[
         str | None, typer.Option(help="A .jsonl of {question, answers, gold, documents} for qa, instead of generated ones.")
     ] = None,
-    limit: LimitOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N samples.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
 ) -> None:
     """Generate needle tasks (InfiniteBench's and RULER's kinds) of exact length by a model's own tokenizer.

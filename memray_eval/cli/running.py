@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,7 @@ from memray_eval.cli.app import (
     SetOption,
     SkipOption,
     SpeechWeightOption,
+    SuiteOption,
     TextWeightOption,
     YesOption,
     app,
@@ -39,6 +41,7 @@ from memray_eval.report.exports import export_evaluation, export_responses
 from memray_eval.types import GIVEN
 
 if TYPE_CHECKING:
+    from memray_eval.datasets.scan import Scan
     from memray_eval.runtime.estimate import Estimate
     from memray_eval.runtime.job import Finished
 
@@ -111,6 +114,7 @@ def evaluate(
         ),
     ],
     config: Annotated[Path | None, typer.Option(help="A job's YAML to take judging and cluster settings from.")] = None,
+    suite: SuiteOption = None,
     limit: LimitOption = None,
     metrics: MetricsOption = None,
     judge: JudgeOption = None,
@@ -122,11 +126,16 @@ def evaluate(
     settings: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Also write eval_{input}.json beside it.")] = False,
 ) -> None:
-    """Judge responses that exist already, with any metrics and any judge, and print the summary."""
+    """Judge responses that exist already, with any metrics and any judge, and print the summary.
+
+    A run's responses are judged by its suite, metrics and rubrics, those of a file by the suite that its rows name. Where
+    the job of --config says otherwise it asks before anything is paid; --yes, --suite and --metrics decide without a question.
+    """
     overrides = _overrides(limit, responses, metrics, judge, out, skip_invalid) | _paying(no_cache, budget_usd)
-    overrides["candidates"] = [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}]
+    overrides |= {"suite": suite, "candidates": [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}]}
     job = load_config(config, overrides, settings or ())
-    finished = _run(job, yes=yes)
+    job, check_found = _follow_origin(job, suite, metrics, settings or (), yes)
+    finished = _run(job, yes=yes, check_found=check_found)
     print_report(finished.folder.path, as_json=False)
     if as_json:
         path = f"{job.out}/eval_{_plain(Path(responses.rstrip('/')).stem)}.json"
@@ -188,6 +197,47 @@ def estimate(
     show(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
 
 
+def _follow_origin(
+    job: RunConfig, suite: str | None, metrics: str | None, settings: Sequence[str], yes: bool
+) -> tuple[RunConfig, Callable[[Scan], None]]:
+    """The job as its responses' run or rows would have it, and the check that all of them are of its suite. Says which suite
+    it is; asks where the job and its responses differ. Raises ConfigError where nobody agrees."""
+    from memray_eval.runtime.origins import find_origin, follow, other_suites
+
+    given = {"suite": suite, "metrics": metrics}
+    explicit = {key for key, value in given.items() if value is not None}
+    explicit |= {setting.partition("=")[0].partition(".")[0].strip() for setting in settings}
+    origin = find_origin(job.dataset)
+    followed, differences = follow(job, origin, explicit)
+    if differences:
+        _agree_to("; ".join(differences), f"Judge by the job's all the same (suite {followed.suite})?", yes)
+    elif followed.suite == origin.suite:
+        say(f"Suite {followed.suite}, that of {origin.what}.")
+    elif "suite" not in job.model_fields_set:
+        say(f"Suite {followed.suite}: {origin.what} names none; --suite says another.")
+
+    def check_found(found: Scan) -> None:
+        difference = other_suites(found, followed.suite)
+        if difference and not differences and not explicit & {"suite", "metrics"}:
+            _agree_to(difference, "Judge them all the same?", yes)
+
+    return followed, check_found
+
+
+def _agree_to(difference: str, question: str, yes: bool) -> None:
+    """Raises ConfigError where nobody agrees to judge responses in another way than their own."""
+    if yes:
+        say(f"{difference}; judged all the same (--yes).")
+        return
+    if sys.stdin.isatty():
+        say(f"{difference}.")
+        if typer.confirm(question, err=True):
+            return
+    raise ConfigError(
+        f"{difference}; nothing was judged and nothing paid. Name the --suite or the --metrics that you mean, or say --yes"
+    )
+
+
 def _affect(affect: str | None, speech_weight: float | None, text_weight: float | None, no_tts: bool) -> dict[str, Any]:
     if affect not in (None, "on", "off"):
         raise ConfigError(f"--affect {affect}: it is on or off")
@@ -218,7 +268,12 @@ def _plain(name: str) -> str:
 
 
 def _run(
-    job: RunConfig, quiet: bool = False, generate_only: bool = False, yes: bool = False, run_id: str | None = None
+    job: RunConfig,
+    quiet: bool = False,
+    generate_only: bool = False,
+    yes: bool = False,
+    run_id: str | None = None,
+    check_found: Callable[[Scan], None] = lambda _: None,
 ) -> Finished:
     from memray_eval.runtime.estimate_text import lines
     from memray_eval.runtime.run import run  # Ray takes a second to import: only where it is used
@@ -229,7 +284,7 @@ def _run(
         say("\n".join(lines(made)))
         return typer.confirm("Spend this without a budget?", err=True)
 
-    return run(job, say, quiet=quiet, generate_only=generate_only, agree=agree, run_id=run_id)
+    return run(job, say, quiet=quiet, generate_only=generate_only, agree=agree, run_id=run_id, check_found=check_found)
 
 
 def _end(finished: Finished) -> None:
@@ -237,8 +292,10 @@ def _end(finished: Finished) -> None:
     if finished.exit_code:
         failed, units = finished.summary.n_failed_units, finished.summary.n_units
         go_on = f"`memray-eval resume {finished.folder.path}`"
+        for warning in finished.warnings:
+            say(f"warning: {warning}")
         if finished.stopped:
             say(f"Stopped early: {finished.stopped}. Go on with {go_on}.")
-        else:
+        elif finished.has_failed:
             say(f"{failed} of {units} units failed, more than the tolerance allows. Try them again with {go_on}.")
         raise typer.Exit(finished.exit_code)

@@ -7,9 +7,9 @@ import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from memray_eval.datasets.answers import parse_answer
+from memray_eval.datasets.answers import answered_by, parse_answer, rename_aliases
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
 from memray_eval.datasets.sources import Entry
 from memray_eval.storage import locate, open_reader
@@ -24,14 +24,25 @@ def as_it_is(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return raw
 
 
+class Outline(NamedTuple):
+    """What an entry says of itself before it is checked: where it belongs, its sample's id, and who answered, if anyone did."""
+
+    task: str
+    scenario: str
+    sample_id: str
+    answered_by: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """`adapt` turns a record of a benchmark's published format into a sample's fields. `tasks` are those wanted (none: all).
+    """`adapt` turns a record of a benchmark's published format into a sample's fields. `tasks` are those wanted (none: all),
+    `known_tasks` all that the suite has, where it names them.
     With `has_responses` an entry is a response to judge. With `by_context` entries that share a context are read together."""
 
     suite: str
     adapt: Adapt = as_it_is
     tasks: frozenset[str] = frozenset()
+    known_tasks: tuple[str, ...] = ()
     has_responses: bool = False
     by_context: bool = False
 
@@ -45,18 +56,38 @@ class Reading:
         sample = parse_sample(self._fields(entry), self.suite)
         return sample if self._wants(sample) else None
 
+    def outline(self, entry: Entry) -> Outline | None:
+        """What an entry says of itself, None if its task is not wanted. Raises InvalidSample where it cannot be read at all."""
+        fields = self._adapted(entry)
+        if not isinstance(fields, Mapping):
+            raise InvalidSample([Fault(message="must be a JSON object")])
+        task, scenario, prompt_type, first_id, second_id = (
+            value if isinstance(value := fields.get(name), str) else ""
+            for name in ("task", "scenario", "prompt_type", "sample_id", "id")
+        )
+        if self.tasks and task not in self.tasks:
+            return None
+        who = answered_by(fields) if self.has_responses else ""
+        return Outline(task, scenario or prompt_type, first_id or second_id, who)
+
     def _wants(self, sample: Sample) -> bool:
         return not self.tasks or sample.task in self.tasks
 
-    def _fields(self, entry: Entry) -> Any:
+    def _adapted(self, entry: Entry) -> Any:
         if isinstance(entry.raw, InvalidSample):
             raise entry.raw
         if not isinstance(entry.raw, dict):
             return entry.raw
+        raw = rename_aliases(entry.raw) if self.has_responses else entry.raw
         try:
-            fields = dict(self.adapt(entry.raw, entry.path))
+            return dict(self.adapt(raw, entry.path))
         except ValueError as error:
-            raise InvalidSample([Fault(message=str(error))], str(entry.raw.get("id") or entry.raw.get("_id") or "")) from None
+            raise InvalidSample([Fault(message=str(error))], str(raw.get("id") or raw.get("_id") or "")) from None
+
+    def _fields(self, entry: Entry) -> Any:
+        fields = self._adapted(entry)
+        if not isinstance(fields, dict):
+            return fields
         if CONTEXT_FILE in fields and "context" not in fields:
             fields["context"] = _context(entry.path, fields.pop(CONTEXT_FILE))
         return fields

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Literal, NamedTuple, TypeAlias
 
 from memray_eval.datasets.cutting import Cut, CutByContext, Cutter
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
 from memray_eval.datasets.reading import Reading
-from memray_eval.datasets.sources import Entry, Shard, entries, whole
+from memray_eval.datasets.sources import Entry, Shard, entries, read_header, whole
+from memray_eval.datasets.spreading import Spread
 from memray_eval.types import Record, Sample, dumps
+
+Tell: TypeAlias = Callable[[Problem], None]
+LimitOrder: TypeAlias = Literal["spread", "first"]
 
 
 @dataclass
 class Scan:
     """What a pass found. `fingerprint` is a digest of the samples in order; memory grows with ids only (a hash each), and with
-    places where they are read by context. `context_chars` is the length of all samples' contexts together."""
+    places where they are read by context or a limit is spread. `context_chars` is the length of all samples' contexts
+    together. `suites` counts the responses that name a suite, by its name."""
 
     n_samples: int = 0
     n_invalid: int = 0
     shards: list[Shard] = field(default_factory=list)
     fingerprint: str = ""
     context_chars: int = 0
+    suites: Counter[str] = field(default_factory=Counter)
 
 
 def scan(
@@ -30,16 +39,29 @@ def scan(
     reading: Reading,
     *,
     limit: int | None = None,
-    rows_per_shard: int = 64,
-    on_problem: Callable[[Problem], None],
+    order: LimitOrder = "spread",
+    rows_per_shard: int | Callable[[int], int] = 64,
+    on_problem: Tell,
 ) -> Scan:
-    """Reads the dataset as a stream, up to `limit` good samples; tells `on_problem` of every problem, in order.
+    """Reads the dataset as a stream; tells `on_problem` of every problem, in order. A `limit` takes so many good samples:
+    spread over tasks and scenarios (`Spread`), for which it reads on until nothing more can be taken, without checking what
+    will not be; or the first. `rows_per_shard` may follow from the number of samples that a spread limit took.
 
     Raises DataError when the path holds no dataset at all.
     """
+    sources = whole(path)
+    if reading.has_responses:
+        sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
+    if limit is not None and order == "spread":
+        return _scan_spread(sources, reading, limit, rows_per_shard, on_problem)
+    rows = rows_per_shard(limit or 0) if callable(rows_per_shard) else rows_per_shard
+    return _scan_first(sources, reading, limit, rows, on_problem)
+
+
+def _scan_first(sources: Sequence[Shard], reading: Reading, limit: int | None, rows_per_shard: int, on_problem: Tell) -> Scan:
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen: dict[bytes, str] = {}
-    for source in whole(path):
+    for source in sources:
         by_context = reading.by_context and source.kind != "json"  # which can only be read from its start
         cut: Cutter = CutByContext(source, rows_per_shard) if by_context else Cut(source, rows_per_shard)
         for entry in entries(source):
@@ -58,10 +80,85 @@ def scan(
                 found.n_samples += 1
                 context = (outcome.sample if isinstance(outcome, Record) else outcome).context
                 found.context_chars += len(context or "")
+                found.suites.update(_suite_named(entry, reading))
                 cut.add(entry, True, context)
         found.shards.extend(cut.finish())
     found.fingerprint = digest.hexdigest()
     return found
+
+
+class _Taken(NamedTuple):
+    """A good entry that a limit took: in which source, where, and what is left to know of it."""
+
+    source: int
+    entry: Entry
+    digest: bytes
+    context: str | None
+    context_chars: int
+    suites: tuple[str, ...]
+
+
+def _scan_spread(
+    sources: Sequence[Shard], reading: Reading, limit: int, rows_per_shard: int | Callable[[int], int], on_problem: Tell
+) -> Scan:
+    found = Scan()
+
+    def tell(problems: list[Problem]) -> None:
+        found.n_invalid += 1
+        for problem in problems:
+            on_problem(problem)
+
+    taken = _spread_over(sources, reading, limit, tell)
+    rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
+    for number, group in groupby(taken, key=lambda one: one.source):
+        is_json = sources[number].kind == "json"  # one shard, read from its start
+        cut = CutByContext(sources[number], limit if is_json else rows)
+        for one in group:
+            cut.add(one.entry, True, None if is_json else one.context)
+        found.shards.extend(cut.finish())
+    found.n_samples, found.context_chars = len(taken), sum(one.context_chars for one in taken)
+    found.suites.update(suite for one in taken for suite in one.suites)
+    found.fingerprint = hashlib.blake2b(b"".join(one.digest for one in taken), digest_size=16).hexdigest()
+    return found
+
+
+def _spread_over(sources: Sequence[Shard], reading: Reading, limit: int, tell: Callable[[list[Problem]], None]) -> list[_Taken]:
+    """The good entries that a limit takes, in their order. What it would leave out anyway is not checked."""
+    seen: dict[bytes, str] = {}
+    spread: Spread[_Taken] = Spread(limit, reading.tasks or reading.known_tasks, reading.has_responses)
+    for number, source in enumerate(sources):
+        for entry in entries(source):
+            if spread.is_settled():
+                return spread.taken()
+            try:
+                outline = reading.outline(entry)
+            except InvalidSample as error:
+                if not spread.is_full:
+                    tell(_problems(entry, error))
+                continue
+            if outline is None or (rank := spread.rank(outline)) is None:
+                continue
+            outcome = _check(entry, reading, seen)
+            if isinstance(outcome, list):
+                tell(outcome)
+            elif outcome is not None:
+                spread.take(outline, rank, _taken(number, entry, outcome, reading))
+    return spread.taken()
+
+
+def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: Reading) -> _Taken:
+    """What is to be kept of an entry: no texts, which may be long."""
+    context = (outcome.sample if isinstance(outcome, Record) else outcome).context
+    shared = hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest() if context and reading.by_context else None
+    digest = hashlib.blake2b(dumps(outcome.model_dump(mode="json")).encode(), digest_size=16).digest()
+    place = entry._replace(raw=None)
+    return _Taken(number, place, digest, shared, len(context or ""), _suite_named(entry, reading))
+
+
+def _suite_named(entry: Entry, reading: Reading) -> tuple[str, ...]:
+    """The suite that a response says it belongs to, if any."""
+    named = entry.raw.get("suite") if reading.has_responses and isinstance(entry.raw, dict) else None
+    return (named,) if isinstance(named, str) and named else ()
 
 
 def read_samples(shard: Shard, reading: Reading) -> Iterator[Sample]:
@@ -90,7 +187,11 @@ def _check(entry: Entry, reading: Reading, seen: dict[bytes, str]) -> Sample | R
             raise InvalidSample([Fault(field="id", message=f"a second sample with this id; the first is {first}")], sample.id)
         return found
     except InvalidSample as error:
-        return [
-            Problem(path=entry.path, place=entry.place, sample_id=error.sample_id, field=fault.field, message=fault.message)
-            for fault in error.faults
-        ]
+        return _problems(entry, error)
+
+
+def _problems(entry: Entry, error: InvalidSample) -> list[Problem]:
+    return [
+        Problem(path=entry.path, place=entry.place, sample_id=error.sample_id, field=fault.field, message=fault.message)
+        for fault in error.faults
+    ]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 import ijson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
+from pydantic import Field
 
 from memray_eval.datasets.hub import HUB, fetched
 from memray_eval.datasets.parsing import Fault, InvalidSample, Nesting, parse_json
@@ -20,6 +22,14 @@ from memray_eval.types import Frozen
 Kind = Literal["folder", "json", "jsonl", "parquet", "arrow"]
 SAMPLE_FILE = "sample.json"
 LIST_KEYS = ("samples", "results", "responses")
+# Where the head of a file of responses says who answered, and for which suite; the first that is there counts.
+HEADER_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "candidate": ("candidate",),
+        "model": ("model", "model_name", "model.name", "metadata.model"),
+        "suite": ("suite",),
+    }
+)
 _SUFFIXES: dict[str, Kind] = {
     ".json": "json",
     ".jsonl": "jsonl",
@@ -37,8 +47,9 @@ _PARQUET_JSON = ("memory", "history", "traits", "emotion", "metadata")  # may be
 
 class Shard(Frozen):
     """A stretch of a source that one task reads: positions `start` to `stop` (bytes of a JSONL, rows of a Parquet, items of
-    a JSON, `names` of a folder), but for the positions in `skip`; or the positions in `take`, in that order. `rows` and
-    `size` (bytes) say how much that is."""
+    a JSON, `names` of a folder), but for the positions in `skip`; or the positions in `take`, in that order (a JSON: in the
+    file's). `rows` and `size` (bytes) say how much that is. `header` holds what a JSON object says of all its items
+    (`read_header`): an item that says nothing itself inherits it."""
 
     kind: Kind
     path: str
@@ -49,6 +60,7 @@ class Shard(Frozen):
     take: tuple[int, ...] = ()
     rows: int = 0
     size: int = 0
+    header: dict[str, str] = Field(default_factory=dict)
 
 
 class Entry(NamedTuple):
@@ -216,18 +228,44 @@ def _holder(filesystem: fs.FileSystem, inner: str) -> str:
     return ""
 
 
+def read_header(shard: Shard) -> dict[str, str]:
+    """What a JSON object says beside its list, before or after it: the text at each of HEADER_KEYS. Nothing for a plain list
+    and for other formats. Broken JSON is reported when its items are read."""
+    if shard.kind != "json":
+        return {}
+    paths = {path for names in HEADER_KEYS.values() for path in names}
+    found: dict[str, str] = {}
+    filesystem, inner = locate(shard.path)
+    with open_reader(filesystem, inner) as file:
+        if file.peek(3)[:3] == b"\xef\xbb\xbf":
+            file.read(3)
+        try:
+            for prefix, event, value in ijson.parse(_GuardedJson(file)):
+                if prefix == "" and event == "start_array":
+                    return {}
+                if prefix in paths and event == "string" and value.strip():
+                    found.setdefault(prefix, value.strip())
+        except (ijson.JSONError, UnicodeDecodeError, OSError):
+            pass
+    first = {field: next((path for path in names if path in found), None) for field, names in HEADER_KEYS.items()}
+    return {field: found[path] for field, path in first.items() if path is not None}
+
+
 def _json(shard: Shard) -> Iterator[Entry]:
     filesystem, inner = locate(shard.path)
     holder = _holder(filesystem, inner)
     with open_reader(filesystem, inner) as file:
         if file.peek(3)[:3] == b"\xef\xbb\xbf":
             file.read(3)
-        position = 0
+        position, wanted = 0, frozenset(shard.take)
         try:
             for raw in ijson.items(_GuardedJson(file), f"{holder}.item" if holder else "item", use_float=True):
-                if position >= shard.start and (shard.stop is None or position < shard.stop):
-                    yield Entry(position, position + 1, shard.path, f"item {position + 1}", raw, 0)
+                if position in wanted if wanted else shard.start <= position and (shard.stop is None or position < shard.stop):
+                    item = _with_header(raw, shard.header)
+                    yield Entry(position, position + 1, shard.path, f"item {position + 1}", item, 0)
                 position += 1
+                if wanted and position > shard.take[-1]:
+                    return
         except (ijson.JSONError, UnicodeDecodeError) as error:
             text = (
                 "not UTF-8; save it as UTF-8" if _is_encoding(error) else f"broken JSON after item {position}: {_first(error)}"
@@ -256,6 +294,14 @@ class _GuardedJson:
         except InvalidSample as error:
             raise ijson.JSONError(str(error).removeprefix("broken JSON: ")) from None
         return data
+
+
+def _with_header(raw: Any, header: Mapping[str, str]) -> Any:
+    """An item with what its file's head says, where it says nothing itself."""
+    if not header or not isinstance(raw, dict):
+        return raw
+    silent = [field for field in header if all(raw.get(name) is None for name in HEADER_KEYS[field])]
+    return {**raw, **{field: header[field] for field in silent}}
 
 
 def _is_encoding(error: Exception) -> bool:

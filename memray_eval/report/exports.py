@@ -82,7 +82,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 def _answer_row(record: Record) -> dict[str, Any]:
     response = record.response.model_dump() if record.response else {"error": "no response"}
     text = response.pop("text", "")
-    sample = record.sample.model_dump(mode="json", exclude={"suite", "context"}, exclude_defaults=True)
+    sample = record.sample.model_dump(mode="json", exclude={"context"}, exclude_defaults=True)
     return {**sample, "candidate": record.candidate.name, "model": record.candidate.model, "response": text, **response}
 
 

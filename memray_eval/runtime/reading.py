@@ -24,6 +24,7 @@ def reading_of(config: RunConfig) -> Reading:
         suite=suite.name,
         adapt=suite.adapt,
         tasks=frozenset(config.tasks),
+        known_tasks=suite.tasks,
         has_responses=config.candidates[0].backend == GIVEN,
         by_context=suite.has_contexts and config.candidates[0].backend != GIVEN,
     )

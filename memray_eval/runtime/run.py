@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,11 @@ def run(
     generate_only: bool = False,
     agree: Callable[[Estimate], bool] = lambda _: True,
     run_id: str | None = None,
+    check_found: Callable[[Scan], None] = lambda _: None,
 ) -> Finished:
     """Runs a job to its summary. `say` gets what a person should know on the way; nothing is written before the checks pass.
-    With `generate_only` nothing is scored. `agree` is asked when a run without a budget may cost more than ASK_USD. Where the
+    With `generate_only` nothing is scored. `agree` is asked when a run without a budget may cost more than ASK_USD, and
+    `check_found` may refuse what the dataset was found to hold. Where the
     run of that `run_id` has begun already, this goes on with it, so that a job can be submitted again as it is.
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError, EmbeddingError after.
@@ -60,7 +63,7 @@ def run(
     if run_id is not None and folder.has_manifest():
         return _go_on(folder, moved(folder.read_config(), config), say, quiet)
     with ExitStack() as place, ExitStack() as stack:  # the folder is let go when nothing of the run is up any more
-        start = _start(config, generate_only, stack, say)
+        start = _start(config, generate_only, stack, say, check_found)
         _check_cost(start, agree)
         place.enter_context(held_first(folder))
         folder.write_config(config)
@@ -208,7 +211,13 @@ class _Start:
         )
 
 
-def _start(config: RunConfig, generate_only: bool, stack: ExitStack, say: Callable[[str], None]) -> _Start:
+def _start(
+    config: RunConfig,
+    generate_only: bool,
+    stack: ExitStack,
+    say: Callable[[str], None],
+    check_found: Callable[[Scan], None] = lambda _: None,
+) -> _Start:
     """All checks of a run, in the order of what they cost; connects to its cluster for as long as `stack` lives."""
     started = time.time()
     suite = suite_of(config)
@@ -225,6 +234,7 @@ def _start(config: RunConfig, generate_only: bool, stack: ExitStack, say: Callab
         capacity = _cluster_plan(config, capacity, has_judge_server, say)
     problems: list[Problem] = []
     found = scan_dataset(config, problems)
+    check_found(found)
     if not ray.is_initialized():
         capacity = stack.enter_context(cluster.connected(config.cluster))
     return _Start(config, metrics, choices, found, problems, capacity, started)
@@ -237,6 +247,7 @@ SAME = (
     "templates",
     "affect",
     "limit",
+    "limit_order",
     "skip_invalid",
     "candidates",
     "metrics",
@@ -302,11 +313,13 @@ def _check_same(start: _Start, before: Mapping[str, Any]) -> None:
 
 def scan_dataset(config: RunConfig, problems: list[Problem]) -> Scan:
     """One pass over the dataset. Raises DataError for invalid samples (unless they are to be skipped) and for none at all."""
+    rows = config.rows_per_block or config.engine.batch_size
     found = scan(
         config.dataset,
         reading_of(config),
         limit=config.limit,
-        rows_per_shard=config.rows_per_block or config.engine.batch_size,
+        order=config.limit_order,
+        rows_per_shard=rows if config.limit is None else partial(rows_per_block, config),
         on_problem=problems.append,
     )
     found.shards = coalesce(found.shards, rows_per_block(config, found.n_samples))

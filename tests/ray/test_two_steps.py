@@ -12,6 +12,8 @@ import yaml
 
 from memray_eval.cli import main
 from memray_eval.config import RunConfig
+from memray_eval.suites import get_suite
+from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
 
@@ -50,3 +52,29 @@ def test_responses_are_written_and_then_judged(
             assert evaluation["summary"]["n_units"] == 4
             assert {candidate["candidate"] for candidate in evaluation["summary"]["candidates"]} == {"served"}
         assert len(server.requests) == asked  # nothing was generated again
+
+
+def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothing_ends_with_1(
+    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    companion = get_suite("companion")
+    with serving(lambda body: "That sounds hard. What happened?") as server:
+        path = tmp_path / "job.yaml"
+        asked = {"suite": "companion", "dataset": str(REPOSITORY / "dataset" / "companion"), "metrics": [], "limit": 6}
+        path.write_text(yaml.safe_dump(job(server, **asked).model_dump(mode="json")))
+        assert cli(monkeypatch, "generate", str(path), "--json") == 0
+        folder, responses = (Path(line) for line in capsys.readouterr().out.splitlines())
+    for source in (folder, responses):
+        assert cli(monkeypatch, "evaluate", str(source), "--judge", "rules", "--json") == 0
+        out = capsys.readouterr()
+        assert "Suite companion, that of " in out.err
+        evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
+        assert all(set(row["scores"]) == set(companion.metrics) for row in evaluation["results"])
+        assert evaluation["summary"]["suite"] == "companion"
+        assert {row["task"] for row in evaluation["summary"]["tasks"]} == set(companion.tasks)  # six samples, one of each
+    named = ("--judge", "rules", "--metrics", "appropriateness,exact_match")
+    assert cli(monkeypatch, "evaluate", str(folder), *named) == 1
+    out = capsys.readouterr()
+    assert "warning: exact_match applied to none of 6 responses (the sample has no answers)" in out.err
+    assert "more than the tolerance allows" not in out.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -162,3 +163,56 @@ def test_the_memory_of_paid_calls_is_shown_and_cleared(cli, tmp_path: Path) -> N
 def test_what_cannot_be_resumed_is_said(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     code, _, err = cli("resume", str(tmp_path / "none"))
     assert (code, "has no manifest.json" in err) == (2, True)
+
+
+ROW = {"suite": "longbench", "task": "qasper", "query": "q", "answers": ["a"], "response": "a"}
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "told"),
+    [
+        ([], None, "judge openai/gpt-4o needs a key"),
+        (
+            ["--config", "job.yaml"],
+            None,
+            "is of the suite longbench, and the job is of memory; nothing was judged and nothing paid",
+        ),
+        (["--config", "job.yaml"], "n", "is of the suite longbench, and the job is of memory; nothing was judged"),
+        (["--config", "job.yaml"], "y", "judge openai/gpt-4o needs a key"),
+        (["--config", "job.yaml", "--yes"], None, "judge openai/gpt-4o needs a key"),
+        (["--config", "job.yaml", "--suite", "longbench"], None, "judge openai/gpt-4o needs a key"),
+        (["--config", "job.yaml", "--metrics", "safety"], None, "judge openai/gpt-4o needs a key"),
+        (["--config", "job.yaml", "--set", "suite=memory"], None, "judge openai/gpt-4o needs a key"),
+        (["--suite", "longbnech"], None, "no suite 'longbnech'; there are: "),
+        (["--judge", "rules", "mixed"], None, "of 3 responses 1 name the suite memory, and all would be judged as those of"),
+        (["--judge", "rules", "mixed"], "n", "Judge them all the same?"),
+    ],
+)
+def test_evaluate_asks_before_it_judges_responses_as_another_suite(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answer: str | None, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{**ROW, "id": "a"}, {**ROW, "id": "b"}, {**ROW, "id": "c", "suite": "memory" if "mixed" in words else "longbench"}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "job.yaml").write_text("suite: memory\ndataset: d\ncandidates: [{name: m, model: m}]\n")
+    typed = io.StringIO(f"{answer}\n" if answer else "")
+    monkeypatch.setattr(typed, "isatty", lambda: answer is not None)
+    monkeypatch.setattr(sys, "stdin", typed)
+    judge = [] if "--judge" in words else ["--judge", "openai/gpt-4o"]
+    code, out, err = cli("evaluate", "rows.jsonl", *judge, *(word for word in words if word != "mixed"))
+    assert (code, out.strip()) == (2, "")
+    assert told in err
+    assert ("same" in err and "?" in err) == (answer is not None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "rows.jsonl"]
+
+
+def test_an_estimate_spreads_its_limit_as_a_run_does(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    companion = str(REPOSITORY / "jobs" / "companion.yaml")
+    long = [{"id": f"a{n}", "scenario": "basic", "query": "q " * 5000} for n in range(9)]
+    short = [{"id": f"b{n}", "scenario": "small_talk", "query": "q"} for n in range(9)]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, long + short)))
+    asked = ("--judge", "openai/gpt-4o", "--set", "judging.base_urls={openai: http://127.0.0.1:9/v1}")
+    options = ("estimate", companion, "--dataset", str(tmp_path / "d.jsonl"), *asked, "--limit", "2", "--json")
+    spread, first = (json.loads(cli(*options, "--set", f"limit_order={order}")[1]) for order in ("spread", "first"))
+    assert spread["units"] == first["units"]
+    assert 0.4 < spread["judges"][0]["input_tokens"] / first["judges"][0]["input_tokens"] < 0.7

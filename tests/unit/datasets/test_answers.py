@@ -14,9 +14,11 @@ from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_records, scan
+from memray_eval.datasets.sources import read_header, whole
 from memray_eval.report.exports import export_responses
 from memray_eval.results import RunFolder
 from memray_eval.rows import to_table
+from memray_eval.suites import get_suite
 from memray_eval.types import Candidate, Record, Response, Score
 
 ROW = {"id": "H001", "query": "What now?", "memory": {"name": "Jason"}, "response": "Rest, Jason."}
@@ -59,6 +61,105 @@ def test_what_cannot_be_judged_is_told(row: Any, field: str, told: str) -> None:
     with pytest.raises(InvalidSample) as raised:
         parse_answer(row, "memory")
     assert (raised.value.faults[0].field, told in raised.value.faults[0].message) == (field, True)
+
+
+ASKED = {"id": "a", "query": "q", "response": "r"}
+CALM = dict.fromkeys(("openness", "neuroticism"), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "value"),
+    [
+        *(
+            ({**ASKED, name: "Paris"}, "answers", ("Paris",))
+            for name in ("answers", "ground_truth", "expected", "reference", "expected_output", "ground_truths")
+        ),
+        ({**ASKED, "ground_truth": ["Paris", "paris"]}, "answers", ("Paris", "paris")),
+        ({**ASKED, "expected": 42}, "answers", ("42",)),
+        ({**ASKED, "reference": [1.5, True]}, "answers", ("1.5", "true")),
+        ({**ASKED, "answers": ["a"], "expected": "b"}, "answers", ("a",)),
+        ({**ASKED, "personality": CALM}, "traits", CALM),
+        ({**ASKED, "big_five": {"Openness": 0.5, "Neuroticism": 0.5}}, "traits", CALM),
+        ({**ASKED, "personality": {"big_five": CALM, "style": "dry"}}, "traits", CALM),
+        ({**ASKED, "traits": CALM, "personality": "dry"}, "traits", CALM),
+        ({**ASKED, "personality": "dry and kind"}, "traits", {}),
+        ({**ASKED, "personality": {"style": "dry"}}, "traits", {}),
+        ({**ASKED, "emotion": {"speech": {"joy": 1.0}, "text": {"fear": 1.0}, "fused": {"joy": 0.5, "fear": 0.5}}}, "emotion",
+         {"joy": 0.5, "fear": 0.5}),
+        ({**ASKED, "emotion": {"text": {"fear": 1.0}, "model": "m"}}, "emotion", {"fear": 1.0}),
+        ({**ASKED, "emotion": {"joy": 1.0}}, "emotion", {"joy": 1.0}),
+        ({**ASKED, "id": 7}, "id", "7"),
+    ],
+)  # fmt: skip
+def test_what_other_programs_call_a_samples_fields_is_known(row: dict[str, Any], field: str, value: Any) -> None:
+    assert getattr(parse_answer(row, "memory").sample, field) == value
+
+
+def test_what_does_not_fit_is_kept_or_told() -> None:
+    kept = parse_answer({**ASKED, "personality": "dry", "expected": {"tone": "warm"}}, "memory").sample
+    assert (kept.metadata, kept.answers) == ({"personality": "dry", "expected": {"tone": "warm"}}, ())
+    for row, field, told in (
+        ({"emotion": {"speech": {"joy": 1.0}, "text": {"joy": 1.0}}}, "emotion", "(speech, text) and none called 'fused'"),
+        ({"big_five": {"openness": 4}}, "traits.openness", "less than or equal to 1"),
+        ({"answers": {"text": "x"}}, "answers", "must be a list of text"),
+        ({"answer": None, "anwsers": "x"}, "anwsers", "did you mean 'answers'?"),
+    ):
+        with pytest.raises(InvalidSample) as raised:
+            parse_answer({**ASKED, **row}, "memory")
+        assert [(fault.field, told in fault.message) for fault in raised.value.faults] == [(field, True)]
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "model"),
+    [
+        ({"model": "gemma3:4b"}, "gemma3:4b", "gemma3:4b"),
+        ({"model_name": "m"}, "m", "m"),
+        ({"model": {"name": "m", "size": 4}}, "m", "m"),
+        ({"metadata": {"model": "m"}}, "m", "m"),
+        ({"candidate": "c", "model": "m"}, "c", "m"),
+        ({"model": None, "config": {"model": "hf"}}, "given", "given"),
+    ],
+)
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_the_head_of_a_file_names_who_answered(
+    tmp_path: Path, head: dict[str, Any], name: str, model: str, comes_first: bool
+) -> None:
+    own, other = {**ROW, "id": "H002", "model": "own"}, {**ROW, "model_name": "other", "candidate": "one"}
+    rows = {"results": [ROW, own, other]}
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({**head, **rows} if comes_first else {**rows, **head}))
+    records, problems = read(path)
+    assert not problems
+    assert (records[0].candidate.name, records[0].candidate.model) == (name, model)
+    assert [record.candidate.model for record in records[1:]] == ["own", "other"]
+    assert records[2].candidate.name == "one"
+
+
+def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps({"model": "m", "samples": [{"id": "a", "query": "q"}]}))
+    found = scan(str(path), Reading(suite="memory"), on_problem=lambda problem: pytest.fail(str(problem)))
+    assert (found.shards[0].header, read_header(whole(str(path))[0])) == ({}, {"model": "m"})
+    (tmp_path / "d.jsonl").write_text(json.dumps(ROW))
+    assert read_header(whole(str(tmp_path / "d.jsonl"))[0]) == {}
+    (tmp_path / "list.json").write_text(json.dumps([{"model": "m"}]))
+    assert read_header(whole(str(tmp_path / "list.json"))[0]) == {}
+
+
+def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_path: Path) -> None:
+    suite = get_suite("longbench")
+    reading = Reading(suite="longbench", adapt=suite.adapt, known_tasks=suite.tasks, has_responses=True)
+    rows: list[dict[str, Any]] = [
+        {"suite": "longbench", "task": "qasper", "id": "a", "question": "q", "reference": "x", "prediction": "x"},
+        {"_id": "b", "dataset": "qasper", "input": "q", "context": "c", "answers": ["x"], "length": 3, "pred": "x"},
+    ]
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = scan(str(tmp_path / "r.jsonl"), reading, on_problem=lambda problem: pytest.fail(str(problem)))
+    records = [record for shard in found.shards for record in read_records(shard, reading)]
+    assert [(record.sample.task, record.sample.query, record.sample.answers) for record in records] == [
+        ("qasper", "q", ("x",))
+    ] * 2
+    assert found.suites == {"longbench": 1}
 
 
 @pytest.mark.parametrize("shape", ["list.json", "seed.json", "rows.jsonl", "rows.parquet"])

@@ -1,0 +1,184 @@
+"""A limit takes as many samples of each task as of any other, the same ones from every format, those of a smaller limit among
+them; and what a limit took before it was spread, a resumed run takes again."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from memray_eval.config import RunConfig
+from memray_eval.datasets import scan as scanning
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.reading import Outline, Reading
+from memray_eval.datasets.scan import Scan, read_records, read_samples, scan
+from memray_eval.datasets.sources import Entry
+from memray_eval.datasets.spreading import Spread
+from memray_eval.results import RunFolder
+
+FREE = Reading(suite="memory")
+KNOWN = Reading(suite="instruction", known_tasks=("a", "b", "c"))
+ANSWERS = Reading(suite="memory", has_responses=True)
+SORTED = [{"id": f"{task}{number}", "query": "q", "task": task} for task in "abc" for number in range(20)]
+
+
+def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
+    path = tmp_path / f"data.{kind}"
+    if kind == "folder":
+        for number, row in enumerate(rows):
+            (path / f"s{number:03}").mkdir(parents=True)
+            (path / f"s{number:03}" / "sample.json").write_text(json.dumps(row))
+    elif kind == "files":
+        path.mkdir()
+        for task in sorted({row["task"] for row in rows}):
+            (path / f"{task}.jsonl").write_text("\n".join(json.dumps(row) for row in rows if row["task"] == task))
+    elif kind == "json":
+        path.write_text(json.dumps({"samples": rows}))
+    elif kind == "jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in rows))
+    elif kind == "arrow":
+        table = pa.Table.from_pylist(rows)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table, max_chunksize=7)
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=7)
+    return path
+
+
+def limited(path: Path, limit: int, reading: Reading = FREE, **options: Any) -> tuple[Scan, list[str], list[Problem]]:
+    problems: list[Problem] = []
+    found = scan(str(path), reading, limit=limit, on_problem=problems.append, **options)
+    if reading.has_responses:
+        return found, [f"{r.sample.id}/{r.candidate.name}" for s in found.shards for r in read_records(s, reading)], problems
+    return found, [sample.id for shard in found.shards for sample in read_samples(shard, reading)], problems
+
+
+@pytest.mark.parametrize("kind", ["folder", "files", "json", "jsonl", "parquet", "arrow"])
+@pytest.mark.parametrize("by_context", [False, True])
+def test_every_format_gives_as_many_of_each_task(tmp_path: Path, kind: str, by_context: bool) -> None:
+    path, reading = write(tmp_path, kind, SORTED), Reading(suite="memory", by_context=by_context)
+    found, ids, problems = limited(path, 7, reading, rows_per_shard=2)
+    assert (sorted(ids), problems) == (["a0", "a1", "a2", "b0", "b1", "c0", "c1"], [])
+    assert found.n_samples == sum(shard.rows for shard in found.shards) == 7
+    assert found.fingerprint == limited(path, 7, reading)[0].fingerprint
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("reading", [FREE, KNOWN])
+def test_a_smaller_limit_is_a_part_of_a_larger(tmp_path: Path, seed: int, reading: Reading) -> None:
+    rng = random.Random(seed)
+    tasks = ["a", "b", "c", ""]
+    rows: list[dict[str, Any]] = [
+        {"id": f"r{n}", "query": "q", "task": rng.choice(tasks), "scenario": rng.choice("xyz")} for n in range(60)
+    ]
+    for broken in rng.sample(rows, 6):
+        broken["query"] = 5
+    path, before = write(tmp_path, "jsonl", rows), set[str]()
+    for limit in (1, 2, 5, 11, 24, 47, 59):
+        _, ids, _ = limited(path, limit, reading)
+        assert (len(ids), len(set(ids))) == (min(limit, 54), min(limit, 54))
+        assert before <= set(ids)
+        before = set(ids)
+
+
+def test_scenarios_of_a_task_take_turns_and_every_task_comes_first(tmp_path: Path) -> None:
+    rows = [{"id": f"a{scenario}{n}", "query": "q", "task": "a", "scenario": scenario} for scenario in "xyz" for n in range(5)]
+    rows += [{"id": f"b{n}", "query": "q", "task": "b"} for n in range(5)]
+    path = write(tmp_path, "jsonl", rows)
+    assert [sorted(limited(path, limit)[1]) for limit in (2, 4)] == [["ax0", "b0"], ["ax0", "ay0", "az0", "b0"]]
+
+
+def test_where_a_task_runs_out_the_others_fill_its_place(tmp_path: Path) -> None:
+    path = write(tmp_path, "jsonl", SORTED[:1] + SORTED[20:])
+    assert Counter(identity[0] for identity in limited(path, 9)[1]) == {"a": 1, "b": 4, "c": 4}
+
+
+def test_samples_without_a_task_come_last_where_a_suite_names_its_tasks(tmp_path: Path) -> None:
+    rows = [{"id": f"n{n}", "query": "q"} for n in range(5)] + SORTED[:2] + SORTED[20:22]
+    path = write(tmp_path, "jsonl", rows)
+    assert sorted(limited(path, 4, KNOWN)[1]) == ["a0", "a1", "b0", "b1"]
+    assert sorted(limited(path, 6, KNOWN)[1]) == ["a0", "a1", "b0", "b1", "n0", "n1"]
+
+
+def test_it_is_read_no_further_than_needed_and_unchecked_where_nothing_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"id": f"{task}{n}", "query": "q", "task": task} for n in range(200) for task in "abc"]
+    rows[50]["query"] = rows[400]["query"] = 5  # type: ignore[assignment]
+    path, seen = write(tmp_path, "jsonl", rows), Counter[str]()
+    read, check = scanning.entries, scanning._check
+
+    def counted(shard: Any) -> Iterator[Entry]:
+        for entry in read(shard):
+            seen["read"] += 1
+            yield entry
+
+    def checked(*given: Any) -> Any:
+        seen["checked"] += 1
+        return check(*given)
+
+    monkeypatch.setattr(scanning, "entries", counted)
+    monkeypatch.setattr(scanning, "_check", checked)
+    assert limited(path, 6, KNOWN)[1:] == (["a0", "b0", "c0", "a1", "b1", "c1"], [])
+    assert (seen["checked"], seen["read"] < 20) == (6, True)
+    seen.clear()
+    assert limited(path, 6)[2] == []  # tasks may come that nobody knows, so it looks through all
+    assert (seen["checked"], seen["read"]) == (6, 606)
+    with path.open("a") as file:
+        file.write("\nno JSON")
+    assert limited(path, 6)[2] == []
+
+
+def test_what_is_held_does_not_grow_with_the_dataset() -> None:
+    spread: Spread[int] = Spread(10)
+    for number in range(20_000):
+        outline = Outline(f"task {number}", f"scenario {number}", str(number), "")
+        if (rank := spread.rank(outline)) is not None:
+            spread.take(outline, rank, number)
+    assert spread.taken() == list(range(10))
+    assert len(spread._numbers) == len(spread._scenarios) == len(spread._counts) == 10
+
+
+def test_the_answers_of_all_candidates_to_one_sample_are_taken_together(tmp_path: Path) -> None:
+    answers = [{"id": row["id"], "task": row["task"], "query": "q", "response": "r"} for row in SORTED]
+    shuffled = random.Random(1).sample(answers, len(answers))
+    path = write(
+        tmp_path, "jsonl", [{**row, "model": "one"} for row in answers] + [{**row, "model": "two"} for row in shuffled]
+    )
+    found, ids, problems = limited(path, 6, ANSWERS)
+    assert (sorted(ids), problems) == ([f"{task}0/{name}" for task in "abc" for name in ("one", "two")], [])
+    assert found.n_samples == 6
+
+
+@pytest.mark.parametrize("tasks", [("b",), ("c", "b")])
+def test_of_the_wanted_tasks_alone(tmp_path: Path, tasks: tuple[str, ...]) -> None:
+    reading = Reading(suite="instruction", known_tasks=("a", "b", "c"), tasks=frozenset(tasks))
+    _, ids, _ = limited(write(tmp_path, "jsonl", SORTED), 4, reading)
+    assert Counter(identity[0] for identity in ids) == {task: 4 // len(tasks) for task in tasks}
+
+
+def test_the_first_ones_are_taken_on_demand(tmp_path: Path) -> None:
+    assert limited(write(tmp_path, "jsonl", SORTED), 3, order="first")[1] == ["a0", "a1", "a2"]
+
+
+def test_a_limit_of_an_older_run_is_resumed_with_the_first_ones(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    config = RunConfig.model_validate({"dataset": "d", "limit": 5, "candidates": [{"name": "m", "model": "m"}]})
+    folder.write_config(config)
+    assert folder.read_config().limit_order == "spread"
+    path = tmp_path / "run" / "run.yaml"
+    older = yaml.safe_load(path.read_text())
+    del older["limit_order"]
+    path.write_text(yaml.safe_dump(older))
+    assert folder.read_config().limit_order == "first"
+    path.write_text(yaml.safe_dump(older | {"limit": None}))
+    assert folder.read_config().limit_order == "spread"
