@@ -228,6 +228,17 @@ class ClusterConfig(Frozen):
     models_at_once: Count | Literal["auto"] = "auto"
 
 
+WordList = Literal["strict", "extended"]  # a list of words as its source gives it, or ours, which is wider
+
+
+class MetricOptions(Frozen):
+    """What a run may set of its metrics' formulas, as RunConfig says it."""
+
+    text_weights: dict[str, float] = Field(default_factory=dict)
+    transitions: WordList = "strict"
+    emotion_words: WordList = "strict"
+
+
 class RunConfig(Frozen):
     """One run: which samples, asked of which candidates, scored by which metrics, where.
 
@@ -237,7 +248,9 @@ class RunConfig(Frozen):
     metric's rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a rubric of one's own.
     `engine` is how every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines: {org/big-model:
     {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
-    `text_weights` are those of overall_score, by the text family's scores, and sum to 1. `tasks` picks some of a suite's tasks.
+    `text_weights` are those of overall_score, by the text family's scores, and sum to 1; `transitions` are the transition words
+    of coherence_score, and `emotion_words` those by which the companion's rules find a feeling in the query: `strict` takes the
+    source's few, `extended` our wider list. `tasks` picks some of a suite's tasks.
     `templates` is a folder or file with the benchmark's own prompt templates and output lengths, for which we have our words.
     `tolerance` says how many units may fail before the exit code says so: a share (0.05, 1.0) or a number of units (20).
     `on_error: fail` stops the run at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
@@ -255,6 +268,8 @@ class RunConfig(Frozen):
     judge: Jury | dict[str, Jury] = "auto"
     rubrics: dict[str, str] = Field(default_factory=dict)
     text_weights: dict[str, float] = Field(default_factory=dict)
+    transitions: WordList = "strict"
+    emotion_words: WordList = "strict"
     affect: AffectConfig = AffectConfig()
     engine: EngineConfig = EngineConfig()
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -268,6 +283,10 @@ class RunConfig(Frozen):
     on_error: Literal["record", "fail"] = "record"
     budget: Budget = Budget()
     out: str = DEFAULT_OUT
+
+    @property
+    def metric_options(self) -> MetricOptions:
+        return MetricOptions(**{name: getattr(self, name) for name in MetricOptions.model_fields})
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""

@@ -353,7 +353,8 @@ class TaskMetric(Frozen):
     `mean` and `stderr` (sample std / sqrt n_scored) are in the metric's own scale, None where too little was scored. `coverage`
     = scored / applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were made to a judge
     model, one a juror that was heard; `cached` scores needed none. `fallbacks` are scores that a rule gave because the judge
-    failed. `latency_s_mean` is over the calls, None where there were none.
+    failed. `latency_s_mean` is over the calls, None where there were none. `by_rules` scores are offline estimates, and `fixed`
+    those of them that would have been the same for any answer.
     """
 
     metric: str
@@ -371,6 +372,8 @@ class TaskMetric(Frozen):
     input_tokens: int
     output_tokens: int
     latency_s_mean: float | None
+    by_rules: int = 0
+    fixed: int = 0
 
 
 class Agreement(Frozen):

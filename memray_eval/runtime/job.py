@@ -207,6 +207,8 @@ class Job:
             notes.append(f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval resume` goes on.")
         if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
+        if variants := sorted({metric.variant for metric in self.metrics if metric.variant.endswith(" emotion words")}):
+            notes.append(f"companion: {', '.join(variants)}.")
         if rubrics := [f"{key} by {choice.asked_by}" for key, choice in self.choices.items() if choice.asked_by]:
             notes.append(f"rubrics: {', '.join(rubrics)}.")
         if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:
@@ -284,12 +286,15 @@ def judges_of(metrics: Sequence[Metric], config: RunConfig, choices: Mapping[str
 
 
 def rubrics_of(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> dict[str, str]:
-    """The digest of every rubric, by the keys of `choices`, as the manifest keeps it."""
+    """The digest of every rubric, by the keys of `choices`, and the option that changes a metric's formula, as the manifest
+    keeps them."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
-    return {
-        key: rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
-        for key, choice in choices.items()
-    }
+    rubrics = {metric.name: metric.variant for metric in metrics if metric.variant}
+    for key, choice in choices.items():
+        digest = rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
+        variant = judged[choice.metric].variant
+        rubrics[key] = f"{digest}, {variant}" if variant else digest
+    return rubrics
 
 
 def prompts_of(config: RunConfig) -> dict[str, str]:

@@ -302,6 +302,15 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
     assert (empty["response_preview"], empty["tokens_per_second"]) == ("größe\n", None)
 
 
+def test_a_quality_score_has_one_decimal_as_the_seeds(tmp_path: Path) -> None:
+    values = {"a": 0.57, "b": 0.8500000000000001, "c": 5 / 6}  # 0.57 * 100 is 56.99999999999999
+    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    records = [record(n, 1, Score(metric="quality", status="scored", value=v), text="x") for n, v in values.items()]
+    export_benchmark(str(tmp_path / "benchmark.json"), records, told)
+    found = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert [each["tests"][0]["quality_score"] for each in found] == [57.0, 85.0, 83.3]
+
+
 def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path) -> None:
     score = Score(metric="quality", status="scored", value=1.0, judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}')
     told = summary(SEED[0]).model_copy(update={"headline": "quality"})
