@@ -467,8 +467,28 @@ class Performance(Frozen):
     quality_stderr: float | None
 
 
+class QualityPair(Frozen):
+    """Candidate `b` against `a` on the `n` prompts that both have a quality on. `difference` is the mean of b - a in points of
+    0-100, `low` and `high` its interval at `level`; None where too few prompts, or none that differ, give one.
+
+    `is_shown`: the difference is told from 0. Where it is not, about `more` prompts like these would show one of this size;
+    None where no number can be named.
+    """
+
+    a: str
+    b: str
+    n: int
+    level: float
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    is_shown: bool = False
+    more: int | None = None
+
+
 class Recommendation(Frozen):
-    """What speed and quality say of a run's candidates, by the `rule` given in words.
+    """What speed and quality say of a run's candidates, by the `rule` given in words, and by `pairs`: what their qualities
+    differ by on the prompts that two have in common.
 
     Several are `fastest` or `best` only where their figures are equal; `as_good` are those that are not shown to differ from
     the best. `pareto`: no other is as fast and as good, and better in one. `use` is None where nothing speaks for one of them;
@@ -483,6 +503,7 @@ class Recommendation(Frozen):
     use: str | None = None
     reason: str
     rule: str
+    pairs: tuple[QualityPair, ...] = ()
 
 
 class Sweep(Frozen):

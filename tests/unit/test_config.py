@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config import AffectConfig, JudgingConfig, RunConfig, cache_dir, keys_set, load_config
+from memray_eval.config import AffectConfig, JudgingConfig, MetricOptions, RunConfig, cache_dir, keys_set, load_config
 from memray_eval.errors import ConfigError
 from memray_eval.results import RunFolder
 from memray_eval.runtime.pipeline import engine_groups
@@ -142,3 +142,12 @@ def test_an_unreadable_verdict_may_count_as_the_seeds_default() -> None:
 def test_off_may_be_written_as_yaml_reads_it() -> None:
     assert JudgingConfig.model_validate({"cache": False}).cache == "off"
     assert AffectConfig.model_validate({"tts": False, "emotion": False}).tts == "off"
+
+
+def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
+    path = job(tmp_path)
+    assert load_config(path).metric_options == MetricOptions()
+    found = load_config(path, settings=["transitions=extended", "emotion_words=extended"]).metric_options
+    assert (found.transitions, found.emotion_words) == ("extended", "extended")
+    with pytest.raises(ConfigError, match="transitions: Input should be 'strict' or 'extended'"):
+        load_config(path, settings=["transitions=wide"])

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.metrics.companion_judgment import SCENARIOS
+from memray_eval.metric import RULES, JudgedMetric, score_by_rules
+from memray_eval.metrics import pick
+from memray_eval.metrics.companion_judgment import OVERALL, SCENARIOS
 from memray_eval.report.decisions import METRICS, ScenarioMeans, decide, level_of, lines, means_of
-from memray_eval.types import Summary, TaskMetric, TaskSummary
+from memray_eval.rows import RECORD_SCHEMA, to_table
+from memray_eval.stages.breakdown import break_down
+from memray_eval.types import Candidate, Record, Response, Sample, Summary, TaskMetric, TaskSummary
 
 
 def means(overall: float | None, scenario: str = "basic", candidate: str = "a", **metrics: float | None) -> ScenarioMeans:
@@ -153,6 +160,31 @@ def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> Ta
     rest = dict.fromkeys(("stderr", "coverage", "error_rate", "latency_s_mean"))
     metric = TaskMetric(metric="overall_quality", n=4, n_scored=4, mean=mean, **empty, **rest, **counts)
     return TaskSummary(candidate="a", task=name, bucket=bucket, n=4, metrics=(metric,))
+
+
+def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) -> None:
+    """From the rules to the lines: of these five queries one names an emotion by the seed's words."""
+    metrics = [metric for metric in pick((OVERALL, *METRICS)) if isinstance(metric, JudgedMetric)]
+    queries = {
+        "basic": ["How are you?"],
+        "emotional_support": ["I'm sad.", "I feel so lonely.", "Nobody understands me.", "Hm."],
+    }
+    records = []
+    for place, (scenario, query) in enumerate((name, query) for name, each in queries.items() for query in each):
+        sample, response = Sample(id=f"s{place}", query=query, task=scenario), Response(text="That sounds hard. What happened?")
+        scores = tuple(score_by_rules(metric, sample, response, {}, RULES) for metric in metrics)
+        candidate = Candidate(name="a", model="m")
+        records.append(Record(unit_id=f"{place}", sample=sample, candidate=candidate, response=response, scores=scores))
+    pq.write_table(to_table(records), tmp_path / "part.parquet")
+    broken = break_down(pads.dataset(tmp_path, schema=RECORD_SCHEMA, format="parquet"), metrics)
+    summary = Summary(
+        run_id="r", suite="companion", n_samples=5, n_invalid=0, n_units=5, n_failed_units=0, generation_s=None,
+        evaluation_s=None, total_s=1.0, candidates=(), metrics=(), tasks=broken.tasks,
+    )  # fmt: skip
+    basic, support, every = decide(means_of(Summary.model_validate_json(summary.model_dump_json())))
+    assert basic.caveats[0].startswith("emotional_intelligence could not move for any of the 1 answers")
+    assert support.caveats[0].startswith("emotional_intelligence could not move for 3 of 4 answers")
+    assert (every.verdict, every.n_scenarios, every.is_by_rules) == ("undecided", 2, True)
 
 
 def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
