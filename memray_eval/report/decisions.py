@@ -199,8 +199,7 @@ def _caveats(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
     for name in METRICS:
         fixed, n = _fixed(scenarios, name)
         if fixed:
-            where = f"for {fixed} of {n} answers" if fixed < n else f"for any of the {n} answers"
-            yield f"{name} could not move {where}: the queries name no emotion that the rules know"
+            yield f"{name} could not move for {fixed} of {n} answers: their queries name no emotion that the rules know"
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:

@@ -106,9 +106,9 @@ def test_what_the_rules_could_not_move_is_said_and_is_nothing_to_improve() -> No
         return found.model_copy(update=counts)
 
     one, other, *_, every = decide(with_all(by_rules(9, "emotional_support"), by_rules(13, "basic")))
-    why = ": the queries name no emotion that the rules know"
+    why = ": their queries name no emotion that the rules know"
     assert one.caveats == (f"emotional_intelligence could not move for 9 of 13 answers{why}",)
-    assert other.caveats == (f"emotional_intelligence could not move for any of the 13 answers{why}",)
+    assert other.caveats == (f"emotional_intelligence could not move for 13 of 13 answers{why}",)
     assert every.caveats == (f"emotional_intelligence could not move for 74 of 78 answers{why}",)
     assert "to improve: emotional_intelligence 0.5000" in one.reasons
     assert "to improve: emotional_intelligence 0.5000" not in other.reasons
@@ -182,7 +182,7 @@ def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) ->
         evaluation_s=None, total_s=1.0, candidates=(), metrics=(), tasks=broken.tasks,
     )  # fmt: skip
     basic, support, every = decide(means_of(Summary.model_validate_json(summary.model_dump_json())))
-    assert basic.caveats[0].startswith("emotional_intelligence could not move for any of the 1 answers")
+    assert basic.caveats[0].startswith("emotional_intelligence could not move for 1 of 1 answers")
     assert support.caveats[0].startswith("emotional_intelligence could not move for 3 of 4 answers")
     assert (every.verdict, every.n_scenarios, every.is_by_rules) == ("undecided", 2, True)
 
