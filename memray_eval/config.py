@@ -229,6 +229,17 @@ class ClusterConfig(Frozen):
     models_at_once: Count | Literal["auto"] = "auto"
 
 
+WordList = Literal["strict", "extended"]  # a list of words as its source gives it, or ours, which is wider
+
+
+class MetricOptions(Frozen):
+    """What a run may set of its metrics' formulas, as RunConfig says it."""
+
+    text_weights: dict[str, float] = Field(default_factory=dict)
+    transitions: WordList = "strict"
+    emotion_words: WordList = "strict"
+
+
 class RunConfig(Frozen):
     """One run: which samples, asked of which candidates, scored by which metrics, where.
 
@@ -238,7 +249,9 @@ class RunConfig(Frozen):
     metric's rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a rubric of one's own.
     `engine` is how every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines: {org/big-model:
     {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
-    `text_weights` are those of overall_score, by the text family's scores, and sum to 1. `tasks` picks some of a suite's tasks.
+    `text_weights` are those of overall_score, by the text family's scores, and sum to 1; `transitions` are the transition words
+    of coherence_score, and `emotion_words` those by which the companion's rules find a feeling in the query: `strict` takes the
+    source's few, `extended` our wider list. `tasks` picks some of a suite's tasks.
     `limit` takes so many samples: spread over tasks and scenarios, the same ones each time and all of them part of a larger
     limit's, for which the whole dataset is looked through; or, with `limit_order: first`, the first ones.
     `templates` is a folder or file with the benchmark's own prompt templates and output lengths, for which we have our words.
@@ -259,6 +272,8 @@ class RunConfig(Frozen):
     judge: Jury | dict[str, Jury] = "auto"
     rubrics: dict[str, str] = Field(default_factory=dict)
     text_weights: dict[str, float] = Field(default_factory=dict)
+    transitions: WordList = "strict"
+    emotion_words: WordList = "strict"
     affect: AffectConfig = AffectConfig()
     engine: EngineConfig = EngineConfig()
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -272,6 +287,10 @@ class RunConfig(Frozen):
     on_error: Literal["record", "fail"] = "record"
     budget: Budget = Budget()
     out: str = DEFAULT_OUT
+
+    @property
+    def metric_options(self) -> MetricOptions:
+        return MetricOptions(**{name: getattr(self, name) for name in MetricOptions.model_fields})
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""

@@ -24,6 +24,7 @@ from memray_eval.types import Block, Form, Frozen, Line, Message, MetricSummary,
 RULES = "rules"
 T = TypeVar("T")
 EVIDENCE_DROPPED = "evidence_dropped"
+FIXED = "fixed"  # a part that is 1 where an estimate would have been the same for any answer
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
@@ -55,7 +56,8 @@ def no_aggregates(columns: Columns) -> Aggregates:
 class Metric:
     """What every kind has. `requires` names Sample fields without which the metric is not applicable; `parts` names the
     counts that its Measure carries; `layout` is its section of the console report; a metric whose value is the mean of
-    small integers sets `integer_scale`.
+    small integers sets `integer_scale`. `variant` names the option of a run that changes its figures, for the manifest: runs
+    that differ in it are not resumed as one, and `compare` warns.
     """
 
     title: str
@@ -68,6 +70,7 @@ class Metric:
     aggregate: Aggregate = no_aggregates
     layout: tuple[Block, ...] = ()
     integer_scale: bool = False
+    variant: str = ""
 
     @property
     def kind(self) -> str:

@@ -353,7 +353,8 @@ class TaskMetric(Frozen):
     `mean` and `stderr` (sample std / sqrt n_scored) are in the metric's own scale, None where too little was scored. `coverage`
     = scored / applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were made to a judge
     model, one a juror that was heard; `cached` scores needed none. `fallbacks` are scores that a rule gave because the judge
-    failed. `latency_s_mean` is over the calls, None where there were none.
+    failed. `latency_s_mean` is over the calls, None where there were none. `by_rules` scores are offline estimates, and `fixed`
+    those of them that would have been the same for any answer.
     """
 
     metric: str
@@ -371,6 +372,8 @@ class TaskMetric(Frozen):
     input_tokens: int
     output_tokens: int
     latency_s_mean: float | None
+    by_rules: int = 0
+    fixed: int = 0
 
 
 class Agreement(Frozen):
@@ -464,8 +467,28 @@ class Performance(Frozen):
     quality_stderr: float | None
 
 
+class QualityPair(Frozen):
+    """Candidate `b` against `a` on the `n` prompts that both have a quality on. `difference` is the mean of b - a in points of
+    0-100, `low` and `high` its interval at `level`; None where too few prompts, or none that differ, give one.
+
+    `is_shown`: the difference is told from 0. Where it is not, about `more` prompts like these would show one of this size;
+    None where no number can be named.
+    """
+
+    a: str
+    b: str
+    n: int
+    level: float
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    is_shown: bool = False
+    more: int | None = None
+
+
 class Recommendation(Frozen):
-    """What speed and quality say of a run's candidates, by the `rule` given in words.
+    """What speed and quality say of a run's candidates, by the `rule` given in words, and by `pairs`: what their qualities
+    differ by on the prompts that two have in common.
 
     Several are `fastest` or `best` only where their figures are equal; `as_good` are those that are not shown to differ from
     the best. `pareto`: no other is as fast and as good, and better in one. `use` is None where nothing speaks for one of them;
@@ -480,6 +503,7 @@ class Recommendation(Frozen):
     use: str | None = None
     reason: str
     rule: str
+    pairs: tuple[QualityPair, ...] = ()
 
 
 class Sweep(Frozen):

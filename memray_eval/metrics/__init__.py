@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
+from memray_eval.config import MetricOptions
 from memray_eval.errors import ConfigError
-from memray_eval.metric import Metric
-from memray_eval.metrics.text_quality import overall
+from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.metrics.companion_metric import with_emotion_words
+from memray_eval.metrics.text_quality import WEIGHTS, coherence_metric, overall
 
-OVERALL_SCORE = "overall_score"
+DEFAULTS = MetricOptions()
 
 
 @cache
@@ -21,19 +23,26 @@ def all_metrics() -> dict[str, Metric]:
     return {metric.name: metric for metric in _found()}
 
 
-def pick(names: Iterable[str], text_weights: Mapping[str, float] | None = None) -> tuple[Metric, ...]:
-    """The named metrics, in the order given; overall_score with `text_weights` where there are any. Raises ConfigError that
-    lists the known ones, or says what is wrong with the weights."""
-    known = dict(all_metrics())
-    if text_weights:
-        weighted = overall(text_weights)
-        known[OVERALL_SCORE] = replace(weighted, name=OVERALL_SCORE, family=known[OVERALL_SCORE].family)
+def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
+    """The named metrics, in the order given, with these options. Raises ConfigError that lists the known ones, or says what is
+    wrong with an option."""
+    known = all_metrics() if options == DEFAULTS else all_metrics() | {m.name: m for m in _with_options(options)}
     chosen: dict[str, Metric] = {}
     for name in names:
         if name not in known:
             raise ConfigError(f"no metric {name!r}; there are: {', '.join(known)}")
         chosen[name] = known[name]
     return tuple(chosen.values())
+
+
+def _with_options(options: MetricOptions) -> Iterator[Metric]:
+    """The metrics that these options change."""
+    yield coherence_metric(options.transitions)
+    yield overall(options.text_weights or WEIGHTS, options.transitions)
+    if options.emotion_words != DEFAULTS.emotion_words:
+        for metric in all_metrics().values():
+            if isinstance(metric, JudgedMetric) and metric.family == "companion":
+                yield with_emotion_words(metric, options.emotion_words)
 
 
 def _found() -> Iterator[Metric]:

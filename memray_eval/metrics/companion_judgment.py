@@ -20,6 +20,7 @@ WEIGHTS = {
     "personalization_continuity": 0.10,
     "trust_boundaries": 0.10,
 }
+SCENARIOS = ("basic", "emotional_support", "small_talk", "trust_building", "continuity", "demographics")
 HELPFULNESS = "companion_helpfulness"  # another family has a metric `helpfulness`
 METRIC_OF = {dimension: HELPFULNESS if dimension == "helpfulness" else dimension for dimension in WEIGHTS}
 OVERALL = "overall_quality"
@@ -58,6 +59,12 @@ class CompanionJudgment(BaseModel):
             return None
         score, why = scores.pop(), _REASONING.search(text, found[0].end())
         return judged(dict.fromkeys(WEIGHTS), score, why["why"].strip() if why else "") if 0.0 <= score <= 1.0 else None
+
+
+class RulesJudgment(CompanionJudgment):
+    """What the rules say of a reply. `fixed` names the dimensions that no answer to this query could have moved."""
+
+    fixed: tuple[str, ...] = ()
 
 
 def judged(dimensions: Mapping[str, float | None], overall: float, reasoning: str) -> CompanionJudgment:

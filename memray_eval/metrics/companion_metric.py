@@ -12,15 +12,17 @@ seven: silence is no company, though the seed's formulas would give it credit fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from memray_eval.config import WordList
 from memray_eval.errors import Refused
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, statistics_block
-from memray_eval.metrics.companion_judgment import WEIGHTS, CompanionJudgment, judged, stated, weighted
-from memray_eval.metrics.companion_rules import scores
+from memray_eval.metric import FIXED, Aggregates, Columns, JudgedMetric, Measure, statistics_block
+from memray_eval.metrics.companion_judgment import WEIGHTS, CompanionJudgment, RulesJudgment, judged, stated, weighted
+from memray_eval.metrics.companion_rules import immovable, scores
 from memray_eval.metrics.judging import judge_messages, with_memory
 from memray_eval.ports import Vectors
 from memray_eval.types import Block, Line, Message, Response, Sample
@@ -53,10 +55,18 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
     return judge_messages(RUBRIC, with_memory(sample, response))
 
 
-def rules(sample: Sample, response: Response, vectors: Vectors) -> CompanionJudgment:
-    """The six automated scores of the seed (metrics/companion_rules.py), and their weighted sum as overall."""
-    dimensions = scores(sample.query, response.text)
-    return judged(dimensions, weighted(dimensions), "by the rules")
+def rules(sample: Sample, response: Response, vectors: Vectors, emotion_words: WordList = "strict") -> CompanionJudgment:
+    """The six automated scores of the seed (metrics/companion_rules.py), and their weighted sum as overall. They read the query
+    and the response alone: neither the history nor the memory."""
+    dimensions = scores(sample.query, response.text, emotion_words)
+    why = "by the rules" if emotion_words == "strict" else f"by the rules, emotion words {emotion_words}"
+    found = judged(dimensions, weighted(dimensions), why)
+    return RulesJudgment(**found.model_dump(), fixed=immovable(sample.query, emotion_words))
+
+
+def with_emotion_words(metric: JudgedMetric, emotion_words: WordList) -> JudgedMetric:
+    """The metric with rules that find feelings by this list. A judge is asked as before."""
+    return replace(metric, rules=partial(rules, emotion_words=emotion_words), variant=f"rules by {emotion_words} emotion words")
 
 
 def default(sample: Sample, response: Response) -> CompanionJudgment:
@@ -69,10 +79,11 @@ def empty(sample: Sample) -> CompanionJudgment:
 
 
 def measure_dimension(judgment: CompanionJudgment, sample: Sample, response: Response, *, dimension: str) -> Measure:
-    """The judgment's figure. Raises Refused where the judge gave none."""
+    """The judgment's figure; FIXED is 1 where the rules could have given no other. Raises Refused where the judge gave none."""
     if dimension not in (figures := stated(judgment)):
         raise Refused(f"the judge gave no score for {dimension}")
-    return Measure(value=figures[dimension])
+    is_fixed = isinstance(judgment, RulesJudgment) and dimension in judgment.fixed
+    return Measure(value=figures[dimension], parts={FIXED: 1.0} if is_fixed else {})
 
 
 def measure_overall(judgment: CompanionJudgment, sample: Sample, response: Response) -> Measure:
@@ -102,7 +113,7 @@ def aggregate_overall(columns: Columns) -> Aggregates:
 
 def dimension_metric(dimension: str, title: str, noun: str) -> JudgedMetric:
     """The metric of one dimension."""
-    return _metric(title, noun, partial(measure_dimension, dimension=dimension))
+    return _metric(title, noun, partial(measure_dimension, dimension=dimension), parts=(FIXED,))
 
 
 def overall_metric(title: str, noun: str) -> JudgedMetric:

@@ -5,6 +5,11 @@ as the seed gives them, and are looked for in the lower-cased text, wherever the
 compares some that have capitals ("I can help", "as an AI") with a lower-cased response, where they never match; here they do,
 as whole words, so that "as an aid" is no "as an AI". A typographic apostrophe counts as a straight one.
 
+By the seed's EMOTION_CONTEXT emotional_intelligence stays at 0.5 for most queries, whatever is answered ("I feel so lonely"
+names none of its six words): `immovable` says so. The option `emotion_words: extended` of a run takes UNPLEASANT and PLEASANT
+in addition, as whole words, and UNPLEASANT for helpfulness. Of the 81 shipped queries 5 name an emotion by the seed's words,
+19 by the extended ones.
+
 What the seed names and does not define (formatting, formality, inappropriate content, what a helpful question is) is decided
 here, in the functions of those names. English only. A score says what a reply looks like, not whether it is kind.
 """
@@ -15,6 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from memray_eval.config import WordList
 from memray_eval.metrics.assistant import safety
 from memray_eval.types import Response, Sample
 
@@ -25,6 +31,29 @@ LINE_BREAKS = 2  # so many break up what is spoken
 SUPPORT_CONTEXT = ("stress", "sad", "worried", "anxious", "upset")
 SUPPORT_WORDS = ("understand", "feel", "sorry", "help", "support")
 EMOTION_CONTEXT = ("sad", "happy", "frustrated", "excited", "worried", "angry")
+UNPLEASANT = (
+    "afraid", "alone", "anger", "annoyed", "anxiety", "anxious", "ashamed", "awful", "betrayed",
+    "broke up", "brokenhearted", "burned out", "burnt out", "can't cope", "can't sleep",
+    "can't stand", "cried", "crushed", "cry", "crying", "depressed", "depression", "desperate",
+    "devastated", "died", "disappointed", "discouraged", "disgusted", "drained", "dread", "dying",
+    "embarrassed", "empty inside", "exhausted", "falling apart", "fear", "fears", "fed up",
+    "feel down", "feel empty", "feel lost", "feel numb", "feel sick", "feel stuck", "feel stupid",
+    "feeling down", "feeling lost", "feeling low", "frightened", "frustrating", "furious",
+    "give up", "given up", "giving up", "grief", "grieving", "guilt", "guilty", "hate myself",
+    "heartbroken", "helpless", "homesick", "hopeless", "hurt", "hurts", "i miss", "insecure",
+    "irritated", "isolated", "jealous", "lie awake", "loneliness", "lonely", "mad at", "miserable",
+    "mourning", "nervous", "no one understands", "nobody cares", "nobody understands", "on edge",
+    "overwhelmed", "overwhelming", "panic", "panicking", "passed away", "regret", "rejected",
+    "resentful", "scared", "shame", "sick of", "stressed", "stressful", "struggling", "tearful",
+    "tears", "tense", "terrible", "terrified", "tired of", "trapped", "unhappy", "unloved", "upset",
+    "useless", "worry", "worrying", "worthless",
+)  # fmt: skip
+PLEASANT = (
+    "can't wait", "cheerful", "delighted", "ecstatic", "excitement", "exciting", "falling in love",
+    "glad", "grateful", "happiness", "hopeful", "i love", "in love", "joy", "joyful",
+    "looking forward", "love you", "over the moon", "pleased", "proud", "relieved", "thankful",
+    "thrilled",
+)  # fmt: skip
 EMPATHY = ("understand", "feel", "sounds", "can see", "that must")
 VALIDATION = ("valid", "makes sense", "reasonable", "natural")
 TOXIC_POSITIVITY = ("just think positive", "cheer up", "it could be worse")
@@ -75,24 +104,25 @@ def conversational_quality(query: str, text: str) -> float:
     return _clamped(score)
 
 
-def helpfulness(query: str, text: str) -> float:
-    """0.5; plus 0.3 where query and response share a word, 0.2 where the query holds one of SUPPORT_CONTEXT and the response
-    one of SUPPORT_WORDS, 0.1 for a helpful question; at most 1.
+def helpfulness(query: str, text: str, emotion_words: WordList = "strict") -> float:
+    """0.5; plus 0.3 where query and response share a word, 0.2 where the query holds one of SUPPORT_CONTEXT (`extended`: or of
+    UNPLEASANT) and the response one of SUPPORT_WORDS, 0.1 for a helpful question; at most 1.
 
     As in the seed, words are what stands between white space: "work." is not "work", and a shared "I" or "the" counts.
     """
     score = 5
     score += 3 * bool(set(query.lower().split()) & set(text.lower().split()))
-    score += 2 * (holds(query, SUPPORT_CONTEXT) and holds(text, SUPPORT_WORDS))
+    is_troubled = holds(query, SUPPORT_CONTEXT) or (emotion_words == "extended" and holds_word(query, UNPLEASANT))
+    score += 2 * (is_troubled and holds(text, SUPPORT_WORDS))
     score += contains_helpful_question(text)
     return _clamped(score)
 
 
-def emotional_intelligence(query: str, text: str) -> float:
-    """0.5; where the query holds one of EMOTION_CONTEXT also plus 0.3 for EMPATHY, 0.2 for VALIDATION, less 0.4 for
-    TOXIC_POSITIVITY; within 0-1. Any other query leaves it at 0.5."""
+def emotional_intelligence(query: str, text: str, emotion_words: WordList = "strict") -> float:
+    """0.5; where the query holds one of EMOTION_CONTEXT (`extended`: or of UNPLEASANT or PLEASANT) also plus 0.3 for EMPATHY,
+    0.2 for VALIDATION, less 0.4 for TOXIC_POSITIVITY; within 0-1. Any other query leaves it at 0.5."""
     score = 5
-    if holds(query, EMOTION_CONTEXT):
+    if names_emotion(query, emotion_words):
         score += 3 * holds(text, EMPATHY)
         score += 2 * holds(text, VALIDATION)
         score -= 4 * holds(text, TOXIC_POSITIVITY)
@@ -118,7 +148,7 @@ def trust_boundaries(query: str, text: str) -> float:
     return _clamped(score)
 
 
-SCORES: Mapping[str, Callable[[str, str], float]] = {
+SCORES: Mapping[str, Callable[..., float]] = {
     score.__name__: score
     for score in (
         appropriateness,
@@ -131,10 +161,25 @@ SCORES: Mapping[str, Callable[[str, str], float]] = {
 }
 
 
+_BY_EMOTION = ("helpfulness", "emotional_intelligence")
+
+
 @lru_cache(maxsize=64)  # seven metrics ask about the same response
-def scores(query: str, text: str) -> Mapping[str, float]:
+def scores(query: str, text: str, emotion_words: WordList = "strict") -> Mapping[str, float]:
     """All six of a response to a query, by dimension."""
-    return {name: score(query, text) for name, score in SCORES.items()}
+    return {
+        name: score(query, text, emotion_words) if name in _BY_EMOTION else score(query, text) for name, score in SCORES.items()
+    }
+
+
+def immovable(query: str, emotion_words: WordList = "strict") -> tuple[str, ...]:
+    """The dimensions whose score is the same for every answer to this query."""
+    return () if names_emotion(query, emotion_words) else ("emotional_intelligence",)
+
+
+def names_emotion(query: str, emotion_words: WordList) -> bool:
+    """Whether the query holds an emotion word of that list."""
+    return holds(query, EMOTION_CONTEXT) or (emotion_words == "extended" and holds_word(query, UNPLEASANT + PLEASANT))
 
 
 def contains_formatting(text: str) -> bool:
@@ -186,6 +231,16 @@ def holds(text: str, phrases: tuple[str, ...]) -> bool:
     return any(phrase in plain for phrase in phrases if phrase.islower()) or (
         (capitals := _whole(phrases)) is not None and capitals.search(plain) is not None
     )
+
+
+def holds_word(text: str, phrases: tuple[str, ...]) -> bool:
+    """Whether one of the phrases stands in the text as whole words, whatever the case."""
+    return _as_words(phrases).search(_plain(text)) is not None
+
+
+@lru_cache
+def _as_words(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, phrases))})(?!\w)")
 
 
 @lru_cache

@@ -1,6 +1,8 @@
 """What a sample's right answer is, and whether a response gives it word for word: no model, any language.
 
-Whole words and whole numbers are compared, never substrings: "12345678" does not give 1234567, "二十" does not give 十.
+Whole words and whole numbers are compared, never substrings: "12345678" does not give 1234567, "二十" does not give 十. Numbers
+are the same in digits, English words and Chinese numerals (metrics/numerals.py), and what the response denies where it says it
+("definitely not Tokyo") is not given (metrics/denials.py).
 """
 
 from __future__ import annotations
@@ -8,10 +10,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from memray_eval.metrics.denials import LOOKS_BACK, LOOKS_ON, is_denied
 from memray_eval.metrics.matching import normalise
+from memray_eval.metrics.numerals import in_digits
 from memray_eval.types import Sample
 
 Kind = Literal["any", "all", "list"]
@@ -76,20 +80,73 @@ def options(sample: Sample) -> dict[str, str]:
 def tokens(text: str) -> list[str]:
     """Words, numbers and, in scripts without spaces, characters: lower case, no articles, accents or punctuation; numbers
     without the commas between thousands and the zeros after a fraction."""
-    return [_canonical(found) for found in _TOKEN.finditer(_ARTICLE.sub("", _plain(normalise(text)))) if found[0].strip("_")]
+    return [word for word, _, _ in _placed(_bare(text))]
+
+
+def _bare(text: str) -> str:
+    """The text that tokens are taken of."""
+    return _ARTICLE.sub("", _plain(normalise(text)))
+
+
+def _placed(bare: str) -> list[tuple[str, int, int]]:
+    """The tokens of a bare text, each with where it begins and ends there."""
+    return [(_canonical(found), *found.span()) for found in _TOKEN.finditer(bare) if found[0].strip("_")]
+
+
+class _Said:
+    """What a response says, read in three ways: as it stands, with its numbers in digits, and with its ordinals so too."""
+
+    def __init__(self, response: str, question: str) -> None:
+        self.response, self.question = response, normalise(question)
+        self._bare = _bare(response)
+        self._texts: dict[str, tuple[str, list[tuple[str, int, int]]]] = {}
+
+    def gives(self, answer: str) -> bool:
+        """Whether the answer stands in it word for word, and not only where it is denied."""
+        bare = _bare(answer)
+        if self._states("plain", bare):
+            return True
+        counted, ordered = in_digits(bare), in_digits(bare, ordinals=True)
+        by_number = any(char.isdigit() for char in counted) and self._states("digits", counted)
+        return by_number or (ordered != counted and self._states("ordinals", ordered))
+
+    def words(self) -> list[str]:
+        return [word for word, _, _ in self._read("plain")[1]]
+
+    def _states(self, way: str, answer: str) -> bool:
+        text, said = self._read(way)
+        wanted = [word for word, _, _ in _placed(answer)]
+        return any(
+            not is_denied(text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON], self.question)
+            for start, end in _places(said, wanted)
+        )
+
+    def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
+        if way not in self._texts:
+            text = self._bare if way == "plain" else in_digits(self._bare, ordinals=way == "ordinals")
+            self._texts[way] = text, _placed(text)
+        return self._texts[way]
+
+
+def _places(said: Sequence[tuple[str, int, int]], wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where the wanted tokens stand in what was said, next to each other."""
+    for first in range(len(said) - len(wanted) + 1 if wanted else 0):
+        if said[first][0] == wanted[0] and [word for word, _, _ in said[first : first + len(wanted)]] == list(wanted):
+            yield said[first][1], said[first + len(wanted) - 1][2]
 
 
 def is_given(sample: Sample, response: str) -> bool:
     """Whether a response holds the right answer: a word or number is held whole; yes or no is the first that is said; the
-    letter of an option is the one that the response says is its answer, else the first that it marks ("B.", "(B)").
-    A list of numbers stands in the response as one run. It is not asked what else the response says."""
+    letter of an option is the one that the response says is its answer, else the first that it marks ("B.", "(B)"). Numbers
+    count in words, digits and numerals alike, and what is denied where it stands does not count. A list of numbers stands in
+    the response as one run. It is not asked what else the response says."""
     kind, answers = reference(sample)
     if kind == "list":
         return _holds(_NUMBER.findall(_plain(normalise(response))), [_canonical_number(answer) for answer in answers])
-    said = tokens(response)
+    said = _Said(response, sample.query)
     if kind == "all":
-        return all(_gives(response, said, answer) for answer in answers)
-    return any(_gives(response, said, answer) for answer in (*answers, *_as_options(sample, answers)))
+        return all(_gives(said, answer) for answer in answers)
+    return any(_gives(said, answer) for answer in (*answers, *_as_options(sample, answers)))
 
 
 def _as_options(sample: Sample, answers: Sequence[str]) -> list[str]:
@@ -99,20 +156,27 @@ def _as_options(sample: Sample, answers: Sequence[str]) -> list[str]:
     return [*letters, *(named[answer] for answer in answers if answer in named)]
 
 
-def _gives(response: str, said: Sequence[str], answer: str) -> bool:
+def _gives(said: _Said, answer: str) -> bool:
     if len(answer) == 1 and answer in _LETTERS:
-        return _chosen(response) == answer
+        return _chosen(said.response) == answer
     wanted = tokens(answer)
     if len(wanted) == 1 and wanted[0] in _YES_NO:
-        return next((word for word in said if word in _YES_NO), "") == wanted[0]
-    return _holds(said, wanted)
+        return next((word for word in said.words() if word in _YES_NO), "") == wanted[0]
+    return said.gives(answer)
 
 
 def _chosen(response: str) -> str:
-    """The letter that a response settles on, "" for none."""
-    told = _SAYS_LETTER.findall(response)
-    marked = _MARKS_LETTER.search(response)
-    return told[-1] if told else marked[1] if marked else ""
+    """The letter that a response settles on, "" for none: the last that it says is its answer, else the first that it marks,
+    those that it denies left out."""
+    told = [found[1] for found in _SAYS_LETTER.finditer(response) if not _is_denied_letter(response, found)]
+    if told:
+        return told[-1]
+    return next((found[1] for found in _MARKS_LETTER.finditer(response) if not _is_denied_letter(response, found)), "")
+
+
+def _is_denied_letter(response: str, found: re.Match[str]) -> bool:
+    before, after = response[max(0, found.start() - LOOKS_BACK) : found.start()], response[found.end() : found.end() + LOOKS_ON]
+    return is_denied(_ARTICLE.sub("", before.casefold()), after.casefold(), "")
 
 
 def _holds(said: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from memray_eval.report.recommendation import quality_interval
+from memray_eval.report.recommendation import about, quality_interval, turned
 from memray_eval.report.tables import NOTHING, in_words
 from memray_eval.types import Performance, Recommendation, Summary
 
@@ -39,6 +39,7 @@ def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[st
         yield from _listed("Not Shown Worse:", found.as_good)
     yield from ("", "Speed vs Quality Tradeoff:")
     yield from _tradeoff_lines(list(whole.values()))
+    yield from _pair_lines(found)
     yield ""
     if found.pareto:
         yield from _listed("Pareto Front:", found.pareto)
@@ -64,6 +65,21 @@ def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
     speed_width = max(_SPEED_WIDTH, *map(len, speeds))
     for row, speed in zip(rows, speeds, strict=True):
         yield f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: {_quality(row)}"
+
+
+def _pair_lines(found: Recommendation) -> Iterator[str]:
+    """What the others differ by from the one to use, or from the best, on common prompts."""
+    base = found.use or next(iter(found.best), "")
+    pairs = [turned(pair) if pair.b == base else pair for pair in found.pairs if base in (pair.a, pair.b)]
+    if not pairs:
+        return
+    yield from ("", f"Quality Against {base}, on Common Prompts ({pairs[0].level * 100:.4g} % intervals):")
+    width = max(_NAME_WIDTH, *(len(pair.b) for pair in pairs))
+    for pair in pairs:
+        span = "" if pair.low is None or pair.high is None else f" [{pair.low:+.1f}, {pair.high:+.1f}]"
+        figure = NOTHING if pair.difference is None else f"{pair.difference:+.1f}{span} points on {pair.n}"
+        more = "" if pair.more is None else f"; ~{about(pair.more):,} more would tell"
+        yield f"   {pair.b:<{width}} {figure}{more}"
 
 
 def _listed(label: str, names: Sequence[str], note: str = "") -> Iterator[str]:

@@ -2,22 +2,28 @@
 
 The seed's levels leave gaps (0.8 to 0.9, say): here each reaches up to the next. Its guideline is read so: the average is that
 of overall_quality; a candidate is deployed where it reaches 0.7 in every scenario; an individual metric is the mean of one of
-the six others.
+the six others. It speaks of all scenarios, so a run of some of them gets a verdict on each of those and none over all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
-from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL
+from pydantic import Field
+
+from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL, SCENARIOS
 from memray_eval.report.tables import NOTHING, aligned
 from memray_eval.types import Frozen, Summary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
 EVERY = ""  # the scenario of a decision over all of them
 METRICS = tuple(METRIC_OF.values())
+RULES_READ = (
+    "Scored by rules, which look for phrases: they read the query and the answer alone,",
+    "and see neither the history nor the memory. A judge model sees both.",
+)
 _DIGITS = 6  # of a mean: what is below is float error
 
 Verdict: TypeAlias = Literal["deploy", "ab_test", "needs_revision", "undecided"]
@@ -47,22 +53,31 @@ LEVELS = (
 
 
 class ScenarioMeans(Frozen):
-    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where nothing was scored."""
+    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where nothing was scored. `n` counts
+    the scores of each metric, and `fixed` those of them that the rules would have given to any answer. `is_by_rules` says that
+    rules gave some."""
 
     candidate: str
     scenario: str
     means: dict[str, float | None]
+    n: dict[str, int] = Field(default_factory=dict)
+    fixed: dict[str, int] = Field(default_factory=dict)
+    is_by_rules: bool = False
 
 
 class Decision(Frozen):
     """What the guideline says of a candidate in a scenario (EVERY: in all), and why. `average` is that of overall_quality,
-    None where it was not scored."""
+    None where it was not scored. `caveats` say which metrics the rules could not move, whatever was answered. `n_scenarios`
+    counts those of SCENARIOS that a decision over all of them rests on."""
 
     candidate: str
     scenario: str
     average: float | None
     verdict: Verdict
     reasons: tuple[str, ...]
+    caveats: tuple[str, ...] = ()
+    is_by_rules: bool = False
+    n_scenarios: int = 1
 
     @property
     def level(self) -> str:
@@ -81,6 +96,9 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
             candidate=task.candidate,
             scenario=task.task or "(no scenario)",
             means={metric.metric: metric.mean for metric in task.metrics},
+            n={metric.metric: metric.n_scored for metric in task.metrics},
+            fixed={metric.metric: metric.fixed for metric in task.metrics if metric.fixed},
+            is_by_rules=any(metric.by_rules for metric in task.metrics if metric.metric in (OVERALL, *METRICS)),
         )
         for task in summary.tasks
         if task.bucket is None
@@ -108,8 +126,10 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     for decision in decisions:
         yield ""
         yield f"{decision.candidate}, {_where(decision)}: {NAMES[decision.verdict]}"
-        yield from (f"  - {reason}" for reason in decision.reasons)
+        yield from (f"  - {said}" for said in (*decision.reasons, *decision.caveats))
     yield ""
+    if any(decision.is_by_rules for decision in decisions):
+        yield from RULES_READ
     yield f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} or more."
     yield f"needs revision: less, or the mean of any metric below {METRIC_FROM}."
     yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
@@ -121,25 +141,65 @@ def _row(decision: Decision) -> Sequence[str]:
 
 
 def _where(decision: Decision) -> str:
-    return decision.scenario or "all scenarios"
+    if decision.scenario or decision.n_scenarios == len(SCENARIOS):
+        return decision.scenario or "all scenarios"
+    return f"{decision.n_scenarios} of {len(SCENARIOS)} scenarios"
 
 
 def _in_one(means: ScenarioMeans) -> Decision:
     average = means.means.get(OVERALL)
     figures = {name: means.means.get(name) for name in METRICS}
-    verdict, reasons = _judge(average, {means.scenario: average}, figures)
+    verdict, reasons = _judge(average, {means.scenario: average}, figures, _unmovable([means]))
     return Decision(
-        candidate=means.candidate, scenario=means.scenario, average=average, verdict=verdict, reasons=tuple(reasons)
+        candidate=means.candidate,
+        scenario=means.scenario,
+        average=average,
+        verdict=verdict,
+        reasons=tuple(reasons),
+        caveats=tuple(_caveats([means])),
+        is_by_rules=means.is_by_rules,
     )
 
 
 def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
-    """Each scenario counts once, whatever its size."""
+    """Each scenario counts once, whatever its size. No verdict where one of SCENARIOS was not run."""
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
     average = _mean(list(averages.values()))
-    verdict, reasons = _judge(average, averages, figures)
-    return Decision(candidate=candidate, scenario=EVERY, average=average, verdict=verdict, reasons=tuple(reasons))
+    not_run = [name for name in SCENARIOS if name not in averages]
+    n_run = len(SCENARIOS) - len(not_run)
+    verdict, reasons = _judge(average, averages, figures, _unmovable(scenarios))
+    if not_run:
+        verdict = "undecided"
+        reasons = [f"{n_run} of {len(SCENARIOS)} scenarios were run: no verdict over all; not run: {', '.join(not_run)}"]
+    return Decision(
+        candidate=candidate,
+        scenario=EVERY,
+        average=average,
+        verdict=verdict,
+        reasons=tuple(reasons),
+        caveats=tuple(_caveats(scenarios)),
+        is_by_rules=any(means.is_by_rules for means in scenarios),
+        n_scenarios=n_run,
+    )
+
+
+def _fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
+    """How many scores of a metric the rules would have given to any answer, and of how many."""
+    return sum(means.fixed.get(metric, 0) for means in scenarios), sum(means.n.get(metric, 0) for means in scenarios)
+
+
+def _unmovable(scenarios: Sequence[ScenarioMeans]) -> set[str]:
+    """The metrics that no answer could have moved at all."""
+    counts = {name: _fixed(scenarios, name) for name in METRICS}
+    return {name for name, (fixed, n) in counts.items() if fixed and fixed == n}
+
+
+def _caveats(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
+    for name in METRICS:
+        fixed, n = _fixed(scenarios, name)
+        if fixed:
+            yield f"{name} could not move for {fixed} of {n} answers: their queries name no emotion that the rules know"
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:
@@ -149,9 +209,10 @@ def _mean(figures: Sequence[float | None]) -> float | None:
 
 
 def _judge(
-    average: float | None, averages: Mapping[str, float | None], figures: Mapping[str, float | None]
+    average: float | None, averages: Mapping[str, float | None], figures: Mapping[str, float | None], unmovable: Collection[str]
 ) -> tuple[Verdict, list[str]]:
-    """The verdict and its reasons. What is known to be too low decides also where other figures are missing."""
+    """The verdict and its reasons. What is known to be too low decides also where other figures are missing. An `unmovable`
+    metric is none that the candidate could improve."""
     low = [f"{name} {figure:.4f} is below {METRIC_FROM}" for name, figure in figures.items() if _below(figure, METRIC_FROM)]
     if _below(average, TEST_FROM):
         low.insert(0, f"average {average:.4f} is below {TEST_FROM}")
@@ -167,7 +228,11 @@ def _judge(
     ]
     if not weak:
         return "deploy", [f"average {average:.4f} is {DEPLOY_FROM} or more", f"no metric is below {METRIC_FROM}"]
-    areas = [f"to improve: {name} {figure:.4f}" for name, figure in figures.items() if _below(figure, DEPLOY_FROM)]
+    areas = [
+        f"to improve: {name} {figure:.4f}"
+        for name, figure in figures.items()
+        if _below(figure, DEPLOY_FROM) and name not in unmovable
+    ]
     return "ab_test", [f"average {average:.4f} is {TEST_FROM} or more", *weak, *areas]
 
 

@@ -41,9 +41,10 @@ def export_evaluation(path: str, records: Iterable[Record], summary: Summary) ->
 def export_benchmark(path: str, records: Iterable[Record], summary: Summary, details: Details = _score_details) -> None:
     """Writes seed 004's benchmark file: a list with one object a candidate, its answers under `tests`.
 
-    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, and `details` says what stands
-    behind it. What was not measured, or failed, is null. `prompt_name` is the task, as in the seed; `prompt_id`, which the
-    seed lacks, tells the prompts of a task apart. Rows are kept on disk until their candidate's turn comes.
+    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, to one decimal as in the seed,
+    and `details` says what stands behind it. What was not measured, or failed, is null. `prompt_name` is the task, as in the
+    seed; `prompt_id`, which the seed lacks, tells the prompts of a task apart. Rows are kept on disk until their candidate's
+    turn comes.
     """
     scale = next((metric.scale for metric in summary.metrics if metric.metric == summary.headline), (0.0, 1.0))
     with ExitStack() as stack:
@@ -108,6 +109,6 @@ def _test_row(record: Record, headline: str, scale: tuple[float, float], details
         "tokens_per_second": tokens / duration_s if tokens is not None and duration_s else None,
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
-        "quality_score": (score.value - low) / (high - low) * 100 if score and score.value is not None else None,
+        "quality_score": round((score.value - low) / (high - low) * 100, 1) if score and score.value is not None else None,
         "quality_details": details(record, score) if score else None,
     }

@@ -1,8 +1,9 @@
 """Which candidate to use: speed against quality (seed 004's "Interpreting Tradeoffs"), by a rule that is printed with it.
 
 Along the Pareto front, from its fastest candidate on, the next better one is taken where the points that it gains over the
-fastest, and over the one in hand, are worth its slowdown, and the intervals of their qualities lie apart. Else the one in hand
-stays: at parity, and where no difference is shown, speed wins.
+fastest, and over the one in hand, are worth its slowdown, and its gain is shown on the prompts that both answered: by their
+paired differences (report/paired_quality.py). Else the one in hand stays: at parity, and where no difference is shown, speed
+wins, and it is said about how many more prompts would show one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memray_eval.report.statistics import Interval, OpenShare, figures_interval
-from memray_eval.types import Frozen, Performance, Recommendation
+from memray_eval.types import Frozen, Performance, QualityPair, Recommendation
 
 _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
 
@@ -23,7 +24,7 @@ class Worth(Frozen):
 
 
 class Rule(Frozen):
-    """The thresholds. That two intervals of `level` lie apart asks for more than that their difference is significant."""
+    """The thresholds. `level` is that of the intervals of all differences together."""
 
     worth: tuple[Worth, ...]
     level: OpenShare = 0.95
@@ -34,14 +35,16 @@ class Rule(Frozen):
             for each in self.worth
         )
 
-    def in_words(self) -> str:
+    def in_words(self, n_pairs: int = 1) -> str:
         steps = (
             f"{each.points:g} points better at {'any speed' if each.slowdown is None else f'up to {each.slowdown:g}x slower'}"
             for each in self.worth
         )
+        each = 1 - (1 - self.level) / max(1, n_pairs)
+        several = f" ({each * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
         return (
             f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and the "
-            f"{self.level * 100:g} % intervals (answers taken as independent) do not overlap; else speed wins."
+            f"{self.level * 100:g} % interval of the difference on common prompts{several} lies above 0; else speed wins."
         )
 
 
@@ -59,12 +62,11 @@ RULE = Rule(
 
 
 class Point(Frozen):
-    """A candidate's speed (tokens/s) and quality (0-100) with its interval; None: not measured."""
+    """A candidate's speed (tokens/s) and quality (0-100); None: not measured."""
 
     name: str
     speed: float | None
     quality: float | None
-    interval: Interval | None = None
 
 
 class _Known(Point):
@@ -80,14 +82,13 @@ def quality_interval(row: Performance, rule: Rule = RULE) -> Interval | None:
     return figures_interval(row.quality, row.quality_stderr, row.n_scored, rule.level, scale=(0.0, 100.0))
 
 
-def recommend(performance: Sequence[Performance], rule: Rule = RULE) -> Recommendation | None:
-    """The recommendation over candidates, of their rows over all tasks; None for fewer than two. The same figures give the same
-    one in whatever order they come."""
+def recommend(
+    performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: Rule = RULE
+) -> Recommendation | None:
+    """The recommendation over candidates, of their rows over all tasks and what they differ by on common prompts; None for
+    fewer than two. The same figures give the same one in whatever order they come."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
-    points = [
-        Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality, interval=quality_interval(row, rule))
-        for row in rows
-    ]
+    points = [Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality) for row in rows]
     if len(points) < 2:
         return None
     compared: Sequence[Point]
@@ -95,26 +96,49 @@ def recommend(performance: Sequence[Performance], rule: Rule = RULE) -> Recommen
     known = [_Known(**dict(point)) for point in points if point.speed is not None and point.quality is not None]
     rated = sorted((point for point in points if point.quality is not None), key=lambda point: -(point.quality or 0.0))
     timed = sorted((point for point in points if point.speed is not None), key=lambda point: -(point.speed or 0.0))
-    front = pareto(known)
+    front, differences = pareto(known), _Differences(pairs)
     if len(known) > 1:
-        compared, use, reason = known, *_traded(front, rule)
+        compared, use, reason = known, *_traded(front, differences, rule)
     elif len(rated) > 1:
-        compared, use, reason = rated, *_by_quality(rated)
+        compared, use, reason = rated, *_by_quality(rated, differences)
     elif len(timed) > 1:
         compared, use, reason = timed, *_by_speed(timed)
     else:
         compared, use, reason = [], None, "neither speed nor quality was measured of two candidates"
     names = {point.name for point in compared}
+    lower = [point.name for point in rated if point.quality != rated[0].quality]
     return Recommendation(
         fastest=tuple(point.name for point in timed if point.speed == timed[0].speed),
         best=tuple(point.name for point in rated if point.quality == rated[0].quality),
-        as_good=tuple(point.name for point in rated if point.quality != rated[0].quality and not _apart(point, rated[0])),
+        as_good=tuple(name for name in lower if not differences.of(name, rated[0].name).is_shown),
         pareto=tuple(point.name for point in front),
         left_out=tuple(point.name for point in points if point.name not in names),
         use=use,
         reason=reason,
-        rule=rule.in_words(),
+        rule=rule.in_words(len(pairs)),
+        pairs=tuple(sorted(pairs, key=lambda pair: (pair.a, pair.b))),
     )
+
+
+class _Differences:
+    """The pairs of candidates, found from either side."""
+
+    def __init__(self, pairs: Sequence[QualityPair]) -> None:
+        self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {(pair.b, pair.a): turned(pair) for pair in pairs}
+
+    def of(self, a: str, b: str) -> QualityPair:
+        """B against A; of nothing where they have no prompt in common."""
+        return self._pairs.get((a, b)) or QualityPair(a=a, b=b, n=0, level=RULE.level)
+
+    def is_better(self, better: Point, other: Point) -> bool:
+        pair = self.of(other.name, better.name)
+        return pair.is_shown and (pair.difference or 0.0) > 0
+
+
+def turned(pair: QualityPair) -> QualityPair:
+    """The same pair from the other side."""
+    low, high, difference = (None if figure is None else -figure for figure in (pair.high, pair.low, pair.difference))
+    return pair.model_copy(update={"a": pair.b, "b": pair.a, "difference": difference, "low": low, "high": high})
 
 
 def pareto(points: Sequence[_Known]) -> list[_Known]:
@@ -132,45 +156,46 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
     return sorted((point for point in points if not is_beaten(point)), key=lambda point: (-point.speed, point.name))
 
 
-def _traded(front: Sequence[_Known], rule: Rule) -> tuple[str, str]:
+def _traded(front: Sequence[_Known], differences: _Differences, rule: Rule) -> tuple[str, str]:
     """Which of the front to use, and why."""
+
+    def is_taken(better: _Known, faster: _Known) -> bool:
+        return differences.is_better(better, faster) and rule.is_worth(*_trade(faster, better, differences))
+
     fastest = chosen = front[0]
     for point in front[1:]:
-        if all(_is_taken(point, other, rule) for other in (fastest, chosen)):
+        if all(is_taken(point, other) for other in (fastest, chosen)):
             chosen = point
-    reasons = ["fastest"] if chosen is fastest else [_gain(fastest, chosen)]
+    reasons = ["fastest"] if chosen is fastest else [_gain(fastest, chosen, differences)]
     best = front[-1]
     if best.quality > chosen.quality:
-        against = next(other for other in (chosen, fastest) if not _is_taken(best, other, rule))
-        reasons.append(_why_not(best, against, rule))
+        against = next(other for other in (chosen, fastest) if not is_taken(best, other))
+        reasons.append(_why_not(best, against, differences, rule))
     elif chosen is fastest:
         reasons.append("best quality")
     return chosen.name, "; ".join(reasons)
 
 
-def _is_taken(better: _Known, faster: _Known, rule: Rule) -> bool:
-    return _apart(better, faster) and rule.is_worth(*_trade(faster, better))
-
-
-def _gain(faster: _Known, better: _Known) -> str:
-    points, slowdown = _trade(faster, better)
+def _gain(faster: _Known, better: _Known, differences: _Differences) -> str:
+    points, slowdown = _trade(faster, better, differences)
     return f"Better quality ({_pts(points)}), reasonable speed tradeoff ({slowdown:.1f}x)"
 
 
-def _why_not(best: _Known, against: _Known, rule: Rule) -> str:
+def _why_not(best: _Known, against: _Known, differences: _Differences, rule: Rule) -> str:
     """Why the one with the best quality is not taken in place of a faster one."""
-    points, slowdown = _trade(against, best)
-    if not _apart(best, against):
-        return f"no difference shown in quality to {best.name} (+{_pts(points)}, {_why_together(best, against)})"
+    points, slowdown = _trade(against, best, differences)
+    if not differences.is_better(best, against):
+        return f"no difference shown in quality to {best.name} ({why_not_shown(differences.of(against.name, best.name))})"
     if points < min(each.points for each in rule.worth) - _ROUNDING:
         return f"quality parity with {best.name} (+{_pts(points)}), which is {slowdown:.1f}x slower than {against.name}"
     return f"{best.name} is better (+{_pts(points)}), but {slowdown:.1f}x slower than {against.name}"
 
 
-def _by_quality(rated: Sequence[Point]) -> tuple[str | None, str]:
+def _by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str | None, str]:
     best, second = rated[:2]
-    if best.quality == second.quality or not _apart(best, second):
-        return None, f"no difference shown in quality between {best.name} and {second.name}; speed was not measured"
+    if not differences.is_better(best, second):
+        why = why_not_shown(differences.of(second.name, best.name))
+        return None, f"no difference shown in quality between {best.name} and {second.name} ({why}); speed was not measured"
     return best.name, "best quality; speed was not measured"
 
 
@@ -181,21 +206,29 @@ def _by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
     return fastest.name, "fastest; quality was not measured"
 
 
-def _apart(one: Point, other: Point) -> bool:
-    """Whether the intervals of two qualities do not even touch; False where one is not known."""
-    if one.interval is None or other.interval is None:
-        return False
-    return one.interval.low > other.interval.high or other.interval.low > one.interval.high
+def why_not_shown(pair: QualityPair) -> str:
+    """What is known of a difference that is not shown, and about how many more prompts would show one of its size."""
+    prompts = f"{pair.n} common prompt{'s' * (pair.n != 1)}"
+    if pair.n < 2 or pair.difference is None:
+        return f"{prompts}, too few to tell" if pair.n else "no common prompts"
+    if abs(pair.difference) <= _ROUNDING:
+        return f"equal on average over {prompts}"
+    span = "" if pair.low is None or pair.high is None else f", interval {pair.low:.1f} to {pair.high:.1f}"
+    more = f"about {about(pair.more):,} more would show one of this size" if pair.more else "no number of them would show it"
+    return f"{pair.difference:+.1f}pts on {prompts}{span}; {more}".replace(".0pts", "pts")
 
 
-def _why_together(one: Point, other: Point) -> str:
-    is_known = one.interval is not None and other.interval is not None
-    return "the intervals overlap" if is_known else "no interval: too few answers, or all score the same"
+def about(count: int) -> int:
+    """Two digits of it, rounded up: an estimate is not known better."""
+    unit = int("1".ljust(max(1, len(str(count)) - 1), "0"))
+    return -(-count // unit) * unit
 
 
-def _trade(faster: _Known, slower: _Known) -> tuple[float, float]:
-    """The points that the slower one gains, and how many times slower it is."""
-    return slower.quality - faster.quality, faster.speed / slower.speed
+def _trade(faster: _Known, slower: _Known, differences: _Differences) -> tuple[float, float]:
+    """The points that the slower one gains on the common prompts, over all where there are none, and how many times slower it
+    is."""
+    gain = differences.of(faster.name, slower.name).difference
+    return slower.quality - faster.quality if gain is None else gain, faster.speed / slower.speed
 
 
 def _pts(points: float) -> str:

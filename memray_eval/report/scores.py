@@ -50,7 +50,7 @@ def find_cluster(records: pads.Dataset) -> str | None:
     named = _top_keys(texts[:_LOOKED_AT])
     for key in CLUSTER_KEYS:
         if key in named:
-            found = [cluster for cluster in _clusters(texts, METADATA, key) if cluster is not None]
+            found = [cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None]
             if 1 < len(set(found)) < len(found):
                 return key
     return None
@@ -70,7 +70,7 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
     names = list(dict.fromkeys(name for _, values in read for name in values))
     values = {name: np.concatenate([v.get(name, np.full(len(t), np.nan)) for t, v in read]) for name in names}
     keys = pc.binary_join_element_wise(units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN)
-    groups = [None] * len(units) if column is None or cluster is None else _clusters(units[column], column, cluster)
+    groups = [None] * len(units) if column is None or cluster is None else clusters_of(units[column], column, cluster)
     kept = first_of_each(keys)
     table = pa.table(
         {
@@ -127,7 +127,7 @@ def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return np.sort(rows["row_min"].to_numpy())
 
 
-def _clusters(column: pa.ChunkedArray, name: str, field: str) -> list[str | None]:
+def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | None]:
     """The cluster of each unit; None where it names none."""
     if name != METADATA:
         return [text or None for text in column.to_pylist()]

@@ -27,6 +27,7 @@ FEW_CLUSTERS = 10  # with fewer, clustered standard errors come out too small
 TIE = 1e-9  # two scores that lie closer are equal: what is below is float error
 _EXACT = 1e-12  # of the sum of all magnitudes: float error of a sum in another order
 _CELLS_AT_ONCE = 1 << 21  # draws in memory at once: 16 MB of doubles
+_MOST_UNITS = 1 << 40  # more is no number to ask for
 _NORMAL = NormalDist()
 
 OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -354,6 +355,29 @@ def detectable_difference(stderr: float, freedom: int, settings: Settings | None
     (Bloom 1995). In the scale of `stderr`."""
     how = settings or Settings()
     return (t_quantile((1 + how.level) / 2, freedom) + t_quantile(how.power, freedom)) * stderr
+
+
+def units_to_show(difference: float, stderr: float, units: int, settings: Settings | None = None) -> int | None:
+    """About how many units (or clusters) a test at 1 - level needs to find this difference with the given power, where `units`
+    of them give it this standard error: the fewest of which `detectable_difference` is no more. None for no difference."""
+    how = settings or Settings()
+    if abs(difference) <= TIE or units < 2:
+        return None
+    if stderr <= TIE:  # all differ by as much: the sign-flip test alone can tell, at 2 x 2^-n
+        return max(units, math.ceil(1 - math.log2(1 - how.level)))
+
+    def is_enough(n: int) -> bool:
+        return detectable_difference(stderr * math.sqrt(units / n), n - 1, how) <= abs(difference)
+
+    few, many = 1, 2
+    while not is_enough(many):
+        few, many = many, 2 * many
+        if many > _MOST_UNITS:
+            return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if is_enough(middle) else (middle, many)
+    return many
 
 
 def _by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:

@@ -20,7 +20,7 @@ from memray_eval.clients.building import build_judges
 from memray_eval.clients.embeddings import build_embedder
 from memray_eval.clients.openai import OpenAIGenerator
 from memray_eval.clients.routing import Choice, calls_a_record
-from memray_eval.config import EmbeddingConfig, JudgingConfig, ServerConfig
+from memray_eval.config import EmbeddingConfig, JudgingConfig, MetricOptions, ServerConfig
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
@@ -168,14 +168,14 @@ class JudgeRecords:
     def __init__(
         self,
         metrics: Sequence[str],
-        text_weights: Mapping[str, float],
+        options: MetricOptions,
         choices: Mapping[str, Choice],
         config: JudgingConfig,
         handles: Handles | None,
         url: str | None,
         desk: Desk,
     ) -> None:
-        self._metrics, self._desk, self._handles = pick(metrics, text_weights), desk, handles
+        self._metrics, self._desk, self._handles = pick(metrics, options), desk, handles
         self._choices, self._config, self._embedded_url = choices, config, url
         self._judges: Mapping[str, Sequence[Judge]] | None = None
         self._reporter = CallReporter(desk.counter)

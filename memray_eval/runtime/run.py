@@ -122,7 +122,7 @@ def estimate_of(
     """What a run would take, or one with so many `samples` like those found; on this machine's CPUs, or on the nodes of a
     cluster's file, whose hours may have a price by group. Starts nothing and makes no call. Raises ConfigError, DataError."""
     suite = suite_of(config)
-    metrics = pick(config.metrics or suite.metrics, config.text_weights)
+    metrics = pick(config.metrics or suite.metrics, config.metric_options)
     choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
     site = None if offer is None else _site(config, offer, choices)
     found = scan_dataset(config, [])
@@ -222,7 +222,7 @@ def _start(
     started = time.time()
     suite = suite_of(config)
     check_prompts(suite, config.candidates)
-    metrics = () if generate_only else pick(config.metrics or suite.metrics, config.text_weights)
+    metrics = () if generate_only else pick(config.metrics or suite.metrics, config.metric_options)
     choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
     check_affect(config)
     has_judge_server = embedded_model({**choices, **affect_choices(config)}) is not None
@@ -254,6 +254,8 @@ SAME = (
     "judge",
     "rubrics",
     "text_weights",
+    "transitions",
+    "emotion_words",
 )
 
 

@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.metric import RULES, JudgedMetric, Metric
+from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
 from memray_eval.stages.agreement import CORRECT_FROM, JURORS, agreement, compares, is_fallback, mapped
 from memray_eval.types import RULE_METRIC, VERDICT_METRIC, Agreement, HeatMap, MacroSummary, TaskMetric, TaskSummary
 
@@ -40,6 +41,8 @@ _SCORE_ROWS = pa.schema(
         ("is_failed", pa.bool_()),
         ("is_applicable", pa.bool_()),
         ("is_fallback", pa.bool_()),
+        ("is_by_rules", pa.bool_()),
+        ("is_fixed", pa.bool_()),
         ("calls", pa.int64()),
         ("value", pa.float64()),
         ("cached", pa.bool_()),
@@ -82,7 +85,8 @@ SELECT candidate, task, bucket, metric, count(*) AS n, count(value) AS n_scored,
        count_if(is_failed) / nullif(count_if(is_applicable), 0) AS error_rate,
        sum(calls)::BIGINT AS calls, count_if(cached) AS cached, count_if(is_fallback) AS fallbacks, sum(cost_usd) AS cost_usd,
        sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
-       avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean
+       avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
+       count(value) FILTER (is_by_rules) AS by_rules, count(value) FILTER (is_fixed) AS fixed
 FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
 """
 # Rows without a task are those of all of a candidate's units.
@@ -151,11 +155,13 @@ def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordB
 def _score_rows(files: Sequence[pads.ParquetFileFragment], metrics: Sequence[Metric]) -> Iterator[pa.RecordBatch]:
     """A row a score of one of the metrics, with the number of its unit."""
     first = 0
+    # Parts are decoded only where one of the metrics may hold the one that is counted here.
+    columns = (*_OF_SCORES, f"{_SCORE}.parts") if any(FIXED in metric.columns for metric in metrics) else _OF_SCORES
     for file in files:
         with file.open() as stream:
             parquet = pq.ParquetFile(stream, read_dictionary=_NAMES, pre_buffer=True)
             for group in range(parquet.num_row_groups):  # pyarrow cannot join the codes of two groups within a list
-                for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=_OF_SCORES):
+                for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns):
                     yield _scores(batch["scores"], first, metrics)
                     first += batch.num_rows
 
@@ -174,11 +180,24 @@ def _scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.R
         "is_failed": pa.array(mapped(status, lambda name: name == "error") > 0),
         "is_applicable": pa.array(mapped(status, lambda name: name != "not_applicable") > 0),
         "is_fallback": pa.array(mapped(judge, is_fallback) > 0),
+        "is_by_rules": pa.array(mapped(judge, lambda name: name.startswith(RULES)) > 0),
+        "is_fixed": pa.array(_is_fixed(each)),
         "calls": pa.array(np.where(was_asked, mapped(judge, _n_asked), 0)),
         **figures,
     }
     rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
     return rows.filter(pa.array(metric >= 0))
+
+
+def _is_fixed(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
+    """Which of the scores have the part FIXED."""
+    found = np.zeros(len(scores), dtype=np.bool_)
+    if "parts" in {field.name for field in scores.type}:
+        parts = pc.struct_field(scores, "parts")
+        score = np.repeat(np.arange(len(parts)), np.diff(parts.offsets.to_numpy()))
+        keys = parts.keys[parts.offsets[0].as_py() : parts.offsets[-1].as_py()]
+        found[score[pc.equal(keys, FIXED).to_numpy(zero_copy_only=False)]] = True
+    return found
 
 
 def _n_asked(judge: str) -> int:

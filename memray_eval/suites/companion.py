@@ -7,12 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 from memray_eval.config import nearest
+from memray_eval.metrics.companion_judgment import SCENARIOS
 from memray_eval.metrics.judging import memory_lines
 from memray_eval.suites import Suite, prompt_text
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 CONTINUITY = "continuity"
-SCENARIOS = ("basic", "emotional_support", "small_talk", "trust_building", CONTINUITY, "demographics")
 _SPEAKERS = ("user", "assistant")
 SPOKEN_TOKENS = 120  # of an answer: 50 words and room to end the sentence
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from memray_eval.cli import app
@@ -37,7 +38,12 @@ def test_candidates_are_compared_and_exported(job: Callable[..., RunConfig], tmp
     assert done.exit_code == 0
     quality = {row.candidate: row.quality for row in done.summary.performance if row.task is None}
     assert (quality["c-t0.0"] or 0) > (quality["c-t1.0"] or 0)
-    for block in ("SPEED AND QUALITY - c-t0.0", "RECOMMENDATIONS", "Pareto Front", "Performance by Task:"):
+    assert done.summary.recommendation is not None
+    (pair,) = done.summary.recommendation.pairs
+    assert (pair.a, pair.b, pair.n) == ("c-t0.0", "c-t1.0", done.summary.n_samples)
+    assert pair.is_shown
+    assert pair.difference == pytest.approx((quality["c-t1.0"] or 0) - (quality["c-t0.0"] or 0))
+    for block in ("SPEED AND QUALITY - c-t0.0", "RECOMMENDATIONS", "Pareto Front", "Performance by Task:", "on Common Prompts"):
         assert block in text
     assert done.summary.sweeps
     assert done.summary.sweeps[0].temperatures == (0.0, 1.0)

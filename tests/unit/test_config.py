@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config import AffectConfig, JudgingConfig, RunConfig, cache_dir, keys_set, load_config, parse_yaml
+from memray_eval.config import (
+    AffectConfig,
+    JudgingConfig,
+    MetricOptions,
+    RunConfig,
+    cache_dir,
+    keys_set,
+    load_config,
+    parse_yaml,
+)
 from memray_eval.errors import ConfigError
 from memray_eval.results import RunFolder
 from memray_eval.runtime.pipeline import engine_groups
@@ -172,3 +181,12 @@ def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
     assert parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")["other"] == {"x": 3}
     with pytest.raises(ConfigError, match="stands twice"):
         load_config(None, {}, ["engine={replicas: 1, replicas: 2}"])
+
+
+def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
+    path = job(tmp_path)
+    assert load_config(path).metric_options == MetricOptions()
+    found = load_config(path, settings=["transitions=extended", "emotion_words=extended"]).metric_options
+    assert (found.transitions, found.emotion_words) == ("extended", "extended")
+    with pytest.raises(ConfigError, match="transitions: Input should be 'strict' or 'extended'"):
+        load_config(path, settings=["transitions=wide"])

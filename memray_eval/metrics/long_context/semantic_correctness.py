@@ -23,7 +23,7 @@ from memray_eval.types import Block, Line, Message, Response, Sample
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
 READ_QUESTION_CHARS = 8_000
-FOUND_CONFIDENCE, MISSING_CONFIDENCE = 0.99, 0.55  # of the rules: see there
+FOUND_CONFIDENCE, MISSING_CONFIDENCE = 0.99, 0.56  # of the rules: see there
 SECTION: dict[Kind, str] = {"any": "ACCEPTED_ANSWERS", "all": "REQUIRED_ANSWERS", "list": "REQUIRED_LIST"}
 
 TASK = """
@@ -202,12 +202,12 @@ def excerpt(text: str, chars: int) -> str:
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> CorrectnessJudgment:
-    """CORRECT where the right answer stands in the response word for word (correctness.is_given), whichever the rubric and
-    whatever else the response says. It knows no paraphrase: a summary is never found, a denial or a list of guesses is not
-    seen through.
+    """CORRECT where the right answer stands in the response word for word, its numbers in digits or in words, and is not denied
+    there (correctness.is_given), whichever the rubric and whatever else the response says. It knows no paraphrase: a summary
+    is never found, a list of guesses is not seen through.
 
     Its confidence is how often people agree on answers of five systems to questions of Natural Questions (EVOUNA; see
-    `memray-eval calibrate --preset evouna`): 99 % where it is found, 55 % where it is not.
+    `memray-eval calibrate --preset evouna`): 99 % where it is found, 56 % where it is not.
     """
     if is_given(sample, response.text):
         return CorrectnessJudgment(reasoning="an accepted answer stands in it", verdict=CORRECT, confidence=FOUND_CONFIDENCE)

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from memray_eval.config import MetricOptions
 from memray_eval.errors import Refused
-from memray_eval.metric import RULES, JudgedMetric, rubric_digest, score_by_rules, score_by_verdict, score_without_judge
+from memray_eval.metric import FIXED, RULES, JudgedMetric, rubric_digest, score_by_rules, score_by_verdict, score_without_judge
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment, stated, weighted
 from memray_eval.metrics.companion_metric import aggregate_overall, measure_dimension, measure_overall
@@ -105,6 +106,39 @@ def test_the_rules_give_all_seven_by_the_seeds_formulas() -> None:
         "trust_boundaries": 1.0,
     }
     assert found == {**six, OVERALL: 0.85}
+
+
+LONELY = Sample(id="s", query="I feel so lonely lately.", memory={"name": "Ada"})
+
+
+def test_the_rules_say_where_no_answer_could_have_moved_a_score() -> None:
+    """The seed's own test case names none of its six emotion words."""
+    by_name = {metric.name: metric for metric in metrics()}
+    moved = score_by_rules(by_name["emotional_intelligence"], SAMPLE, ANSWER, {}, RULES)
+    stuck = score_by_rules(by_name["emotional_intelligence"], LONELY, ANSWER, {}, RULES)
+    assert (moved.value, moved.parts) == (0.8, {})
+    assert (stuck.value, stuck.parts) == (0.5, {FIXED: 1.0})
+    others = [score_by_rules(metric, LONELY, ANSWER, {}, RULES) for name, metric in by_name.items() if name != stuck.metric]
+    assert not any(FIXED in score.parts for score in others)
+    assert verdict(by_name["emotional_intelligence"], FULL).parts.get(FIXED) is None
+
+
+def test_a_wider_list_of_emotion_words_is_an_option() -> None:
+    plain = {metric.name: metric for metric in metrics()}
+    wide = {m.name: m for m in pick(FAMILY, MetricOptions(emotion_words="extended")) if isinstance(m, JudgedMetric)}
+    found = {name: score_by_rules(metric, LONELY, ANSWER, {}, RULES) for name, metric in wide.items()}
+    was = {name: score_by_rules(metric, LONELY, ANSWER, {}, RULES).value for name, metric in plain.items()}
+    changed = {name: score.value for name, score in found.items() if score.value != was[name]}
+    # lonely: 0.5 + 0.3 for "sounds"; 0.9 + 0.2 for "help", clamped; the sum gains 0.25 x 0.3 + 0.20 x 0.1
+    assert changed == {
+        "emotional_intelligence": 0.8, "companion_helpfulness": 1.0, OVERALL: pytest.approx((was[OVERALL] or 0) + 0.095),
+    }  # fmt: skip
+    assert not any(FIXED in score.parts for score in found.values())
+    assert {json.loads(score.judgment or "")["reasoning"] for score in found.values()} == {
+        "by the rules, emotion words extended"
+    }
+    assert {metric.variant for metric in wide.values()} == {"rules by extended emotion words"}
+    assert {rubric_digest(metric) for metric in wide.values()} == {rubric_digest(metric) for metric in plain.values()}
 
 
 def test_an_empty_response_scores_nothing() -> None:

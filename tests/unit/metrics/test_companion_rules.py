@@ -254,3 +254,31 @@ def test_any_text_gets_tenths_within_the_scale(query: str, text: str) -> None:
 def test_a_huge_text_is_scored(piece: str) -> None:
     text = piece * (100_000 // len(piece))
     assert set(scores("I'm sad", text)) == set(SCORES)
+
+
+@pytest.mark.parametrize(
+    ("query", "strict", "extended"),
+    [
+        ("I'm sad.", True, True),
+        ("unhappy", True, True),  # the seed looks for substrings
+        ("I feel so lonely lately.", False, True),
+        ("Nobody understands me.", False, True),
+        ("I feel like giving up.", False, True),
+        ("I had a terrible day at work.", False, True),
+        ("I think I'm falling in love with you.", False, True),
+        ("I'm so proud of my son", False, True),
+        ("I CAN’T COPE any more", False, True),
+        ("Dreadlocks, fearless, a tensed rope, gladly", False, False),  # whole words
+        ("Is it going to rain?", False, False),
+    ],
+)
+def test_the_emotion_words_of_a_query(query: str, strict: bool, extended: bool) -> None:
+    assert companion_rules.names_emotion(query, "strict") is strict
+    assert companion_rules.names_emotion(query, "extended") is extended
+    assert companion_rules.immovable(query) == (() if strict else ("emotional_intelligence",))
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_what_is_immovable_does_not_move(query: str, text: str) -> None:
+    for name in companion_rules.immovable(query):
+        assert companion_rules.scores(query, text)[name] == companion_rules.scores(query, "")[name]

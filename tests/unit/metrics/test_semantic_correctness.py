@@ -22,6 +22,7 @@ from memray_eval.metrics.long_context.semantic_correctness import (
     prompt_with,
     string_match,
 )
+from memray_eval.metrics.numerals import chinese_value, in_digits
 from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample
 
@@ -143,7 +144,7 @@ def test_the_rubrics_differ_where_they_should() -> None:
         (A_SI, "有两个人。", True),
         (A_SI, "有12个人", False),
         (A_SI, "二十个人", False),
-        (A_SI, "有两人叫阿四。", False),  # the words are others: that is what a judge is for
+        (A_SI, "有两人叫阿四。", True),  # the seed's example
         (["十"], "二十", False),
         (["3"], "3万", False),
         (["北京"], "首都是北京市。", True),
@@ -159,6 +160,159 @@ def test_the_rubrics_differ_where_they_should() -> None:
 )
 def test_the_rules_find_whole_words_and_numbers(answers: list[str], response: str, given_: bool) -> None:
     assert is_given(asked(*answers), response) is given_
+
+
+@pytest.mark.parametrize(
+    ("answers", "response", "given_"),
+    [
+        (["2"], "two people", True),
+        (["2"], "二人", True),
+        (["two"], "有两只猫", True),
+        (["2"], "twenty-two", False),
+        (["2"], "二十二个人", False),
+        (["2"], "星期二", False),
+        (["2"], "第二，他很高", False),
+        (["2"], "在第二章", True),
+        (["第二章"], "第2章", True),
+        (["两个人"], "2人", True),
+        (["21"], "twenty-one", True),
+        (["twenty-one"], "二十一", True),
+        (["二十一"], "21岁", True),
+        (["20"], "twenty-one", False),
+        (["105"], "one hundred and five", True),
+        (["2005"], "two thousand and five", True),
+        (["1984"], "nineteen eighty-four", True),
+        (["1984"], "一九八四年", True),
+        (["1.5 million"], "1,500,000", True),
+        (["30000"], "3万", True),
+        (["35000"], "三万五千 or 三万五", True),
+        (["12"], "a dozen", True),
+        (["3.5"], "三点五", True),
+        (["3.14"], "three point one four", True),
+        (["20%"], "百分之二十", True),
+        (["twenty percent"], "20%", True),
+        (["-5"], "minus five", True),
+        (["5"], "minus five", False),
+        (["56"], "five six", False),
+        (["1"], "There was one cat.", True),
+        (["1"], "只有一个人", True),
+        (["1"], "No one knows; one of them left.", False),
+        (["1"], "She had one cat and 3 dogs", False),
+        (["1"], "一起去吧", False),
+        (["10"], "十分高兴", False),
+        (["10000"], "万一", False),
+        (["3"], "三国演义", False),
+        (["the sixth", "six"], "It ended with season 6.", True),
+        (["July 4, 1776"], "on July 4th, 1776", True),
+        (["21st century"], "the twenty-first century", True),
+        (["2"], "the second world war", False),
+    ],
+)
+def test_the_rules_know_numbers_in_words_and_numerals(answers: list[str], response: str, given_: bool) -> None:
+    assert is_given(asked(*answers), response) is given_
+
+
+CAPITAL, CHINESE_CAPITAL = "What is the capital of Japan?", "日本的首都是哪里？"
+
+
+@pytest.mark.parametrize(
+    ("answer", "response", "given_", "query"),
+    [
+        ("Tokyo", "Definitely not Tokyo.", False, CAPITAL),
+        ("Tokyo", "It isn't Tokyo but Kyoto.", False, CAPITAL),
+        ("Kyoto", "It isn't Tokyo but Kyoto.", True, CAPITAL),
+        ("Tokyo", "I don't think it is Tokyo", False, CAPITAL),
+        ("Tokyo", "I'm not sure, but I think it's Tokyo", True, CAPITAL),
+        ("Osaka", "Neither Tokyo nor Osaka", False, CAPITAL),
+        ("Tokyo", "any city other than Tokyo", False, CAPITAL),
+        ("Tokyo", "It is none other than Tokyo", True, CAPITAL),
+        ("Tokyo", "Tokyo is not the capital of Japan.", False, CAPITAL),
+        ("Tokyo", "Tokyo is definitely not the right answer", False, CAPITAL),
+        ("Tokyo", "Tokyo, which is not far from Yokohama.", True, CAPITAL),
+        ("Tokyo", "Tokyo is not only the capital but the largest city.", True, CAPITAL),
+        ("Tokyo", "not only Tokyo", True, CAPITAL),
+        ("Tokyo", "Tokyo? No, Kyoto.", False, CAPITAL),
+        ("Tokyo", "Tokyo is wrong.", False, CAPITAL),
+        ("Tokyo", "It is not Tokyo? Yes: it is Tokyo.", True, CAPITAL),  # denied once, said once
+        ("Seoul", "Seoul is not in Japan.", True, "Which city is not in Japan?"),
+        ("东京", "绝对不是东京。", False, CHINESE_CAPITAL),
+        ("东京", "首都并非东京", False, CHINESE_CAPITAL),
+        ("东京", "东京不是日本的首都。", False, CHINESE_CAPITAL),
+        ("东京", "东京不对", False, CHINESE_CAPITAL),
+        ("东京", "不是大阪，而是东京。", True, CHINESE_CAPITAL),
+        ("东京", "是不是东京？", True, CHINESE_CAPITAL),
+        ("42", "It is not 42.", False, "How many?"),
+        ("2", "not two but three", False, "How many?"),
+        ("3", "not two but three", True, "How many?"),
+        ("3", "不是两个，是三个", True, "有几个？"),
+        ("2", "不是两个，是三个", False, "有几个？"),
+        ("1945", "not until 1945", True, "When?"),
+        ("Not guilty", "The verdict was not guilty.", True, "What was the verdict?"),
+        ("water", "Fish cannot live without water", True, "What can fish not live without?"),
+        ("the largest", "one of the largest, if not the largest", True, "How large is it?"),
+    ],
+)
+def test_what_is_denied_is_not_given(answer: str, response: str, given_: bool, query: str) -> None:
+    assert is_given(Sample(id="s", query=query, answers=(answer,)), response) is given_
+
+
+@pytest.mark.parametrize(
+    ("answer", "response", "given_"),
+    [
+        ("B", "The answer is not B.", False),
+        ("B", "Definitely not B.", False),
+        ("B", "答案不是B。", False),
+        ("B", "Option B is incorrect.", False),
+        ("A", "The answer is not (B) but (A).", True),
+        ("A", "(A) is wrong; (B)", False),
+        ("B", "(A) is wrong; (B)", True),
+    ],
+)
+def test_an_option_that_is_denied_is_not_chosen(answer: str, response: str, given_: bool) -> None:
+    assert is_given(asked(answer, options=["fog", "mutiny", "illness", "ice"]), response) is given_
+
+
+@pytest.mark.parametrize(
+    ("numeral", "value"),
+    [
+        ("一百二十三", 123), ("两百零五", 205), ("二百五", 250), ("十万零三百", 100_300), ("三千万", 30_000_000), ("十", 10),
+        ("一亿二千万", 120_000_000), ("二〇二四", 2024), ("一千零一", 1001), ("二十五万六千", 256_000), ("千万", None),
+        ("二三", None), ("十五六", None), ("万", None), ("一一", None), ("百", None), ("零二", 2),
+    ],
+)  # fmt: skip
+def test_chinese_numerals(numeral: str, value: int | None) -> None:
+    assert chinese_value(numeral) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("two thousand five hundred and six", "2506"),
+        ("nineteen hundred", "1900"),
+        ("three million two hundred thousand", "3200000"),
+        ("twenty twenty four", "2024"),
+        ("ninety nine thousand nine hundred ninety nine", "99999"),
+        ("hundred and one dalmatians", "101 dalmatians"),
+        ("six point zero five", "6.05"),
+        ("one two three", "1 2 3"),
+        ("two and three", "2 3"),
+        ("five point", "5 point"),
+        ("someone oneself phone", "someone oneself phone"),
+    ],
+)
+def test_english_number_words(text: str, digits: str) -> None:
+    assert in_digits(text) == digits
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "piece", ["one ", "two hundred and ", "not tokyo ", "一", "二十", "9", "9万", "point five ", "2nd ", "第二"]
+)
+def test_a_long_response_of_anything_is_read_in_linear_time(piece: str) -> None:
+    """Quadratic time would be minutes here."""
+    text = piece * (100_000 // len(piece))
+    for answers in (["tokyo"], ["7"], ["the third"]):
+        assert is_given(asked(*answers), text) is False
 
 
 @pytest.mark.parametrize(

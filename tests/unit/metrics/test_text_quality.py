@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memray_eval.config import MetricOptions
 from memray_eval.errors import ConfigError
 from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
+from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.text_quality import (
+    TRANSITIONS,
     WEIGHTS,
     assess,
     check_weights,
@@ -106,18 +108,56 @@ def test_sentences(text: str, lengths: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "transitions"),
+    ("text", "strict", "extended"),
     [
-        ("However, this holds. And THEREFORE that.", 2),
-        ("First, walk. Then run. The first run is then short.", 2),
-        ("**First**, walk. 1. Next, run. “Overall,” rest. Overall health first.", 4),
-        ("For\nexample, in addition, in addition to that.", 3),
-        ("An addition for an example.", 0),
-        ("Hower thereforever.", 0),
+        ("However, this holds. And THEREFORE that.", 2, 2),
+        ("However, finally.", 1, 2),
+        ("First, walk. Then run. The first run is then short.", 0, 2),
+        ("**First**, walk. 1. Next, run. “Overall,” rest. Overall health first.", 0, 4),
+        ("For\nexample, in addition, in addition to that.", 0, 3),
+        ("An addition for an example.", 0, 0),
+        ("Hower thereforever.", 0, 0),
     ],
 )
-def test_transitions(text: str, transitions: int) -> None:
-    assert read(text).transitions == transitions
+def test_transitions(text: str, strict: int, extended: int) -> None:
+    assert (read(text).transitions, read(text).extended_transitions) == (strict, extended)
+
+
+SEED_WORDS = (
+    "however therefore furthermore moreover consequently thus hence nevertheless meanwhile specifically particularly".split()
+)
+
+
+@pytest.mark.parametrize("word", SEED_WORDS)
+def test_the_seeds_eleven_words_are_the_default_list(word: str) -> None:
+    assert len(SEED_WORDS) == 11
+    assert set(SEED_WORDS) == TRANSITIONS
+    assert value("coherence_score", f"It is, {word}, so.") == 1.0
+
+
+def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> None:
+    extended = pick(["coherence_score", "overall_score", "structure_score"], MetricOptions(transitions="extended"))
+    text = EXERCISE["high coherence"]
+    coherent, whole, structured = (
+        score_by_code(m, sample(), Response(text=text)) for m in extended if isinstance(m, ComputedMetric)
+    )
+    assert coherent.value == pytest.approx(4 / 5 * 0.6 + 0.4)
+    assert whole.value == pytest.approx(value("overall_score", text) + 0.25 * (0.88 - 0.64))
+    assert {coherent.judge, whole.judge} == {"computed, transitions extended"}
+    assert (structured.judge, structured.value) == ("computed", value("structure_score", text))
+    assert {scored(name, text).judge for name in ("coherence_score", "overall_score")} == {"computed"}
+    assert [metric.variant for metric in (FAMILY["coherence_score"], *extended)] == [
+        "transitions strict", "transitions extended", "transitions extended", "",
+    ]  # fmt: skip
+
+
+def test_weights_and_transitions_go_together() -> None:
+    options = MetricOptions(text_weights={"coherence_score": 0.5, "structure_score": 0.5}, transitions="extended")
+    (metric,) = pick(["overall_score"], options)
+    assert isinstance(metric, ComputedMetric)
+    score = score_by_code(metric, sample(), Response(text="Finally, done."))
+    assert score.value == pytest.approx(0.5 * 1.0)
+    assert score.judge == "computed, transitions extended, weights coherence_score=0.5 structure_score=0.5"
 
 
 @pytest.mark.parametrize(
@@ -471,7 +511,6 @@ homeostatic improvements.""",
 @pytest.mark.parametrize(
     ("metric", "example", "stated", "exact"),
     [
-        ("coherence_score", "high coherence", 0.85, 4 / 5 * 0.6 + 0.4),
         ("coherence_score", "low coherence", 0.35, 0.4 * (1 - 0.1)),  # "exercise is good" stands twice
         ("lexical_diversity", "low diversity", 0.45, 12 / 25),
         ("structure_score", "well structured", 0.85, 0.3 + 0.3 + 0.2),  # steps of 0.1: there is no 0.85
@@ -489,6 +528,8 @@ def test_the_seeds_examples_in_their_bands(metric: str, example: str, stated: fl
 @pytest.mark.parametrize(
     ("metric", "example", "stated", "exact"),
     [
+        # Of its five sentences two have one of the seed's eleven words; "First" and "Additionally" are none of them.
+        ("coherence_score", "high coherence", 0.85, 0.64),
         # All of its 27 words are different, so that the ratio can only be 1.
         ("lexical_diversity", "high diversity", 0.78, 27 / 27),
         # Its full stop costs 0.1 of the 0.4, and 6 + 10 + 11 + 12 words are 9.75 a sentence, just under 10. With a full stop

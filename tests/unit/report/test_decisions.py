@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 
+from memray_eval.metric import RULES, JudgedMetric, score_by_rules
+from memray_eval.metrics import pick
+from memray_eval.metrics.companion_judgment import OVERALL, SCENARIOS
 from memray_eval.report.decisions import METRICS, ScenarioMeans, decide, level_of, lines, means_of
-from memray_eval.types import Summary, TaskMetric, TaskSummary
+from memray_eval.rows import RECORD_SCHEMA, to_table
+from memray_eval.stages.breakdown import break_down
+from memray_eval.types import Candidate, Record, Response, Sample, Summary, TaskMetric, TaskSummary
 
 
 def means(overall: float | None, scenario: str = "basic", candidate: str = "a", **metrics: float | None) -> ScenarioMeans:
     of_metrics = dict.fromkeys(METRICS, 0.8) | metrics
     return ScenarioMeans(candidate=candidate, scenario=scenario, means={"overall_quality": overall, **of_metrics})
+
+
+def with_all(*found: ScenarioMeans) -> list[ScenarioMeans]:
+    """These, and means like the last one's in every scenario that they leave out."""
+    there = {one.scenario for one in found}
+    return [*found, *(found[-1].model_copy(update={"scenario": name}) for name in SCENARIOS if name not in there)]
 
 
 @pytest.mark.parametrize(
@@ -53,26 +67,60 @@ def test_quality_levels(score: float, name: str) -> None:
     ],
 )
 def test_the_guideline_in_one_scenario(found: ScenarioMeans, verdict: str, reason: str) -> None:
-    one, every = decide([found])
+    one, *_, every = decide(with_all(found))
     assert (one.scenario, every.scenario) == ("basic", "")
     assert one.verdict == every.verdict == verdict
     assert any(each.startswith(reason) for each in one.reasons)
 
 
 def test_deploying_takes_every_scenario() -> None:
-    *each, every = decide([means(0.9), means(0.65, "small_talk")])
-    assert [one.verdict for one in each] == ["deploy", "ab_test"]
-    assert every.average == pytest.approx(0.775)
+    *each, every = decide(with_all(means(0.65, "small_talk"), means(0.9)))
+    assert [one.verdict for one in each] == ["ab_test", *["deploy"] * 5]
+    assert every.average == pytest.approx((0.65 + 5 * 0.9) / 6)
     assert every.verdict == "ab_test"
     assert "small_talk: average 0.6500 is below 0.7" in every.reasons
 
 
 def test_over_all_scenarios_a_metric_counts_by_its_mean_and_a_gap_leaves_it_open() -> None:
     low, high = means(0.8, trust_boundaries=0.4), means(0.8, "small_talk", trust_boundaries=0.7)
-    *each, every = decide([low, high])
-    assert [one.verdict for one in each] == ["needs_revision", "deploy"]
-    assert every.verdict == "deploy"  # 0.55 on average
-    assert decide([high, means(None, "basic")])[-1].verdict == "undecided"
+    *each, every = decide(with_all(low, high))
+    assert [one.verdict for one in each] == ["needs_revision", *["deploy"] * 5]
+    assert every.verdict == "deploy"  # 0.65 on average
+    assert decide(with_all(means(None, "basic"), high))[-1].verdict == "undecided"
+
+
+@pytest.mark.parametrize("one", [means(0.9), means(0.3), means(None)])
+def test_there_is_no_verdict_over_scenarios_that_were_not_run(one: ScenarioMeans) -> None:
+    *_, every = decide([one, means(0.9, "(no scenario)"), means(0.9, "small_talk")])
+    assert (every.verdict, every.n_scenarios) == ("undecided", 2)
+    assert every.reasons == (
+        "2 of 6 scenarios were run: no verdict over all; not run: emotional_support, trust_building, continuity, demographics",
+    )
+    assert "a, 2 of 6 scenarios: undecided" in lines([every])
+
+
+def test_what_the_rules_could_not_move_is_said_and_is_nothing_to_improve() -> None:
+    def by_rules(fixed: int, scenario: str) -> ScenarioMeans:
+        found = means(0.65, scenario, emotional_intelligence=0.5)
+        counts = {"n": dict.fromkeys(METRICS, 13), "fixed": {"emotional_intelligence": fixed}, "is_by_rules": True}
+        return found.model_copy(update=counts)
+
+    one, other, *_, every = decide(with_all(by_rules(9, "emotional_support"), by_rules(13, "basic")))
+    why = ": their queries name no emotion that the rules know"
+    assert one.caveats == (f"emotional_intelligence could not move for 9 of 13 answers{why}",)
+    assert other.caveats == (f"emotional_intelligence could not move for 13 of 13 answers{why}",)
+    assert every.caveats == (f"emotional_intelligence could not move for 74 of 78 answers{why}",)
+    assert "to improve: emotional_intelligence 0.5000" in one.reasons
+    assert "to improve: emotional_intelligence 0.5000" not in other.reasons
+    said = list(lines((one,)))
+    assert f"  - {one.caveats[0]}" in said
+    assert "and see neither the history nor the memory. A judge model sees both." in said
+
+
+def test_a_judges_decision_says_nothing_of_rules() -> None:
+    found = decide(with_all(means(0.65)))
+    assert not any(one.caveats or one.is_by_rules for one in found)
+    assert not any("Scored by rules" in line for line in lines(found))
 
 
 def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions() -> None:
@@ -90,11 +138,13 @@ def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions
 
 def test_the_table_and_its_reasons() -> None:
     assert list(lines(decide([means(0.65)])))[-5] == "excellent (from 0.9): production ready, exemplary"
-    assert list(lines(decide([means(0.65, trust_boundaries=0.6), means(None, "small_talk")])))[:9] == [
-        "candidate       scenario  average     level       decision",
-        "a                  basic   0.6500  adequate  A/B candidate",
-        "a             small_talk        -         -      undecided",
-        "a          all scenarios        -         -      undecided",
+    every = with_all(means(0.65, trust_boundaries=0.6), means(None, "small_talk"))
+    assert "a              all scenarios        -         -      undecided" in list(lines(decide(every)))
+    assert list(lines(decide(every[:2])))[:9] == [
+        "candidate          scenario  average     level       decision",
+        "a                     basic   0.6500  adequate  A/B candidate",
+        "a                small_talk        -         -      undecided",
+        "a          2 of 6 scenarios        -         -      undecided",
         "",
         "a, basic: A/B candidate",
         "  - average 0.6500 is 0.6 or more",
@@ -103,22 +153,50 @@ def test_the_table_and_its_reasons() -> None:
     ]
 
 
-def task(name: str, bucket: str | None, mean: float | None) -> TaskSummary:
+def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> TaskSummary:
     empty: dict[str, Any] = dict.fromkeys(
         ("n_failed", "calls", "cached", "fallbacks", "cost_usd", "input_tokens", "output_tokens"), 0
     )
     rest = dict.fromkeys(("stderr", "coverage", "error_rate", "latency_s_mean"))
-    metric = TaskMetric(metric="overall_quality", n=4, n_scored=4, mean=mean, **empty, **rest)
+    metric = TaskMetric(metric="overall_quality", n=4, n_scored=4, mean=mean, **empty, **rest, **counts)
     return TaskSummary(candidate="a", task=name, bucket=bucket, n=4, metrics=(metric,))
+
+
+def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) -> None:
+    """From the rules to the lines: of these five queries one names an emotion by the seed's words."""
+    metrics = [metric for metric in pick((OVERALL, *METRICS)) if isinstance(metric, JudgedMetric)]
+    queries = {
+        "basic": ["How are you?"],
+        "emotional_support": ["I'm sad.", "I feel so lonely.", "Nobody understands me.", "Hm."],
+    }
+    records = []
+    for place, (scenario, query) in enumerate((name, query) for name, each in queries.items() for query in each):
+        sample, response = Sample(id=f"s{place}", query=query, task=scenario), Response(text="That sounds hard. What happened?")
+        scores = tuple(score_by_rules(metric, sample, response, {}, RULES) for metric in metrics)
+        candidate = Candidate(name="a", model="m")
+        records.append(Record(unit_id=f"{place}", sample=sample, candidate=candidate, response=response, scores=scores))
+    pq.write_table(to_table(records), tmp_path / "part.parquet")
+    broken = break_down(pads.dataset(tmp_path, schema=RECORD_SCHEMA, format="parquet"), metrics)
+    summary = Summary(
+        run_id="r", suite="companion", n_samples=5, n_invalid=0, n_units=5, n_failed_units=0, generation_s=None,
+        evaluation_s=None, total_s=1.0, candidates=(), metrics=(), tasks=broken.tasks,
+    )  # fmt: skip
+    basic, support, every = decide(means_of(Summary.model_validate_json(summary.model_dump_json())))
+    assert basic.caveats[0].startswith("emotional_intelligence could not move for 1 of 1 answers")
+    assert support.caveats[0].startswith("emotional_intelligence could not move for 3 of 4 answers")
+    assert (every.verdict, every.n_scenarios, every.is_by_rules) == ("undecided", 2, True)
 
 
 def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
     summary = Summary(
         run_id="r", suite="companion", n_samples=4, n_invalid=0, n_units=4, n_failed_units=0, generation_s=None,
         evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
-        tasks=(task("basic", None, 0.7), task("basic", "older", 0.6), task("", None, None)),
+        tasks=(task("basic", None, 0.7, by_rules=4, fixed=3), task("basic", "older", 0.6), task("", None, None)),
     )  # fmt: skip
+    n = {"overall_quality": 4}
     assert means_of(summary) == (
-        ScenarioMeans(candidate="a", scenario="basic", means={"overall_quality": 0.7}),
-        ScenarioMeans(candidate="a", scenario="(no scenario)", means={"overall_quality": None}),
+        ScenarioMeans(
+            candidate="a", scenario="basic", means={"overall_quality": 0.7}, n=n, fixed={"overall_quality": 3}, is_by_rules=True
+        ),
+        ScenarioMeans(candidate="a", scenario="(no scenario)", means={"overall_quality": None}, n=n),
     )

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
+from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.ports import FloatArray
 from memray_eval.report.comparison import performance_lines
 from memray_eval.report.console import render
 from memray_eval.report.exports import export_benchmark
-from memray_eval.report.recommendation import RULE, Rule, Worth, recommend
+from memray_eval.report.paired_quality import pair_of, paired_qualities
+from memray_eval.report.recommendation import RULE, Rule, Worth, recommend, turned, why_not_shown
+from memray_eval.report.statistics import Settings, detectable_difference, units_to_show
+from memray_eval.rows import RECORD_SCHEMA, to_table
 from memray_eval.types import (
     Candidate,
     GenerationSummary,
     MetricSummary,
     Performance,
+    QualityPair,
     Recommendation,
     Record,
     Response,
@@ -40,9 +51,30 @@ def row(name: str, speed: float | None, quality: float | None, stderr: float | N
     )  # fmt: skip
 
 
+def column(of_row: Performance, wave: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Qualities in 0-1 with this mean and standard error; those of a sine are independent of those of a cosine."""
+    n = of_row.n_scored if of_row.quality_stderr is not None else 1
+    spread = wave(2 * np.pi * np.arange(n) / n) * math.sqrt(2 * (n - 1)) * (of_row.quality_stderr or 0.0)
+    return ((of_row.quality or 0.0) + spread) / 100
+
+
+def pairs_of(rows: Sequence[Performance], level: float = 0.95) -> list[QualityPair]:
+    """The pairs of independent answers with the rows' figures, on the prompts that both have."""
+    rated = sorted((row for row in rows if row.quality is not None and row.task is None), key=lambda row: row.candidate)
+    both = list(combinations(rated, 2))
+    how = Settings(level=1 - (1 - level) / max(1, len(both)))
+    found = []
+    for a, b in both:
+        left, right = column(a, np.sin), column(b, np.cos)
+        n = min(left.size, right.size)
+        found.append(pair_of(a.candidate, b.candidate, left[:n], right[:n], settings=how))
+    return found
+
+
 def of(*rows: Performance, rule: Rule = RULE) -> Recommendation:
     """The recommendation, the same in whatever order the rows come."""
-    found = {recommend(order, rule) for order in permutations(rows)}
+    pairs = pairs_of(rows, rule.level)
+    found = {recommend(order, pairs, rule) for order in permutations(rows)}
     assert len(found) == 1
     (only,) = found
     assert only is not None
@@ -89,29 +121,127 @@ def test_why_the_better_one_is_not_taken_is_said() -> None:
     assert reason(70.0) == "fastest; best quality"
 
 
-def test_overlapping_intervals_show_no_difference() -> None:
-    # Student's t of 30 degrees of freedom, 2.0423: half widths x 4 = 8.169 and x 3 = 6.127, together 14.296
-    apart, together = 14.30, 14.29
+def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_prompts_would() -> None:
+    # standard error 5, Student's t of 30 degrees of freedom 2.0423: half width 10.211
+    apart, together = 10.22, 10.20
     slow = row("slow", 8.0, 80.0, stderr=3.0, n_scored=31)
     assert of(row("fast", 10.0, 80.0 - apart, stderr=4.0, n_scored=31), slow).use == "slow"
     found = of(row("fast", 10.0, 80.0 - together, stderr=4.0, n_scored=31), slow)
     assert found.use == "fast"
-    assert found.reason == "fastest; no difference shown in quality to slow (+14.3pts, the intervals overlap)"
+    # (t(0.975) + t(0.8)) x 5 x sqrt(31 / n) = 10.20 at n = 61
+    assert found.reason == (
+        "fastest; no difference shown in quality to slow (+10.2pts on 31 common prompts, interval -0.0 to 20.4; "
+        "about 30 more would show one of this size)"
+    )
     assert (found.best, found.as_good) == (("slow",), ("fast",))
 
 
 def test_one_answer_shows_no_difference() -> None:
     found = of(row("fast", 10.0, 10.0, stderr=None), row("slow", 9.0, 90.0))
     assert found.use == "fast"
-    assert (
-        "no difference shown in quality to slow (+80pts, no interval: too few answers, or all score the same)" in found.reason
-    )
+    assert found.reason.endswith("no difference shown in quality to slow (1 common prompt, too few to tell)")
+
+
+def test_without_common_prompts_no_difference_is_shown() -> None:
+    found = recommend([row("fast", 10.0, 10.0), row("slow", 9.0, 90.0)])
+    assert found is not None
+    assert (found.use, found.as_good) == ("fast", ("fast",))
+    assert found.reason.endswith("no difference shown in quality to slow (no common prompts)")
 
 
 def test_few_answers_right_and_wrong_are_not_told_apart_by_their_missing_spread() -> None:
-    """Two of two right against none of two: no spread, but Wilson's intervals (34 to 100, 0 to 66) overlap."""
-    assert of(row("fast", 10.0, 0.0, stderr=0.0, n_scored=2), row("slow", 9.0, 100.0, stderr=0.0, n_scored=2)).use == "fast"
+    """Two of two right against none of two: no spread, but Tango's interval holds 0; four more prompts would tell."""
+    few = of(row("fast", 10.0, 0.0, stderr=0.0, n_scored=2), row("slow", 9.0, 100.0, stderr=0.0, n_scored=2))
+    assert few.use == "fast"
+    assert "; about 4 more would show one of this size)" in few.reason
     assert of(row("fast", 10.0, 0.0, stderr=0.0, n_scored=9), row("slow", 9.0, 100.0, stderr=0.0, n_scored=9)).use == "slow"
+
+
+def test_answers_that_all_differ_by_as_much_are_told_apart_by_their_number() -> None:
+    """No interval without a spread; the sign-flip test gives 2 x 2^-n: 0.0625 for five prompts, 0.031 for six."""
+    fast, slow = np.full(6, 0.4), np.full(6, 0.6)
+    six, five = pair_of("fast", "slow", fast, slow), pair_of("fast", "slow", fast[:5], slow[:5])
+    assert (six.is_shown, six.low, six.more) == (True, None, None)
+    assert (five.is_shown, five.low, five.more) == (False, None, 1)
+    same = pair_of("fast", "slow", fast, fast)
+    assert (same.is_shown, same.more) == (False, None)
+    assert why_not_shown(same) == "equal on average over 6 common prompts"
+
+
+def test_what_both_find_hard_is_no_noise() -> None:
+    """Prompts differ by far more than candidates do: each interval alone spans 38 points, the paired one 2."""
+    hard = np.linspace(0.1, 0.8, 20)
+    better = hard + 0.05 + 0.02 * np.cos(np.arange(20))
+    pair = pair_of("fast", "slow", hard, better)
+    assert pair.is_shown
+    assert (pair.low or 0) > 3
+    rows = [row("fast", 10.0, 45.0, stderr=4.9, n_scored=20), row("slow", 9.0, 50.0, stderr=4.9, n_scored=20)]
+    assert recommend(rows, [pair]) == recommend(rows, [turned(pair)]).model_copy(update={"pairs": (pair,)})  # type: ignore[union-attr]
+    assert recommend(rows, [pair]).use == "slow"  # type: ignore[union-attr]
+
+
+def test_prompts_of_one_document_count_as_one() -> None:
+    values = np.repeat([0.1, -0.05, 0.2, 0.08], 10)
+    clusters = np.repeat(np.arange(4), 10)
+    alone, together = (pair_of("a", "b", np.full(40, 0.5), 0.5 + values, groups) for groups in (None, clusters))
+    assert (alone.is_shown, together.is_shown) == (True, False)
+    assert together.more is not None
+    assert together.more % 10 == 0  # documents of ten prompts each
+
+
+def test_units_to_show_is_where_the_difference_becomes_detectable() -> None:
+    needed = units_to_show(2.0, 3.0, 25)
+    assert needed is not None
+    assert detectable_difference(3.0 * math.sqrt(25 / needed), needed - 1) <= 2.0
+    assert detectable_difference(3.0 * math.sqrt(25 / (needed - 1)), needed - 2) > 2.0
+    assert units_to_show(-2.0, 3.0, 25) == needed
+    assert units_to_show(0.0, 3.0, 25) is None
+    assert units_to_show(1e-8, 3.0, 25) is None  # more than anybody has
+    assert units_to_show(2.0, 3.0, 1) is None
+
+
+def scored_record(name: str, number: int, value: float | None, task: str = "", **metadata: Any) -> Record:
+    status = "error" if value is None else "scored"
+    return Record(
+        unit_id=f"{name}{number}{task}",
+        sample=Sample(id=f"s{number}", query="q", task=task, metadata=metadata),
+        candidate=Candidate(name=name, model="m"),
+        response=Response(text="x"),
+        scores=(
+            Score(metric="other", status="scored", value=0.25), Score(metric="quality", status=status, value=value),
+        ),
+    )  # fmt: skip
+
+
+FIVE = ComputedMetric(name="quality", title="Q", noun="Q", scale=(1, 5), measure=lambda s, r: Measure(value=1))
+
+
+def written(folder: Path, *parts: Sequence[Record]) -> pads.Dataset:
+    for number, part in enumerate(parts):
+        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
+    return pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet")
+
+
+def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> None:
+    a = [scored_record("a", n, value) for n, value in enumerate((1.0, 2.0, 3.0, None))]
+    b = [scored_record("b", n, value) for n, value in enumerate((2.0, 4.0, 3.0, 5.0))]
+    c = [scored_record("c", 0, 5.0, task="another task of that id")]
+    records = written(tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2])  # two units were written twice
+    ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
+    assert (ab.a, ab.b, ab.n, ab.difference) == ("a", "b", 3, pytest.approx(25.0))  # 0.25, 0.5, 0 of the scale
+    assert ab.level == pytest.approx(1 - 0.05 / 3)
+    assert (ab.low, ab.high) == (pytest.approx(25 - 110.40, abs=0.05), pytest.approx(25 + 110.40, abs=0.05))
+    assert [(pair.n, pair.difference, pair.more) for pair in (ac, bc)] == [(0, None, None)] * 2
+    assert paired_qualities(records, FIVE, ["a"]) == ()
+
+
+def test_pairs_are_clustered_by_what_the_samples_name(tmp_path: Path) -> None:
+    def side(name: str, values: Sequence[float]) -> list[Record]:
+        return [scored_record(name, n, value, user=f"u{n // 5}") for n, value in enumerate(values)]
+
+    (pair,) = paired_qualities(written(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)), FIVE, ["a", "b"])
+    alone = pair_of("a", "b", np.full(15, 0.25), np.array([0.5] * 5 + [0.275] * 10))
+    assert (pair.n, alone.is_shown, pair.is_shown) == (15, True, False)
 
 
 def test_of_three_each_step_is_judged_against_the_one_in_hand() -> None:
@@ -126,7 +256,7 @@ def test_of_three_each_step_is_judged_against_the_one_in_hand() -> None:
 
 def test_small_steps_do_not_add_up_to_a_slowdown_that_the_whole_gain_is_not_worth() -> None:
     # each step gains 5 points at 1.5x; together 10 points at 2.25x, where 10 points are worth 2x
-    found = of(row("a", 90.0, 60.0), row("b", 60.0, 65.0), row("c", 40.0, 70.0))
+    found = of(row("a", 90.0, 60.0, stderr=0.1), row("b", 60.0, 65.0, stderr=0.1), row("c", 40.0, 70.0, stderr=0.1))
     assert found.use == "b"
     assert found.reason.endswith("; c is better (+10pts), but 2.2x slower than a")
 
@@ -150,7 +280,10 @@ def test_without_speed_quality_decides_if_it_can() -> None:
     assert (found.fastest, found.pareto) == ((), ())
     unsure = of(row("a", None, 80.0, stderr=5.0), row("b", None, 90.0))
     assert unsure.use is None
-    assert unsure.reason == "no difference shown in quality between b and a; speed was not measured"
+    assert unsure.reason == (
+        "no difference shown in quality between b and a (+10pts on 3 common prompts, interval -11.6 to 31.6; "
+        "about 6 more would show one of this size); speed was not measured"
+    )
     equal = of(row("a", None, 80.0, stderr=0.0), row("b", None, 80.0, stderr=0.0))
     assert equal.use is None
 
@@ -176,8 +309,9 @@ def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
     assert found.use == "fast"
     assert found.rule == (
         "from the fastest on, a slower candidate is taken where it is 50 points better at up to 1.1x slower, and the 80 % "
-        "intervals (answers taken as independent) do not overlap; else speed wins."
+        "interval of the difference on common prompts lies above 0; else speed wins."
     )
+    assert "the 95 % interval of the difference on common prompts (98.33 % each, for 3 pairs) lies" in RULE.in_words(3)
     assert "20 points better at any speed" in RULE.in_words()
 
 
@@ -187,9 +321,10 @@ FIGURE = st.none() | st.floats(0.1, 100.0)
 @given(st.lists(st.tuples(FIGURE, FIGURE, st.none() | st.floats(0.0, 10.0)), min_size=2, max_size=5))
 def test_it_always_says_something_and_uses_only_what_is_on_the_front(figures: list[tuple[Any, Any, Any]]) -> None:
     rows = [row(f"c{number}", *each) for number, each in enumerate(figures)]
-    found = recommend(rows)
+    pairs = pairs_of(rows)
+    found = recommend(rows, pairs)
     assert found is not None
-    assert found == recommend(rows[::-1])
+    assert found == recommend(rows[::-1], pairs[::-1])
     assert found.reason
     if found.use is not None and len(found.pareto) and found.use not in found.left_out and "not measured" not in found.reason:
         assert found.use in found.pareto
@@ -219,7 +354,7 @@ def summary(*performance: Performance) -> Summary:
     return Summary(
         run_id="r", suite="instruction", n_samples=3, n_invalid=0, n_units=3, n_failed_units=0, generation_s=None,
         evaluation_s=None, total_s=1.0, metrics=(), headline="instruction_quality", performance=performance,
-        recommendation=recommend(performance),
+        recommendation=recommend(performance, pairs_of(performance)),
         candidates=tuple(
             GenerationSummary(
                 candidate=name, model=name, n=3, n_failed=0, prompt_tokens=1, output_tokens=1, output_tokens_per_s=None,
@@ -302,6 +437,15 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
     assert (empty["response_preview"], empty["tokens_per_second"]) == ("größe\n", None)
 
 
+def test_a_quality_score_has_one_decimal_as_the_seeds(tmp_path: Path) -> None:
+    values = {"a": 0.57, "b": 0.8500000000000001, "c": 5 / 6}  # 0.57 * 100 is 56.99999999999999
+    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    records = [record(n, 1, Score(metric="quality", status="scored", value=v), text="x") for n, v in values.items()]
+    export_benchmark(str(tmp_path / "benchmark.json"), records, told)
+    found = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert [each["tests"][0]["quality_score"] for each in found] == [57.0, 85.0, 83.3]
+
+
 def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path) -> None:
     score = Score(metric="quality", status="scored", value=1.0, judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}')
     told = summary(SEED[0]).model_copy(update={"headline": "quality"})
@@ -345,12 +489,15 @@ Speed vs Quality Tradeoff:
    llama3.1:8b          Speed: 10.2 tok/s  |  Quality: 85.7/100 ± 2.2
    llama3.1:70b         Speed:  5.9 tok/s  |  Quality: 98.7/100 ± 2.2
 
+Quality Against llama3.1:70b, on Common Prompts (95 % intervals):
+   llama3.1:8b          -13.0 [-16.0, -10.0] points on 3
+
 Pareto Front:        llama3.1:8b, llama3.1:70b
 Recommendation:
    Use llama3.1:70b - Better quality (13pts), reasonable speed tradeoff (1.7x)
    Rule: from the fastest on, a slower candidate is taken where it is 2 points
      better at up to 1.1x slower, 5 points better at up to 1.5x slower, 10
      points better at up to 2x slower, 15 points better at up to 3x slower, 20
-     points better at any speed, and the 95 % intervals (answers taken as
-     independent) do not overlap; else speed wins.
+     points better at any speed, and the 95 % interval of the difference on
+     common prompts lies above 0; else speed wins.
 """

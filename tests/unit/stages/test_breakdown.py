@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from memray_eval.metric import ComputedMetric, JudgedMetric, Measure, Metric
+from memray_eval.metric import FIXED, ComputedMetric, JudgedMetric, Measure, Metric
 from memray_eval.results import RunFolder
 from memray_eval.rows import RECORD_SCHEMA, to_table
 from memray_eval.stages.agreement import agreement, compares, disagreements
@@ -62,6 +63,23 @@ def written(folder: Path, *parts: Sequence[Record]) -> pads.Dataset:
 def of(broken: Breakdown, task: str, metric: str, bucket: str | None = None) -> TaskMetric:
     (found,) = [each for each in broken.tasks if (each.task, each.bucket) == (task, bucket)]
     return next(each for each in found.metrics if each.metric == metric)
+
+
+def test_estimates_and_those_that_could_not_move_are_counted(tmp_path: Path) -> None:
+    fixing = replace(VERDICT, parts=(FIXED,))
+    units = [
+        unit(1, verdict(0.5, "rules", parts={FIXED: 1.0})),
+        unit(2, verdict(0.5, "rules", parts={"other": 1.0})),
+        unit(3, verdict(0.8, "rules+e", parts={"other": 1.0, FIXED: 1.0})),
+        unit(4, verdict(1.0)),
+        unit(5, verdict(None, error="down")),
+        unit(6, verdict(0.5, "rules", parts={FIXED: 1.0}), task="other"),
+    ]
+    broken = break_down(written(tmp_path, units[:3], units[3:]), (fixing,))
+    found = {task: of(broken, task, fixing.name) for task in ("qa", "other")}
+    assert {task: (each.by_rules, each.fixed, each.n_scored) for task, each in found.items()} == {
+        "qa": (3, 2, 4), "other": (1, 1, 1),
+    }  # fmt: skip
 
 
 def test_the_figures_of_a_task(tmp_path: Path) -> None:
