@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -30,6 +30,7 @@ from memray_eval.types import (
     Response,
     Sample,
     Score,
+    is_estimate,
 )
 
 T = TypeVar("T")
@@ -121,7 +122,7 @@ class RulesWorth(Frozen):
 
     @property
     def cannot_tell(self) -> bool:
-        """Whether the rules miss too much, or see it where it is not, for their estimate to be taken without being asked for."""
+        """Whether the rules miss too much, or see it where it is not, for an estimate that nobody asked for."""
         return _is_below(self.recall, LEAST_RECALL) or _is_below(self.specificity, LEAST_SPECIFICITY)
 
 
@@ -161,6 +162,10 @@ class JudgedMetric(Metric):
     prompt_with: Callable[[str, Sample, Response], tuple[Message, ...]] | None = None
     without_judge: Mapping[str, Callable[[Sample, Response], BaseModel]] = field(default_factory=dict)
     worth: RulesWorth | None = None
+
+    @property
+    def worth_in_words(self) -> str:
+        return "not measured" if self.worth is None else str(self.worth)
 
     def messages(self, sample: Sample, response: Response, rubric: str | None = None) -> tuple[Message, ...]:
         """What a judge is asked, with the rubric of that text where the metric takes one."""
@@ -331,8 +336,14 @@ def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
         macro=aggregates.macro,
         extras=aggregates.extras | (_of_judges(outcomes.columns) if values.size else {}),
         layout=metric.sections,
+        worth=_worth(metric, outcomes.by_judge),
         **statistics(values),
     )
+
+
+def _worth(metric: Metric, judges: Iterable[str]) -> str:
+    """What the estimates among a metric's scores are worth; "" where there are none."""
+    return metric.worth_in_words if isinstance(metric, JudgedMetric) and any(map(is_estimate, judges)) else ""
 
 
 def _of_judges(columns: Columns) -> dict[str, float | None]:

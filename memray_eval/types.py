@@ -316,8 +316,8 @@ class MetricSummary(Frozen):
 
     `n` counts units; `coverage` = scored / (n - not applicable), None when nothing applied. Figures are None, never 0.0,
     where nothing was scored. `std` is the population's (numpy's default), `stderr` = sample std / sqrt(n_scored).
-    `n_estimated` of the scored are offline estimates by rules, and `n_fallbacks` what a rule gave because the judge failed; both
-    follow from `judges`. `reason` says why the metric is not applicable where the rules cannot tell.
+    Of the scored, `n_estimated` are offline estimates and `n_fallbacks` are what a rule gave because the judge failed; both
+    follow from `judges`. `worth` says what estimates by its rules are worth, where there are any, `reason` why the metric is not applicable where the rules cannot tell.
     """
 
     metric: str
@@ -344,6 +344,7 @@ class MetricSummary(Frozen):
     macro: dict[str, float | None] = Field(default_factory=dict)
     extras: dict[str, float | None] = Field(default_factory=dict)
     layout: tuple[Block, ...] = ()
+    worth: str = ""
     reason: str = ""
 
     @model_validator(mode="before")
@@ -388,8 +389,8 @@ class TaskMetric(Frozen):
 
     `mean` and `stderr` (sample std / sqrt n_scored) are in the metric's own scale, None where too little was scored. `coverage`
     = scored / applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were made to a judge
-    model and paid, one each for a juror, a repeat and an asking again; `cached` scores needed none. `fallbacks` are scores that a
-    rule gave because the judge failed, `estimates` those that rules gave because no judge was asked. `latency_s_mean` is over
+    model and paid, one each for a juror, a repeat and an asking again; `cached` scores needed none. `fallbacks` are scores that
+    a rule gave because the judge failed, `estimates` those that rules gave because no judge was asked. `latency_s_mean` is over
     the calls, None where there were none.
     """
 
@@ -528,8 +529,8 @@ class Recommendation(Frozen):
 
 class Sweep(Frozen):
     """One metric against temperature: candidates that differ in nothing else, by rising temperature. Means and standard errors
-    are in the metric's own scale, over the `n` scored units, None where too few were; of these `estimates` are offline estimates and `fallbacks` what a rule
-    gave because the judge failed."""
+    are in the metric's own scale, over the `n` scored units, None where too few were; of these `estimates` are offline
+    estimates, and `fallbacks` are what a rule gave because the judge failed."""
 
     metric: str
     model: str

@@ -141,6 +141,8 @@ def section(metric: MetricSummary) -> Iterator[str]:
         yield from (f"    Score {score}: {_bar(count, metric.n_scored)}" for score, count in metric.distribution.items())
     yield ""
     yield f"  Coverage: {_coverage(metric)}"
+    if metric.worth:
+        yield from wrap(f"Estimate by rules: {metric.worth}", WIDTH, initial_indent="  ", subsequent_indent="    ")
     if metric.reason:
         yield from wrap(f"Not applicable: {metric.reason}", WIDTH, initial_indent="  ", subsequent_indent="    ")
 

@@ -12,8 +12,9 @@ from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
 from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL
+from memray_eval.report.marks import mark
 from memray_eval.report.tables import NOTHING, aligned
-from memray_eval.types import Frozen, Summary
+from memray_eval.types import Frozen, Summary, TaskSummary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
 EVERY = ""  # the scenario of a decision over all of them
@@ -47,22 +48,28 @@ LEVELS = (
 
 
 class ScenarioMeans(Frozen):
-    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where nothing was scored."""
+    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where nothing was scored. Of the
+    `n_scored` scores behind them, `estimates` are offline estimates, and `fallbacks` are what a rule gave because the judge
+    failed."""
 
     candidate: str
     scenario: str
     means: dict[str, float | None]
+    n_scored: int = 0
+    estimates: int = 0
+    fallbacks: int = 0
 
 
 class Decision(Frozen):
     """What the guideline says of a candidate in a scenario (EVERY: in all), and why. `average` is that of overall_quality,
-    None where it was not scored."""
+    None where it was not scored, and `mark` says how much of it is no judge's verdict."""
 
     candidate: str
     scenario: str
     average: float | None
     verdict: Verdict
     reasons: tuple[str, ...]
+    mark: str = ""
 
     @property
     def level(self) -> str:
@@ -81,10 +88,17 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
             candidate=task.candidate,
             scenario=task.task or "(no scenario)",
             means={metric.metric: metric.mean for metric in task.metrics},
+            **_counts(task),
         )
         for task in summary.tasks
         if task.bucket is None
     )
+
+
+def _counts(task: TaskSummary) -> dict[str, int]:
+    """How many scores the family has in a scenario, and how many of them no judge gave."""
+    family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
+    return {name: sum(getattr(metric, name) for metric in family) for name in ("n_scored", "estimates", "fallbacks")}
 
 
 def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
@@ -107,7 +121,7 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     yield from aligned([head, *map(_row, decisions)])
     for decision in decisions:
         yield ""
-        yield f"{decision.candidate}, {_where(decision)}: {NAMES[decision.verdict]}"
+        yield f"{decision.candidate}, {_where(decision)}: {_verdict(decision)}"
         yield from (f"  - {reason}" for reason in decision.reasons)
     yield ""
     yield f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} or more."
@@ -117,7 +131,11 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
 
 def _row(decision: Decision) -> Sequence[str]:
     average = NOTHING if decision.average is None else f"{decision.average:.4f}"
-    return (decision.candidate, _where(decision), average, decision.level, NAMES[decision.verdict])
+    return (decision.candidate, _where(decision), average, decision.level, _verdict(decision))
+
+
+def _verdict(decision: Decision) -> str:
+    return NAMES[decision.verdict] + (f" ({decision.mark})" if decision.mark else "")
 
 
 def _where(decision: Decision) -> str:
@@ -129,7 +147,12 @@ def _in_one(means: ScenarioMeans) -> Decision:
     figures = {name: means.means.get(name) for name in METRICS}
     verdict, reasons = _judge(average, {means.scenario: average}, figures)
     return Decision(
-        candidate=means.candidate, scenario=means.scenario, average=average, verdict=verdict, reasons=tuple(reasons)
+        candidate=means.candidate,
+        scenario=means.scenario,
+        average=average,
+        verdict=verdict,
+        reasons=tuple(reasons),
+        mark=_mark([means]),
     )
 
 
@@ -139,7 +162,18 @@ def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
     average = _mean(list(averages.values()))
     verdict, reasons = _judge(average, averages, figures)
-    return Decision(candidate=candidate, scenario=EVERY, average=average, verdict=verdict, reasons=tuple(reasons))
+    return Decision(
+        candidate=candidate,
+        scenario=EVERY,
+        average=average,
+        verdict=verdict,
+        reasons=tuple(reasons),
+        mark=_mark(scenarios),
+    )
+
+
+def _mark(scenarios: Sequence[ScenarioMeans]) -> str:
+    return mark(*(sum(getattr(each, name) for each in scenarios) for name in ("n_scored", "estimates", "fallbacks")))
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:

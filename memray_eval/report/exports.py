@@ -90,7 +90,7 @@ def _evaluated_row(record: Record) -> dict[str, Any]:
     scores = {}
     for score in record.scores:
         row = score.model_dump(mode="json", exclude={"metric", "judgment"})
-        scores[score.metric] = {**row, **(json.loads(score.judgment) if score.judgment else {})}
+        scores[score.metric] = {**row, "estimate": score.is_estimate, **(json.loads(score.judgment) if score.judgment else {})}
     return {**_answer_row(record), "scores": scores}
 
 
@@ -109,5 +109,6 @@ def _test_row(record: Record, headline: str, scale: tuple[float, float], details
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
         "quality_score": (score.value - low) / (high - low) * 100 if score and score.value is not None else None,
+        "quality_is_estimate": score.is_estimate if score else None,
         "quality_details": details(record, score) if score else None,
     }

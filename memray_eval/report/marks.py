@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from memray_eval.types import FALLBACKS, MetricSummary
 
 ESTIMATE = "estimate"
-_REPLACED = "by a rule, as the judge failed"
+_REPLACED = "by fallback"
 
 
 def mark(n_scored: int, estimates: int, fallbacks: int | Mapping[str, int] = 0) -> str:

@@ -94,13 +94,13 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
 
 def length_label(length: float) -> str:
     """A number of tokens in five characters at most: 512, 4k (4,096), 1M (1,048,576), ~98k (100,000), ~1.4M."""
-    for unit, mark in _UNITS:
+    for unit, suffix in _UNITS:
         if length >= unit and length % unit == 0:
-            return f"{length / unit:.0f}{mark}"
+            return f"{length / unit:.0f}{suffix}"
     if length < 10_000:
         return f"{length:.0f}"
-    unit, mark = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
-    return f"~{length / unit:.1f}{mark}" if length / unit < 9.95 else f"~{length / unit:.0f}{mark}"
+    unit, suffix = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
+    return f"~{length / unit:.1f}{suffix}" if length / unit < 9.95 else f"~{length / unit:.0f}{suffix}"
 
 
 def aligned(rows: Sequence[Row]) -> Iterator[str]:

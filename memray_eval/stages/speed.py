@@ -38,8 +38,9 @@ _ROWS = pa.schema(
 # A failed answer took its time, but for nothing. The task is the prompt type where a sample names no task.
 _PERFORMANCE = """
 WITH units AS (
-    SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback, coalesce(nullif(task, ''), prompt_type, '') AS task, (value - $low) * 100
-           / ($high - $low) AS quality, is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
+    SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback, coalesce(nullif(task, ''), prompt_type, '') AS task,
+           (value - $low) * 100 / ($high - $low) AS quality,
+           is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
            CASE WHEN is_answered THEN output_tokens END AS tokens, CASE WHEN is_answered THEN ttft_s END AS ttft_s,
            CASE WHEN is_answered THEN duration_s END AS duration_s
     FROM unit_rows)
