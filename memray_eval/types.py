@@ -317,7 +317,8 @@ class MetricSummary(Frozen):
     `n` counts units; `coverage` = scored / (n - not applicable), None when nothing applied. Figures are None, never 0.0,
     where nothing was scored. `std` is the population's (numpy's default), `stderr` = sample std / sqrt(n_scored).
     Of the scored, `n_estimated` are offline estimates and `n_fallbacks` are what a rule gave because the judge failed; both
-    follow from `judges`. `worth` says what estimates by its rules are worth, where there are any, `reason` why the metric is not applicable where the rules cannot tell.
+    follow from `judges`. `worth` says what the estimates are worth, where there are any, and `reason` why the metric is not
+    applicable where the rules cannot tell.
     """
 
     metric: str

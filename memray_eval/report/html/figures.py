@@ -46,7 +46,8 @@ class Grid(NamedTuple):
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate. `mark` says where its figures are no verdicts, `worth` what estimates are worth, `reason` why rules could not tell."""
+    """One metric of one candidate. `mark` says where its figures are no verdicts, `worth` what its estimates are worth, and
+    `reason` why rules could not tell."""
 
     metric: str
     title: str

@@ -130,7 +130,7 @@ def below(text: str, title: str) -> list[str]:
 def with_verdicts(judges: Mapping[str, int], **fields: Any) -> Summary:
     """A summary with a table by task, whose verdicts these judges gave."""
     n = sum(judges.values())
-    values = {part: np.ones(n) for part in ("value", *all_metrics()["semantic_correctness"].columns)}
+    values = {part: np.zeros(n) for part in all_metrics()["semantic_correctness"].columns} | {"value": np.ones(n)}
     verdicts = summarise(all_metrics()["semantic_correctness"], Outcomes("gemma", {"scored": n}, judges, values))
     whole = summary()
     tables = {"metrics": (*whole.metrics, verdicts), "tasks": TASKS, "macro": (MACRO,), "n_disagreements": 1, **fields}
@@ -147,7 +147,7 @@ def test_a_run_with_tasks_has_a_table_a_candidate() -> None:
     assert "Fallbacks: 2 scores are a rule's, because the judge failed; agreement leaves them out." in text
     assert "gpt-4o and rule disagree on 1 unit, listed in disagreements.jsonl of the run folder" in text
     assert "  Coverage: 5 of 5 scored, 2 by string match; judged by openai/gpt-4o 3, string_match 2" in text
-    assert "  Correct:           100.0%  2 of 5 by string match  (higher is better)" in text
+    assert "  Correct:         100.0%  2 of 5 by string match  (higher is better)" in text
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_an_estimate_that_was_asked_for_says_what_it_is_worth() -> None:
     assert lines[-2] == "  Estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80"
 
 
-SAFE = {part: np.array([1.0]) for part in ("value", *all_metrics()["safety"].columns)}
+SAFE = {part: np.zeros(1) for part in all_metrics()["safety"].columns} | {"value": np.ones(1)}
 
 
 def test_some_estimates_among_verdicts_are_counted() -> None:
@@ -301,7 +301,7 @@ task       n  gpt-4o   rule   agree  kappa   cover  errors  calls    cost
 hotpotqa   4   75.00  50.00   75.0%   0.50   80.0%       1      5  0.0125  2 of 4 by fallback
   0-4k     1  100.00  62.49  100.0%      -  100.0%       0      1       -
 lcc       10       -      -       -      -    0.0%      10      0       -
-macro     14   75.00  50.00   75.0%   0.50              11      5  0.0125  2 of 5 by fallback
+macro     14   75.00  50.00   75.0%   0.50              11      5  0.0125  2 of 4 by fallback
 gpt-4o, rule: mean x 100; macro: the mean of the task means. cover: share scored of
 the least covered metric. errors, calls, cost ($): over all metrics.
 """

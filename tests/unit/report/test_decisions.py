@@ -119,6 +119,17 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
         tasks=(task("basic", None, 0.7), task("basic", "older", 0.6), task("", None, None)),
     )  # fmt: skip
     assert means_of(summary) == (
-        ScenarioMeans(candidate="a", scenario="basic", means={"overall_quality": 0.7}),
-        ScenarioMeans(candidate="a", scenario="(no scenario)", means={"overall_quality": None}),
+        ScenarioMeans(candidate="a", scenario="basic", means={"overall_quality": 0.7}, n_scored=4),
+        ScenarioMeans(candidate="a", scenario="(no scenario)", means={"overall_quality": None}, n_scored=4),
     )
+
+
+def test_a_decision_over_estimates_says_so() -> None:
+    estimated = means(0.65).model_copy(update={"n_scored": 8, "estimates": 8})
+    judged = means(0.75, "small_talk").model_copy(update={"n_scored": 8, "fallbacks": 2})
+    one, other, every = decide([estimated, judged])
+    assert (one.mark, other.mark) == ("estimate", "2 of 8 by fallback")
+    assert every.mark == "estimate for 8 of 16, 2 of 16 by fallback"
+    told = list(lines([one]))
+    assert told[1].endswith("A/B candidate (estimate)")
+    assert told[3] == "a, basic: A/B candidate (estimate)"

@@ -64,6 +64,14 @@ def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) 
     )  # fmt: skip
 
 
+def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
+    fallback = Score(metric="recall", status="scored", value=0.0, judge="zero")
+    verdict = Score(metric="recall", status="scored", value=1.0, judge="openai/gpt", calls=3)
+    folder = run(tmp_path / "run", [unit("1", RECALL), unit("2", fallback), unit("3", verdict), unit("4", FAILED), unit("5")])
+    found = [(row["estimate"], row["fallback"], row["judge_calls"]) for row in rows(folder)]
+    assert found == [(True, False, None), (False, True, None), (False, False, 3), (False, False, None), (None, None, None)]
+
+
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
     one = unit("1", RECALL)
     folder = run(tmp_path / "run", [one, unit("2", RECALL)], [one, unit("3", RECALL)])
