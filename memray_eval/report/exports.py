@@ -42,8 +42,9 @@ def export_benchmark(path: str, records: Iterable[Record], summary: Summary, det
     """Writes seed 004's benchmark file: a list with one object a candidate, its answers under `tests`.
 
     `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, and `details` says what stands
-    behind it. What was not measured, or failed, is null. `prompt_name` is the task, as in the seed; `prompt_id`, which the
-    seed lacks, tells the prompts of a task apart. Rows are kept on disk until their candidate's turn comes.
+    behind it; an offline estimate is marked by `quality_is_estimate`. What was not measured, or failed, is null. `prompt_name`
+    is the task, as in the seed; `prompt_id`, which the seed lacks, tells the prompts of a task apart. Rows are kept on disk
+    until their candidate's turn comes.
     """
     scale = next((metric.scale for metric in summary.metrics if metric.metric == summary.headline), (0.0, 1.0))
     with ExitStack() as stack:
@@ -109,6 +110,6 @@ def _test_row(record: Record, headline: str, scale: tuple[float, float], details
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
         "quality_score": (score.value - low) / (high - low) * 100 if score and score.value is not None else None,
-        "quality_is_estimate": score.is_estimate if score else None,
+        **({"quality_is_estimate": True} if score and score.is_estimate else {}),
         "quality_details": details(record, score) if score else None,
     }

@@ -280,7 +280,7 @@ class Fixed:
 
 
 def failing(error: JudgeError) -> JudgeError:
-    error.input_tokens, error.cost_usd = 3, 0.25
+    error.input_tokens, error.cost_usd, error.calls = 3, 0.25, 2
     return error
 
 
@@ -288,6 +288,7 @@ def test_a_fallback_judges_when_the_first_cannot_and_both_are_paid_for() -> None
     judge = FallbackJudge([Fixed("a", failing(Unavailable("down"))), Fixed("b")])
     verdict = asyncio.run(judge.judge([], Nothing))
     assert (verdict.judge, verdict.usage.input_tokens, verdict.cost_usd) == ("b", 8, 1.25)
+    assert verdict.calls == 2 + 1  # those of the first were answered too
 
 
 def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
@@ -297,3 +298,4 @@ def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
     with pytest.raises(Unavailable, match="down too") as raised:
         asyncio.run(both.judge([], Nothing))
     assert (raised.value.input_tokens, raised.value.cost_usd) == (6, 0.5)
+    assert raised.value.calls == 2 + 2

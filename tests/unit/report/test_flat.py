@@ -148,6 +148,7 @@ def test_the_command_writes_all_forms(
     assert pq.read_table(paths["parquet"]).num_rows == 24
     assert len(list(csv.DictReader(io.StringIO(paths["csv"].read_text("utf-8"))))) == 24
     evaluated = json.loads(paths["evaluation"].read_text("utf-8"))
+    assert {score["estimate"] for row in evaluated["results"] for score in row["scores"].values()} == {False}
     assert len(evaluated["results"]) == 6
     assert evaluated["results"][1]["scores"]["empathy"]["value"] == 4.0
     assert evaluated["summary"]["metrics"][0]["metric"] == "memory_utilization"
