@@ -247,6 +247,8 @@ class RunConfig(Frozen):
     key is set, else the first fallback with a key, else rules), `embedded` (a small local model), PROVIDER/MODEL, a list of
     these for a jury, or a mapping from metric, or from "metric/task", to any of these. `rubrics` maps such keys to one of the
     metric's rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a rubric of one's own.
+    `estimates` says by metric whether its rules may score it (`estimates: {safety: true}`); unless it does, they may where they
+    were not found to be blind (`list metrics` shows what each is worth), and else the metric is not applicable under rules.
     `engine` is how every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines: {org/big-model:
     {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
     `text_weights` are those of overall_score, by the text family's scores, and sum to 1; `transitions` are the transition words
@@ -271,6 +273,7 @@ class RunConfig(Frozen):
     metrics: tuple[str, ...] = ()
     judge: Jury | dict[str, Jury] = "auto"
     rubrics: dict[str, str] = Field(default_factory=dict)
+    estimates: dict[str, bool] = Field(default_factory=dict)
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
     emotion_words: WordList = "strict"

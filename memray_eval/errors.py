@@ -62,6 +62,7 @@ class JudgeError(EvalError):
         self.input_tokens = 0
         self.output_tokens = 0
         self.cost_usd = 0.0
+        self.calls = 0
 
 
 class Throttled(JudgeError):

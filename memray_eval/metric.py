@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -19,12 +19,24 @@ from pydantic import BaseModel, Field
 from memray_eval.config import OnJudgeFailure
 from memray_eval.errors import Refused
 from memray_eval.ports import FloatArray, Vectors, Verdict
-from memray_eval.types import Block, Form, Frozen, Line, Message, MetricSummary, Response, Sample, Score
+from memray_eval.types import RULES as RULES
+from memray_eval.types import (
+    Block,
+    Form,
+    Frozen,
+    Line,
+    Message,
+    MetricSummary,
+    Response,
+    Sample,
+    Score,
+    is_estimate,
+)
 
-RULES = "rules"
 T = TypeVar("T")
 EVIDENCE_DROPPED = "evidence_dropped"
 FIXED = "fixed"  # a part that is 1 where an estimate would have been the same for any answer
+LEAST_RECALL, LEAST_SPECIFICITY = 0.7, 0.9  # of rules whose estimate a run takes without being asked to
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
@@ -95,6 +107,32 @@ class Verified(NamedTuple):
     parts: Mapping[str, float] = MappingProxyType({})
 
 
+class RulesWorth(Frozen):
+    """What a metric's rules were found to be worth on `n` labelled cases. `recall` of those that are `what` are told, and
+    `specificity` of the others are left alone; None: not measured."""
+
+    n: int
+    what: str
+    recall: float | None = None
+    specificity: float | None = None
+    precision: float | None = None
+    kappa: float | None = None
+
+    def __str__(self) -> str:
+        figures = {name: getattr(self, name) for name in ("recall", "specificity", "precision", "kappa")}
+        told = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+        return f"{told} on {self.n} labelled {self.what}"
+
+    @property
+    def cannot_tell(self) -> bool:
+        """Whether the rules miss too much, or see it where it is not, for an estimate that nobody asked for."""
+        return _is_below(self.recall, LEAST_RECALL) or _is_below(self.specificity, LEAST_SPECIFICITY)
+
+
+def _is_below(figure: float | None, bound: float) -> bool:
+    return figure is not None and figure < bound
+
+
 Verify: TypeAlias = Callable[[Any, Sample, Response], Verified]
 
 
@@ -112,7 +150,7 @@ class JudgedMetric(Metric):
 
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and `prompt_with` asks with the
     text of any of them or of a user's own. `without_judge` holds, by the name of a way, the judgment of a response on which no
-    judge gave a verdict.
+    judge gave a verdict. `worth` is what the rules were found to be worth, None where nobody measured it.
     """
 
     judgment: type[BaseModel]
@@ -126,6 +164,11 @@ class JudgedMetric(Metric):
     rubrics: Mapping[str, str] = field(default_factory=dict)
     prompt_with: Callable[[str, Sample, Response], tuple[Message, ...]] | None = None
     without_judge: Mapping[str, Callable[[Sample, Response], BaseModel]] = field(default_factory=dict)
+    worth: RulesWorth | None = None
+
+    @property
+    def worth_in_words(self) -> str:
+        return "not measured" if self.worth is None else str(self.worth)
 
     def messages(self, sample: Sample, response: Response, rubric: str | None = None) -> tuple[Message, ...]:
         """What a judge is asked, with the rubric of that text where the metric takes one."""
@@ -200,7 +243,7 @@ def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, v
 
     score = _outcome(metric, sample, response, verdict.judge, compute)
     cost = {name: getattr(verdict, name) for name in ("usage", "cost_usd", "latency_s", "cached")}
-    return score.model_copy(update=cost)
+    return score.model_copy(update={**cost, "calls": 0 if verdict.cached else verdict.calls})
 
 
 def score_without_judge(metric: JudgedMetric, sample: Sample, response: Response, way: OnJudgeFailure, failed: Score) -> Score:
@@ -210,7 +253,7 @@ def score_without_judge(metric: JudgedMetric, sample: Sample, response: Response
         judgment = metric.without_judge[way](sample, response)
         return metric.measure(judgment, sample, response), judgment
 
-    kept = {name: getattr(failed, name) for name in ("usage", "cost_usd", "latency_s", "error")}
+    kept = {name: getattr(failed, name) for name in ("usage", "cost_usd", "latency_s", "calls", "error")}
     score = _outcome(metric, sample, response, way, compute)
     return score.model_copy(update=kept) if score.value is not None else score
 
@@ -296,8 +339,14 @@ def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
         macro=aggregates.macro,
         extras=aggregates.extras | (_of_judges(outcomes.columns) if values.size else {}),
         layout=metric.sections,
+        worth=_worth(metric, outcomes.by_judge),
         **statistics(values),
     )
+
+
+def _worth(metric: Metric, judges: Iterable[str]) -> str:
+    """What the estimates among a metric's scores are worth; "" where there are none."""
+    return metric.worth_in_words if isinstance(metric, JudgedMetric) and any(map(is_estimate, judges)) else ""
 
 
 def _of_judges(columns: Columns) -> dict[str, float | None]:

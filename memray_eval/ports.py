@@ -16,7 +16,7 @@ Vectors = Mapping[str, FloatArray]  # text -> its unit vector
 
 
 class Verdict(Frozen):
-    """What a judge returned: the filled-in judgment, who gave it, and what it cost."""
+    """What a judge returned: the filled-in judgment, who gave it, and what it cost, over `calls` that were answered."""
 
     judgment: BaseModel
     judge: str
@@ -24,6 +24,7 @@ class Verdict(Frozen):
     cost_usd: float = 0.0
     latency_s: float = 0.0
     cached: bool = False
+    calls: int = 1
 
 
 class Judge(Protocol):

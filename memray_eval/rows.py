@@ -27,6 +27,7 @@ SCORE_TYPE = pa.struct(
         ("cost_usd", pa.float64()),
         ("latency_s", pa.float64()),
         ("cached", pa.bool_()),
+        ("calls", pa.int64()),
         ("error", pa.string()),
     ]
 )

@@ -16,6 +16,15 @@ GIVEN: Literal["given"] = "given"  # the backend of responses that exist already
 BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 EMOTION_SUM_TOLERANCE = 1e-3
 DEFAULT_MAX_TOKENS = 256
+RULES = "rules"  # who scores where no model judges; its embedding model follows after a "+"
+# Who scored in the place of a judge that failed (judging.on_judge_failure), in words.
+FALLBACKS: Mapping[str, str] = {
+    "string_match": "by string match",
+    "zero": "set to zero",
+    "default": "set to the default",
+}
+JURORS = " + "  # between their names in a score's `judge`
+RULES_ON_EMPTY = f"{RULES} (empty response)"  # what a judged metric says of an empty response: no judge need be asked
 
 Name = Annotated[StrictStr, Field(min_length=1)]
 Temperature = Annotated[float, Field(ge=0.0, le=2.0)]
@@ -77,6 +86,11 @@ class Sample(Frozen):
             text = "; ".join(f"{field}: {what}" for field, what in found.items())
             raise PydanticCustomError("conflict", "{text}", {"text": text, "fields": found})
         return self
+
+
+def is_estimate(judge: str) -> bool:
+    """Whether a score's judge is the rules of a judged metric: an offline estimate, not a verdict."""
+    return judge == RULES or judge.startswith(f"{RULES}+")
 
 
 def key_conflicts(sample: Sample) -> dict[str, str]:
@@ -221,7 +235,8 @@ class Score(Frozen):
     """The outcome of one metric on one record. `value` is None unless `status` is `scored`: a failure is never a zero.
 
     `parts` are the counts that aggregates sum (tp, fp, fn, claims, ...); `judgment` is the whole verdict as JSON; `judge`
-    names who gave it.
+    names who gave it. `calls` counts the judge calls that were answered, and so paid, for it: every juror, repeat and asking
+    again; None in records of older versions.
     """
 
     metric: str
@@ -234,7 +249,13 @@ class Score(Frozen):
     cost_usd: float = 0.0
     latency_s: float = 0.0
     cached: bool = False
+    calls: int | None = None
     error: str | None = None
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether its value is an offline estimate."""
+        return self.status == "scored" and is_estimate(self.judge)
 
     @model_validator(mode="after")
     def _value_if_scored(self) -> Score:
@@ -295,6 +316,9 @@ class MetricSummary(Frozen):
 
     `n` counts units; `coverage` = scored / (n - not applicable), None when nothing applied. Figures are None, never 0.0,
     where nothing was scored. `std` is the population's (numpy's default), `stderr` = sample std / sqrt(n_scored).
+    Of the scored, `n_estimated` are offline estimates and `n_fallbacks` are what a rule gave because the judge failed; both
+    follow from `judges`. `worth` says what the estimates are worth, where there are any, and `reason` why the metric is not
+    applicable where the rules cannot tell.
     """
 
     metric: str
@@ -304,6 +328,8 @@ class MetricSummary(Frozen):
     judges: dict[str, int] = Field(default_factory=dict)
     n: int
     n_scored: int
+    n_estimated: int = 0
+    n_fallbacks: int = 0
     n_abstained: int
     n_not_applicable: int
     n_failed: int
@@ -319,6 +345,18 @@ class MetricSummary(Frozen):
     macro: dict[str, float | None] = Field(default_factory=dict)
     extras: dict[str, float | None] = Field(default_factory=dict)
     layout: tuple[Block, ...] = ()
+    worth: str = ""
+    reason: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_by_rules(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        judges = data.get("judges") or {}
+        estimated = sum(count for judge, count in judges.items() if is_estimate(judge))
+        replaced = sum(count for judge, count in judges.items() if judge in FALLBACKS)
+        return {**data, "n_estimated": estimated, "n_fallbacks": replaced}
 
 
 class GenerationSummary(Frozen):
@@ -352,9 +390,9 @@ class TaskMetric(Frozen):
 
     `mean` and `stderr` (sample std / sqrt n_scored) are in the metric's own scale, None where too little was scored. `coverage`
     = scored / applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were made to a judge
-    model, one a juror that was heard; `cached` scores needed none. `fallbacks` are scores that a rule gave because the judge
-    failed. `latency_s_mean` is over the calls, None where there were none. `by_rules` scores are offline estimates, and `fixed`
-    those of them that would have been the same for any answer.
+    model and paid, one each for a juror, a repeat and an asking again; `cached` scores needed none. `fallbacks` are scores that
+    a rule gave because the judge failed, `estimates` those that rules gave because no judge was asked, and `fixed` those of
+    them that would have been the same for any answer. `latency_s_mean` is over the calls, None where there were none.
     """
 
     metric: str
@@ -368,11 +406,11 @@ class TaskMetric(Frozen):
     calls: int
     cached: int
     fallbacks: int
+    estimates: int = 0
     cost_usd: float
     input_tokens: int
     output_tokens: int
     latency_s_mean: float | None
-    by_rules: int = 0
     fixed: int = 0
 
 
@@ -423,7 +461,8 @@ class HeatMap(Frozen):
     `values` and `n` hold a row a depth and a figure a length; `n` counts scored units, and a value is None where it is 0.
     Samples that have a length and no depth are in `without_depth` and `n_without_depth`, a figure a length, empty where there
     are none. Where there are more than a grid shows, a length stands for those up to it and above half of it
-    (`lengths_binned`), and depths are rounded to 5 percent (`depths_binned`).
+    (`lengths_binned`), and depths are rounded to 5 percent (`depths_binned`). Of all scored units `estimates` are offline
+    estimates, and `fallbacks` are what a rule gave because the judge failed.
     """
 
     candidate: str
@@ -437,6 +476,8 @@ class HeatMap(Frozen):
     n_without_depth: tuple[int, ...] = ()
     lengths_binned: bool = False
     depths_binned: bool = False
+    estimates: int = 0
+    fallbacks: int = 0
 
 
 VERDICT_METRIC = "semantic_correctness"  # the judge's verdict that reports set against
@@ -450,7 +491,8 @@ class Performance(Frozen):
     Times are the responses' own, waiting for the engine included: they overlap in a run, so their sum is more than its wall
     time. `tokens_per_s` = output tokens / duration, both summed over the answers that have both. `quality` is the mean of the
     run's headline metric with its scale laid over 0-100, `quality_stderr` = sample std / sqrt(n_scored) of the same. None
-    where too little was measured.
+    where too little was measured. Of the `n_scored`, `estimates` are offline estimates and `fallbacks` are what a rule gave
+    because the judge failed.
     """
 
     candidate: str
@@ -465,6 +507,8 @@ class Performance(Frozen):
     n_scored: int
     quality: float | None
     quality_stderr: float | None
+    estimates: int = 0
+    fallbacks: int = 0
 
 
 class QualityPair(Frozen):
@@ -508,7 +552,8 @@ class Recommendation(Frozen):
 
 class Sweep(Frozen):
     """One metric against temperature: candidates that differ in nothing else, by rising temperature. Means and standard errors
-    are in the metric's own scale, over the `n` scored units, None where too few were."""
+    are in the metric's own scale, over the `n` scored units, None where too few were; of these `estimates` are offline
+    estimates, and `fallbacks` are what a rule gave because the judge failed."""
 
     metric: str
     model: str
@@ -518,6 +563,8 @@ class Sweep(Frozen):
     means: tuple[float | None, ...]
     stderrs: tuple[float | None, ...]
     n: tuple[int, ...]
+    estimates: tuple[int, ...] = ()
+    fallbacks: tuple[int, ...] = ()
 
 
 class Summary(Frozen):

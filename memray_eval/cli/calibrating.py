@@ -79,6 +79,7 @@ def calibrate(
     judges = list(dict.fromkeys(name.strip() for name in judge.split(",") if name.strip()))
     overrides = {
         "metrics": [named],
+        "estimates": {named: True},  # what rules are worth is what is to be measured
         "judging.repeats": repeats,
         "judging.cache": "off" if no_cache else None,
         "budget.usd": budget_usd,

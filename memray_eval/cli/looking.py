@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memray_eval.cli.app import JsonOption, SetOption, app, cache_app, dataset_app, list_app, print_report, say, show
 from memray_eval.config import RunConfig, calls_file, keys_set, load_config
 from memray_eval.errors import ConfigError
+
+if TYPE_CHECKING:
+    from memray_eval.metric import JudgedMetric
 
 
 @app.command()
@@ -96,7 +99,8 @@ def validate(
 
 @list_app.command("metrics")
 def list_metrics() -> None:
-    """Every metric: its kind, family, scale, preferred judge and, where a run may choose, its rubrics."""
+    """Every metric: its kind, family, scale, preferred judge and, where a run may choose, its rubrics; and what the offline
+    estimate of its rules is worth."""
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
 
@@ -106,6 +110,15 @@ def list_metrics() -> None:
             judge += f"; rubrics: {', '.join(metric.rubrics)}"
         low, high = metric.scale
         show(f"{metric.name:<26} {metric.kind:<9} {metric.family:<12} {low:g}-{high:g}  {judge}".rstrip())
+        if isinstance(metric, JudgedMetric):
+            show(f"{'':<26} {_estimate(metric)}")
+
+
+def _estimate(metric: JudgedMetric) -> str:
+    """What a metric's estimate is worth, and whether a run takes it without being asked to."""
+    told = f"estimate by rules: {metric.worth_in_words}"
+    is_withheld = metric.worth is not None and metric.worth.cannot_tell
+    return f"{told}; not applicable unless estimates.{metric.name}=true" if is_withheld else told
 
 
 @list_app.command("suites")

@@ -176,7 +176,7 @@ class FallbackJudge:
         self._judges = judges
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        lost, cost_usd = Usage(), 0.0
+        lost, cost_usd, calls = Usage(), 0.0, 0
         for position, judge in enumerate(self._judges):
             try:
                 verdict = await judge.judge(messages, judgment)
@@ -184,10 +184,12 @@ class FallbackJudge:
                 raise
             except JudgeError as error:
                 lost = lost + Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
-                cost_usd += error.cost_usd
+                cost_usd, calls = cost_usd + error.cost_usd, calls + error.calls
                 if position == len(self._judges) - 1:
-                    error.input_tokens, error.output_tokens, error.cost_usd = lost.input_tokens, lost.output_tokens, cost_usd
+                    error.input_tokens, error.output_tokens = lost.input_tokens, lost.output_tokens
+                    error.cost_usd, error.calls = cost_usd, calls
                     raise
                 continue
-            return verdict.model_copy(update={"usage": verdict.usage + lost, "cost_usd": verdict.cost_usd + cost_usd})
+            spent = {"usage": verdict.usage + lost, "cost_usd": verdict.cost_usd + cost_usd, "calls": verdict.calls + calls}
+            return verdict.model_copy(update=spent)
         raise JudgeError("no judge to ask")

@@ -204,7 +204,7 @@ class InstructedJudge:
     def _remembered(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         if call.judgment is None:
             raise Refused("the judge or its content filter declined" + _OR_UNREADABLE * _reads_text(judgment))
-        return Verdict(judgment=judgment.model_validate_json(call.judgment), judge=self.name, cached=True)
+        return Verdict(judgment=judgment.model_validate_json(call.judgment), judge=self.name, cached=True, calls=0)
 
     async def _ask(
         self, messages: Sequence[Message], judgment: type[BaseModel], prepared: _Prepared, key: str | None
@@ -215,12 +215,18 @@ class InstructedJudge:
             filled = await self._asked([message.model_dump() for message in messages], judgment, prepared, spent, remember)
         except JudgeError as error:
             error.input_tokens, error.output_tokens = spent.usage.input_tokens, spent.usage.output_tokens
-            error.cost_usd = spent.cost_usd
+            error.cost_usd, error.calls = spent.cost_usd, spent.answered
             self._watch.settled(spent.calls, is_failed=not isinstance(error, Refused))
             raise
         self._watch.settled(spent.calls, is_failed=False)
-        latency_s = time.perf_counter() - started
-        return Verdict(judgment=filled, judge=self.name, usage=spent.usage, cost_usd=spent.cost_usd, latency_s=latency_s)
+        return Verdict(
+            judgment=filled,
+            judge=self.name,
+            usage=spent.usage,
+            cost_usd=spent.cost_usd,
+            latency_s=time.perf_counter() - started,
+            calls=spent.answered,
+        )
 
     async def _remember(self, key: str | None, spent: _Spent, judgment: str | None) -> None:
         if key is not None and self._calls is not None:
@@ -344,10 +350,10 @@ def _reads_text(judgment: type[BaseModel]) -> bool:
 
 
 class _Spent:
-    """Calls so far for one verdict, and the tokens of them all."""
+    """Calls so far for one verdict, how many of them were answered, and the tokens of them all."""
 
     def __init__(self, price: Price) -> None:
-        self.usage, self.calls, self._price = Usage(), 0, price
+        self.usage, self.calls, self.answered, self._price = Usage(), 0, 0, price
 
     @property
     def cost_usd(self) -> float:
@@ -355,6 +361,7 @@ class _Spent:
 
     def add(self, reply: Reply) -> Reply:
         self.usage = self.usage + reply.usage
+        self.answered += 1
         return reply
 
 

@@ -71,7 +71,8 @@ class Rubric(Frozen):
 
 class Choice(Frozen):
     """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its `others`; by which rubric,
-    where the metric has several; and what stands in where no judge gives a verdict."""
+    where the metric has several; and what stands in where no judge gives a verdict. `withheld` says why the rules give no
+    estimate, where they are to score it and cannot tell: nobody scores it then."""
 
     metric: str
     judge: str
@@ -80,6 +81,7 @@ class Choice(Frozen):
     task: str = ""
     rubric: Rubric | None = None
     on_failure: OnJudgeFailure = "error"
+    withheld: str = ""
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -92,6 +94,8 @@ class Choice(Frozen):
         return self.rubric.name if self.rubric is not None and self.judge != RULES else ""
 
     def __str__(self) -> str:
+        if self.withheld:
+            return f"nobody ({self.withheld})"
         told = [self.why]
         if self.asked_by:
             told.append(f"rubric {self.asked_by}")
@@ -123,6 +127,7 @@ def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, task
     _check_keys("judge", wanted, judged, tasks)
     if judged:  # a run that only generates has none, whatever its job says of rubrics
         _check_keys("rubrics", config.rubrics, judged, tasks)
+        _check_estimates(config.estimates, judged)
         _check_failures(config.judging, judged.values())
     barred = {family(candidate.model) for candidate in config.candidates} if config.judging.exclude_own_family else set()
     choices = {}
@@ -133,9 +138,21 @@ def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, task
             "rubric": _rubric(metric, key, _own(config.rubrics, key, metric)),
             "on_failure": way if way in metric.without_judge else "error",
         }
-        choices[key] = _jury(metric, AUTO if jury is None else jury, config.judging, table, barred).model_copy(update=more)
+        choice = _jury(metric, AUTO if jury is None else jury, config.judging, table, barred)
+        if choice.judge == RULES:
+            more["withheld"] = _withheld(metric, config.estimates.get(metric.name))
+        choices[key] = choice.model_copy(update=more)
     _check_one_stage(choices, judged)
     return choices
+
+
+def _withheld(metric: JudgedMetric, is_wanted: bool | None) -> str:
+    """Why the rules give no estimate of a metric; "" where they do."""
+    if is_wanted is False:
+        return f"estimates.{metric.name} is false, and no judge is named"
+    if is_wanted or metric.worth is None or not metric.worth.cannot_tell:
+        return ""
+    return f"rules cannot tell: {metric.worth}; name a judge, or take the estimate with --set estimates.{metric.name}=true"
 
 
 def _keys(judged: Mapping[str, JudgedMetric], named: Iterable[str]) -> Iterator[tuple[str, JudgedMetric]]:
@@ -159,6 +176,12 @@ def _check_keys(where: str, keys: Iterable[str], judged: Mapping[str, JudgedMetr
             hint = nearest(task, tasks)
             told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(tasks)}"
             raise ConfigError(f"{where}: {key!r} names no task of this suite" + (f"; {told}" if tasks else ""))
+
+
+def _check_estimates(estimates: Iterable[str], judged: Mapping[str, JudgedMetric]) -> None:
+    if unknown := sorted(set(estimates) - set(judged)):
+        known = ", ".join(sorted(judged))
+        raise ConfigError(f"estimates: no judged metric {unknown[0]!r} in this run; there are: {known}")
 
 
 def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from memray_eval.report.marks import mark, marked
 from memray_eval.report.recommendation import about, quality_interval, turned
 from memray_eval.report.tables import NOTHING, in_words
 from memray_eval.types import Performance, Recommendation, Summary
@@ -32,7 +33,7 @@ def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[st
     """The fastest and the best, speed and quality of each, the Pareto front, what to use, and by which rule."""
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in found.fastest]
-    best = [f"{whole[name].quality:.1f}/100" for name in found.best]
+    best = [marked(f"{whole[name].quality:.1f}/100", performance_mark(whole[name])) for name in found.best]
     yield from _listed("Fastest Model:", found.fastest, *fastest[:1])
     yield from _listed("Best Quality:", found.best, *best[:1])
     if found.as_good:
@@ -55,7 +56,8 @@ def _task_lines(tasks: Sequence[Performance]) -> Iterator[str]:
     name_width = max(_TASK_WIDTH, *(len(row.task or "") for row in tasks))
     speed_width = max(_SPEED_WIDTH, *map(len, speeds))
     for row, speed in zip(tasks, speeds, strict=True):
-        duration, quality = _figure(row.duration_s_mean, ".2f", "s"), _figure(row.quality, ".0f", "/100")
+        duration = _figure(row.duration_s_mean, ".2f", "s")
+        quality = marked(_figure(row.quality, ".0f", "/100"), performance_mark(row))
         yield f"    {row.task:<{name_width}}{duration:>7}  |  {speed:>{speed_width}} tok/s  |  Q: {quality}"
 
 
@@ -92,9 +94,15 @@ def _wrapped(text: str, indent: str) -> Iterator[str]:
 
 
 def _quality(row: Performance) -> str:
-    """The quality with its 95 % interval: half its width, or its ends."""
+    """The quality with its 95 % interval: half its width, or its ends; and its mark."""
     spread = in_words(row.quality, quality_interval(row), 1)
-    return _figure(row.quality, ".1f", "/100") + (spread and (f" {spread}" if spread.startswith("±") else f" ({spread})"))
+    figure = _figure(row.quality, ".1f", "/100") + (spread and (f" {spread}" if spread.startswith("±") else f" ({spread})"))
+    return marked(figure, performance_mark(row))
+
+
+def performance_mark(row: Performance) -> str:
+    """The mark of a row's quality."""
+    return "" if row.quality is None else mark(row.n_scored, row.estimates, row.fallbacks)
 
 
 def _figure(value: float | None, form: str, unit: str = "") -> str:

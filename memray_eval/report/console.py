@@ -4,15 +4,17 @@ below them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from textwrap import wrap
 
 from memray_eval.metric import EVIDENCE_DROPPED
 from memray_eval.report.comparison import performance_lines, recommendation_lines
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
+from memray_eval.report.marks import fallbacks_of, metric_mark
 from memray_eval.report.sweeps import sweep_lines
 from memray_eval.report.tables import NOTHING, disagreements_line, heat_map, task_table
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import Block, GenerationSummary, Line, MetricSummary, Summary
+from memray_eval.types import FALLBACKS, Block, GenerationSummary, Line, MetricSummary, Summary
 
 WIDTH = 70
 BAR = "█"
@@ -55,7 +57,7 @@ def _breakdown(summary: Summary) -> Iterator[str]:
         if lines := list(task_table(summary, macro)):
             yield from _titled(f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines)
     if summary.n_disagreements is not None:
-        yield from (disagreements_line(summary.n_disagreements), "")
+        yield from (disagreements_line(summary), "")
     for heat in summary.heat_maps:
         if any(heat.n_without_depth) or any(any(row) for row in heat.n):
             yield from _titled(f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat))
@@ -135,10 +137,15 @@ def section(metric: MetricSummary) -> Iterator[str]:
         yield from _block(block, metric)
     if metric.distribution and not any("-" in score for score in metric.distribution):
         yield ""
-        yield "  Score Distribution:"
+        told = metric_mark(metric)
+        yield f"  Score Distribution{f' ({told})' * bool(told)}:"
         yield from (f"    Score {score}: {_bar(count, metric.n_scored)}" for score, count in metric.distribution.items())
     yield ""
     yield f"  Coverage: {_coverage(metric)}"
+    if metric.worth:
+        yield from wrap(f"Estimate by rules: {metric.worth}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    if metric.reason:
+        yield from wrap(f"Not applicable: {metric.reason}", WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _block(block: Block, metric: MetricSummary) -> Iterator[str]:
@@ -147,7 +154,13 @@ def _block(block: Block, metric: MetricSummary) -> Iterator[str]:
     width = max((len(line.label) for line in block.lines), default=0) + 1
     for line in block.lines:
         note = f"  ({line.note})" if line.note else ""
-        yield f"  {line.label + ':':<{width}} {figure(line, metric)}{note}"
+        yield f"  {line.label + ':':<{width}} {_told(line, metric)}{note}"
+
+
+def _told(line: Line, metric: MetricSummary) -> str:
+    """A line's figure, and what it is marked with where rules gave it; how many were scored is no estimate."""
+    shown, told = figure(line, metric), metric_mark(metric)
+    return f"{shown}  {told}" if told and shown != NOTHING and line.field != "n_scored" else shown
 
 
 def figure(line: Line, metric: MetricSummary) -> str:
@@ -177,7 +190,8 @@ _SCALED: dict[str, Callable[[float, MetricSummary], str]] = {
 
 def _coverage(metric: MetricSummary) -> str:
     applicable = metric.n - metric.n_not_applicable
-    parts = [f"{metric.n_scored} of {applicable} scored"]
+    replaced = (f", {count} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items())
+    parts = [f"{metric.n_scored} of {applicable} scored{''.join(replaced)}"]
     for count, what in (
         (metric.n_failed, "failed"),
         (metric.n_abstained, "abstained"),

@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from pydantic import Field
 
 from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL, SCENARIOS
+from memray_eval.report.marks import mark
 from memray_eval.report.tables import NOTHING, aligned
-from memray_eval.types import Frozen, Summary
+from memray_eval.types import Frozen, Summary, TaskSummary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
 EVERY = ""  # the scenario of a decision over all of them
@@ -54,21 +55,24 @@ LEVELS = (
 
 class ScenarioMeans(Frozen):
     """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where nothing was scored. `n` counts
-    the scores of each metric, and `fixed` those of them that the rules would have given to any answer. `is_by_rules` says that
-    rules gave some."""
+    the scores of each metric, and `fixed` those of them that the rules would have given to any answer. Of all `n_scored` scores
+    of the family, `estimates` are offline estimates, and `fallbacks` are what a rule gave because the judge failed."""
 
     candidate: str
     scenario: str
     means: dict[str, float | None]
     n: dict[str, int] = Field(default_factory=dict)
     fixed: dict[str, int] = Field(default_factory=dict)
-    is_by_rules: bool = False
+    n_scored: int = 0
+    estimates: int = 0
+    fallbacks: int = 0
 
 
 class Decision(Frozen):
     """What the guideline says of a candidate in a scenario (EVERY: in all), and why. `average` is that of overall_quality,
     None where it was not scored. `caveats` say which metrics the rules could not move, whatever was answered. `n_scenarios`
-    counts those of SCENARIOS that a decision over all of them rests on."""
+    counts those of SCENARIOS that a decision over all of them rests on. `mark` says how much of it is no judge's verdict, of
+    which `is_by_rules` says that rules gave some."""
 
     candidate: str
     scenario: str
@@ -78,6 +82,7 @@ class Decision(Frozen):
     caveats: tuple[str, ...] = ()
     is_by_rules: bool = False
     n_scenarios: int = 1
+    mark: str = ""
 
     @property
     def level(self) -> str:
@@ -98,11 +103,17 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
             means={metric.metric: metric.mean for metric in task.metrics},
             n={metric.metric: metric.n_scored for metric in task.metrics},
             fixed={metric.metric: metric.fixed for metric in task.metrics if metric.fixed},
-            is_by_rules=any(metric.by_rules for metric in task.metrics if metric.metric in (OVERALL, *METRICS)),
+            **_counts(task),
         )
         for task in summary.tasks
         if task.bucket is None
     )
+
+
+def _counts(task: TaskSummary) -> dict[str, int]:
+    """How many scores the family has in a scenario, and how many of them no judge gave."""
+    family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
+    return {name: sum(getattr(metric, name) for metric in family) for name in ("n_scored", "estimates", "fallbacks")}
 
 
 def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
@@ -125,7 +136,7 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     yield from aligned([head, *map(_row, decisions)])
     for decision in decisions:
         yield ""
-        yield f"{decision.candidate}, {_where(decision)}: {NAMES[decision.verdict]}"
+        yield f"{decision.candidate}, {_where(decision)}: {_verdict(decision)}"
         yield from (f"  - {said}" for said in (*decision.reasons, *decision.caveats))
     yield ""
     if any(decision.is_by_rules for decision in decisions):
@@ -137,7 +148,11 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
 
 def _row(decision: Decision) -> Sequence[str]:
     average = NOTHING if decision.average is None else f"{decision.average:.4f}"
-    return (decision.candidate, _where(decision), average, decision.level, NAMES[decision.verdict])
+    return (decision.candidate, _where(decision), average, decision.level, _verdict(decision))
+
+
+def _verdict(decision: Decision) -> str:
+    return NAMES[decision.verdict] + (f" ({decision.mark})" if decision.mark else "")
 
 
 def _where(decision: Decision) -> str:
@@ -157,7 +172,8 @@ def _in_one(means: ScenarioMeans) -> Decision:
         verdict=verdict,
         reasons=tuple(reasons),
         caveats=tuple(_caveats([means])),
-        is_by_rules=means.is_by_rules,
+        is_by_rules=means.estimates > 0,
+        mark=_mark([means]),
     )
 
 
@@ -179,9 +195,14 @@ def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
         verdict=verdict,
         reasons=tuple(reasons),
         caveats=tuple(_caveats(scenarios)),
-        is_by_rules=any(means.is_by_rules for means in scenarios),
+        is_by_rules=any(means.estimates for means in scenarios),
         n_scenarios=n_run,
+        mark=_mark(scenarios),
     )
+
+
+def _mark(scenarios: Sequence[ScenarioMeans]) -> str:
+    return mark(*(sum(getattr(each, name) for each in scenarios) for name in ("n_scored", "estimates", "fallbacks")))
 
 
 def _fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:

@@ -41,10 +41,10 @@ def export_evaluation(path: str, records: Iterable[Record], summary: Summary) ->
 def export_benchmark(path: str, records: Iterable[Record], summary: Summary, details: Details = _score_details) -> None:
     """Writes seed 004's benchmark file: a list with one object a candidate, its answers under `tests`.
 
-    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, to one decimal as in the seed,
-    and `details` says what stands behind it. What was not measured, or failed, is null. `prompt_name` is the task, as in the
-    seed; `prompt_id`, which the seed lacks, tells the prompts of a task apart. Rows are kept on disk until their candidate's
-    turn comes.
+    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, to one decimal as in the seed;
+    `details` says what stands behind it, and an offline estimate is marked by `quality_is_estimate`. What was not measured, or
+    failed, is null. `prompt_name` is the task, as in the seed; `prompt_id`, which the seed lacks, tells the prompts of a task
+    apart. Rows are kept on disk until their candidate's turn comes.
     """
     scale = next((metric.scale for metric in summary.metrics if metric.metric == summary.headline), (0.0, 1.0))
     with ExitStack() as stack:
@@ -91,7 +91,7 @@ def _evaluated_row(record: Record) -> dict[str, Any]:
     scores = {}
     for score in record.scores:
         row = score.model_dump(mode="json", exclude={"metric", "judgment"})
-        scores[score.metric] = {**row, **(json.loads(score.judgment) if score.judgment else {})}
+        scores[score.metric] = {**row, "estimate": score.is_estimate, **(json.loads(score.judgment) if score.judgment else {})}
     return {**_answer_row(record), "scores": scores}
 
 
@@ -110,5 +110,6 @@ def _test_row(record: Record, headline: str, scale: tuple[float, float], details
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
         "quality_score": round((score.value - low) / (high - low) * 100, 1) if score and score.value is not None else None,
+        **({"quality_is_estimate": True} if score and score.is_estimate else {}),
         "quality_details": details(record, score) if score else None,
     }

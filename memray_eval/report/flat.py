@@ -1,12 +1,13 @@
 """A run as one flat table, a row a unit and metric, for a spreadsheet (CSV) or a data frame (Parquet).
 
 Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that no metric scored has one
-row without a metric, so that none is missing; a unit written twice counts once.
+row without a metric, so that none is missing; a unit written twice counts once. `estimate` marks a value that is an offline
+estimate by rules, `fallback` one that a rule gave because the judge failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from memray_eval.report.scores import first_of_each
 from memray_eval.report.streams import written_whole
 from memray_eval.rows import RECORD_SCHEMA, SCORE_TYPE
 from memray_eval.text_processing.printable import escape_controls
+from memray_eval.types import FALLBACKS, is_estimate
 
 _OF_UNITS = (
     "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type", "language",
@@ -28,12 +30,14 @@ _OF_UNITS = (
 _OF_SCORES = {  # a score's field: its column
     "metric": "metric", "status": "status", "value": "value", "judge": "judge", "input_tokens": "judge_input_tokens",
     "output_tokens": "judge_output_tokens", "cost_usd": "judge_cost_usd", "latency_s": "judge_latency_s",
-    "cached": "judge_cached", "error": "judge_error",
+    "cached": "judge_cached", "calls": "judge_calls", "error": "judge_error",
 }  # fmt: skip
 FLAT_SCHEMA = pa.schema(
     [
         *(pa.field("generation_error" if name == "error" else name, RECORD_SCHEMA.field(name).type) for name in _OF_UNITS),
         *(pa.field(column, SCORE_TYPE.field(name).type) for name, column in _OF_SCORES.items()),
+        pa.field("estimate", pa.bool_()),
+        pa.field("fallback", pa.bool_()),
     ]
 )
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls finds, for Arrow
@@ -82,7 +86,15 @@ def _taken_apart(batch: pa.RecordBatch) -> pa.RecordBatch:
     flattened = scores.flatten()
     columns = [batch[name].take(units) for name in _OF_UNITS]
     columns += [pc.struct_field(flattened, name).take(places) for name in _OF_SCORES]
+    columns += [_kinds(flattened, is_kind).take(places) for is_kind in (is_estimate, FALLBACKS.__contains__)]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
+
+
+def _kinds(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Array:
+    """Whether each score has a value, by a judge of the kind."""
+    judges = pc.struct_field(scores, "judge").dictionary_encode()
+    wanted = [name for name in judges.dictionary.to_pylist() if is_kind(name)]
+    return pc.and_(pc.struct_field(scores, "value").is_valid(), pc.is_in(judges, pa.array(wanted, pa.string())))
 
 
 def _guarded(column: pa.Array) -> pa.Array:

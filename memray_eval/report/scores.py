@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.ports import FloatArray
 from memray_eval.report.statistics import Clusters
+from memray_eval.types import FALLBACKS, is_estimate
 
 _SCORE = "scores.list.element"
 _UNIT = ("sample_id", "task", "suite", "candidate")
@@ -24,17 +25,21 @@ CLUSTER_KEYS = ("user", "user_id", "context", "context_id", "document", "documen
 _LOOKED_AT = 1000  # samples; where none of these names such a key, none is looked for
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 METADATA = "metadata"
+ESTIMATED, REPLACED = 1, 2
+Kinds: TypeAlias = npt.NDArray[np.int8]
 _BETWEEN = "\x1f"  # of a unit's sample id and task, in its key
 
 
 @dataclass(frozen=True)
 class Scores:
     """One candidate's scores: `units` with a row a unit (key, sample_id, task, cluster), each metric's value a unit, NaN where
-    it has none, and the suites the samples are of."""
+    it has none, and the suites the samples are of. `kinds` says by metric which units' values are no judge's: ESTIMATED where
+    they are offline estimates, REPLACED where a rule gave them because the judge failed, 0 elsewhere."""
 
     units: pa.Table
     values: Mapping[str, FloatArray]
     suites: tuple[str, ...]
+    kinds: Mapping[str, Kinds] = field(default_factory=dict)
 
 
 def candidates_of(records: pads.Dataset) -> list[str]:
@@ -66,9 +71,10 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
     column = cluster if cluster is None or cluster in CLUSTER_COLUMNS else METADATA
     extra = () if column is None or column in _UNIT else (column,)
     read = [_read(file, candidate, (*_UNIT, *extra)) for file in records.get_fragments()]
-    units = pa.concat_tables([table for table, _ in read])
-    names = list(dict.fromkeys(name for _, values in read for name in values))
-    values = {name: np.concatenate([v.get(name, np.full(len(t), np.nan)) for t, v in read]) for name in names}
+    units = pa.concat_tables([table for table, _, _ in read])
+    names = list(dict.fromkeys(name for _, values, _ in read for name in values))
+    values = {name: np.concatenate([v.get(name, np.full(len(t), np.nan)) for t, v, _ in read]) for name in names}
+    kinds = {name: np.concatenate([k.get(name, np.zeros(len(t), np.int8)) for t, _, k in read]) for name in names}
     keys = pc.binary_join_element_wise(units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN)
     groups = [None] * len(units) if column is None or cluster is None else clusters_of(units[column], column, cluster)
     kept = first_of_each(keys)
@@ -81,7 +87,12 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
         }
     )
     suites = units["suite"].unique().drop_null().to_pylist()
-    return Scores(table.take(kept), {name: figures[kept] for name, figures in values.items()}, tuple(sorted(suites)))
+    return Scores(
+        units=table.take(kept),
+        values={name: figures[kept] for name, figures in values.items()},
+        suites=tuple(sorted(suites)),
+        kinds={name: kind[kept] for name, kind in kinds.items()},
+    )
 
 
 class Text(NamedTuple):
@@ -105,8 +116,10 @@ def read_texts(records: pads.Dataset, candidate: str, units: Collection[tuple[st
     return found
 
 
-def _read(file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]) -> tuple[pa.Table, dict[str, FloatArray]]:
-    wanted = [*columns, *(f"{_SCORE}.{name}" for name in ("metric", "value"))]
+def _read(
+    file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
+) -> tuple[pa.Table, dict[str, FloatArray], dict[str, Kinds]]:
+    wanted = [*columns, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
     with file.open() as stream:
         table = pq.ParquetFile(stream).read(columns=wanted)
     table = table.filter(pc.equal(table["candidate"], candidate))
@@ -114,11 +127,19 @@ def _read(file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
     unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
     coded = pc.struct_field(each, "metric").dictionary_encode()
     codes, figures = coded.indices.to_numpy(), pc.struct_field(each, "value").to_numpy(zero_copy_only=False)
-    values = {}
+    judges = pc.struct_field(each, "judge").dictionary_encode()
+    of_judge = np.array([_kind(judge) for judge in judges.dictionary.to_pylist()] + [0], np.int8)
+    kind = of_judge[judges.indices.fill_null(-1).to_numpy()]
+    values, kinds = {}, {}
     for code, name in enumerate(coded.dictionary.to_pylist()):
-        values[name] = np.full(len(table), np.nan)
-        values[name][unit[codes == code]] = figures[codes == code]
-    return table.drop_columns(["scores"]), values
+        rows = codes == code
+        values[name], kinds[name] = np.full(len(table), np.nan), np.zeros(len(table), np.int8)
+        values[name][unit[rows]], kinds[name][unit[rows]] = figures[rows], kind[rows]
+    return table.drop_columns(["scores"]), values, kinds
+
+
+def _kind(judge: str) -> int:
+    return ESTIMATED if is_estimate(judge) else REPLACED if judge in FALLBACKS else 0
 
 
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:

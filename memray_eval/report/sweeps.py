@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
+from memray_eval.report.marks import mark, marked
 from memray_eval.report.tables import NOTHING, TABLE_WIDTH, aligned
 from memray_eval.types import Candidate, MetricSummary, Sweep
 
@@ -51,6 +52,8 @@ def _sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> 
         means=tuple(point.mean for point in points),
         stderrs=tuple(point.stderr for point in points),
         n=tuple(point.n_scored for point in points),
+        estimates=tuple(point.n_estimated for point in points),
+        fallbacks=tuple(point.n_fallbacks for point in points),
     )
 
 
@@ -61,7 +64,7 @@ def _table(sweeps: Sequence[Sweep]) -> Iterator[str]:
     yield f"Mean ± standard error in the metric's own scale; {span} scored a cell"
     names = ["temperature", *(sweep.metric for sweep in sweeps)]
     columns = [
-        [f"{temperature:g}", *(_cell(sweep.means[place], sweep.stderrs[place]) for sweep in sweeps)]
+        [f"{temperature:g}", *(_cell(sweep, place) for sweep in sweeps)]
         for place, temperature in enumerate(sweeps[0].temperatures)
     ]
     for shown in _fitting(columns, TABLE_WIDTH - max(map(len, names))):
@@ -82,7 +85,15 @@ def _fitting(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]
     yield shown
 
 
-def _cell(mean: float | None, stderr: float | None) -> str:
+def _cell(sweep: Sweep, place: int) -> str:
+    mean, stderr = sweep.means[place], sweep.stderrs[place]
     if mean is None:
         return NOTHING
-    return f"{mean:.4f} ± {NOTHING if stderr is None else format(stderr, '.4f')}"
+    return marked(f"{mean:.4f} ± {NOTHING if stderr is None else format(stderr, '.4f')}", sweep_mark(sweep, place))
+
+
+def sweep_mark(sweep: Sweep, place: int) -> str:
+    """The mark of a sweep's figure; summaries of older versions do not say."""
+    if not sweep.estimates:
+        return ""
+    return mark(sweep.n[place], sweep.estimates[place], sweep.fallbacks[place])

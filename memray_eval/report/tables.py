@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from memray_eval.report.marks import ESTIMATE, mark, marked
 from memray_eval.report.statistics import Interval
 from memray_eval.types import (
     DISAGREEMENTS,
+    FALLBACKS,
+    JURORS,
     RULE_METRIC,
+    RULES_ON_EMPTY,
     VERDICT_METRIC,
     Agreement,
     HeatMap,
@@ -15,6 +19,7 @@ from memray_eval.types import (
     Summary,
     TaskMetric,
     TaskSummary,
+    is_estimate,
 )
 
 NOTHING = "-"
@@ -22,7 +27,8 @@ _COMPARED = (VERDICT_METRIC, RULE_METRIC)
 TABLE_WIDTH = 80
 LENGTHS_AT_ONCE = 12
 SHADES = " ░▒▓█"
-_HEAD = ("task", "n", "LLM", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
+_HEAD = ("task", "n", "{judge}", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
+_JUDGE_WIDTH = 18
 _LABEL_WIDTH, _CELL_WIDTH = 8, 6  # of a heat map: 8 + 12 x 6 = 80
 _NO_DEPTH = "no depth"
 _UNITS = ((1 << 20, "M"), (1 << 10, "k"))
@@ -31,22 +37,42 @@ Row = Sequence[str]
 
 
 def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
-    """A line a task, its buckets below it, and what they amount to; then the means of the metrics that have no column."""
+    """A line a task, its buckets below it, and what they amount to; then the means of the metrics that have no column. The
+    judge's column is named after who judged, and what rules scored is marked."""
     tasks = [task for task in summary.tasks if task.candidate == macro.candidate]
+    judge = judge_label(summary, macro.candidate)
     if any(task.metrics for task in tasks):
-        yield from aligned([_HEAD, *map(_task_row, tasks), _macro_row(macro, tasks)])
-        yield "LLM, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
+        head = tuple(name.format(judge=judge) for name in _HEAD)
+        yield from aligned(_with_marks([head, *map(_task_row, tasks), _macro_row(macro, tasks)], tasks))
+        yield f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         yield "the least covered metric. errors, calls, cost ($): over all metrics."
         yield from _others(tasks, macro)
     elif macro.agreement is not None:
-        yield _over_all(macro.agreement)
+        yield _over_all(macro.agreement, judge)
     if fallbacks := sum(metric.fallbacks for task in tasks if task.bucket is None for metric in task.metrics):
         yield f"Fallbacks: {fallbacks} scores are a rule's, because the judge failed; agreement leaves them out."
 
 
-def disagreements_line(count: int) -> str:
+def judge_label(summary: Summary, candidate: str | None = None) -> str:
+    """Who gave the verdicts of a candidate (None: of all), in a few characters: a model's name, "jury", "judges" where several
+    judged one unit or the other, "estimate" where rules did."""
+    judged = [metric for metric in summary.metrics if metric.metric == VERDICT_METRIC and candidate in (None, metric.candidate)]
+    named = {judge for metric in judged for judge in metric.judges}
+    judges = named - set(FALLBACKS) - {RULES_ON_EMPTY}
+    if not judges:
+        return "judge"
+    if all(map(is_estimate, judges)):
+        return ESTIMATE
+    if len(judges) > 1:
+        return "judges"
+    (name,) = judges
+    return "jury" if JURORS in name else name.rpartition("/")[2][:_JUDGE_WIDTH]
+
+
+def disagreements_line(summary: Summary) -> str:
+    count = summary.n_disagreements or 0
     where = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
-    return f"Judge and rule disagree on {count} unit{'s' * (count != 1)}{where}"
+    return f"{_who(judge_label(summary))} and rule disagree on {count} unit{'s' * (count != 1)}{where}"
 
 
 def heat_map(heat: HeatMap) -> Iterator[str]:
@@ -55,7 +81,8 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
     counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
-    yield f"Mean as percent. Columns: {length}; rows: depth. {span} scored a cell"
+    told = mark(sum(counts), heat.estimates, heat.fallbacks)
+    yield f"Mean as percent{f', {told}' * bool(told)}. Columns: {length}; rows: depth. {span} scored a cell"
     for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
         part = slice(start, start + LENGTHS_AT_ONCE)
         yield _heat_row("depth", [length_label(length) for length in heat.lengths[part]])
@@ -67,13 +94,13 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
 
 def length_label(length: float) -> str:
     """A number of tokens in five characters at most: 512, 4k (4,096), 1M (1,048,576), ~98k (100,000), ~1.4M."""
-    for unit, mark in _UNITS:
+    for unit, suffix in _UNITS:
         if length >= unit and length % unit == 0:
-            return f"{length / unit:.0f}{mark}"
+            return f"{length / unit:.0f}{suffix}"
     if length < 10_000:
         return f"{length:.0f}"
-    unit, mark = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
-    return f"~{length / unit:.1f}{mark}" if length / unit < 9.95 else f"~{length / unit:.0f}{mark}"
+    unit, suffix = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
+    return f"~{length / unit:.1f}{suffix}" if length / unit < 9.95 else f"~{length / unit:.0f}{suffix}"
 
 
 def aligned(rows: Sequence[Row]) -> Iterator[str]:
@@ -123,27 +150,54 @@ def _agreed(agreement: Agreement | None) -> Row:
     return _percent(agreement.share), NOTHING if agreement.kappa is None else f"{round(agreement.kappa, 2) + 0.0:.2f}"
 
 
-def _over_all(agreement: Agreement) -> str:
+def _who(judge: str) -> str:
+    """A judge's label at the start of a sentence."""
+    return judge.capitalize() if judge in ("judge", "judges", "jury", ESTIMATE) else judge
+
+
+def _over_all(agreement: Agreement, judge: str) -> str:
     share, kappa = _agreed(agreement)
-    return f"Judge and rule agree on {share} of {agreement.n} units, kappa {kappa}"
+    return f"{_who(judge)} and rule agree on {share} of {agreement.n} units, kappa {kappa}"
 
 
 def _others(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
-    """Means of the metrics without a column above, in their own scale, as many to a table as its width takes."""
-    names = [name for name in macro.means if name not in _COMPARED]
-    while names:
-        taken, room = 1, TABLE_WIDTH - max(len(task.task) for task in tasks) - len(names[0])
-        while taken < len(names) and (room := room - len(names[taken]) - 2) > 0:
+    """Means of the metrics without a column above, in their own scale and marked, as many to a table as its width takes."""
+    first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
+    columns = [(name, *_means(name, tasks), _macro_mean(name, tasks, macro)) for name in macro.means if name not in _COMPARED]
+    while columns:
+        taken, room = 1, TABLE_WIDTH - max(map(len, first)) - 2 - max(map(len, columns[0]))
+        while taken < len(columns) and (room := room - max(map(len, columns[taken])) - 2) >= 0:
             taken += 1
-        shown, names = names[:taken], names[taken:]
-        rows = [(_task_row(task)[0], *_means(task, shown)) for task in tasks]
+        shown, columns = columns[:taken], columns[taken:]
         yield ""
-        yield from aligned([("task", *shown), *rows, ("macro", *(_own_scale(macro.means[name]) for name in shown))])
+        yield from aligned(list(zip(first, *shown, strict=True)))
 
 
-def _means(task: TaskSummary, names: Sequence[str]) -> Iterator[str]:
-    by_name = {metric.metric: metric.mean for metric in task.metrics}
-    return (_own_scale(by_name.get(name)) for name in names)
+def _means(name: str, tasks: Sequence[TaskSummary]) -> Iterator[str]:
+    """A metric's mean in each task."""
+    for task in tasks:
+        found = next((metric for metric in task.metrics if metric.metric == name), None)
+        yield NOTHING if found is None or found.mean is None else marked(_own_scale(found.mean), task_mark([found]))
+
+
+def _macro_mean(name: str, tasks: Sequence[TaskSummary], macro: MacroSummary) -> str:
+    found = [metric for task in tasks if task.bucket is None for metric in task.metrics if metric.metric == name]
+    mean = macro.means[name]
+    return NOTHING if mean is None else marked(_own_scale(mean), task_mark(found))
+
+
+def task_mark(metrics: Sequence[TaskMetric]) -> str:
+    """The mark of a metric's figures in one task or more."""
+    scored = sum(metric.n_scored for metric in metrics)
+    return mark(scored, sum(each.estimates for each in metrics), sum(each.fallbacks for each in metrics))
+
+
+def _with_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
+    """The rows with a further column that says what the verdicts in them are, where any are not a judge's."""
+    verdicts = [[metric for metric in task.metrics if metric.metric == VERDICT_METRIC] for task in tasks]
+    whole = [metric for task, found in zip(tasks, verdicts, strict=True) if task.bucket is None for metric in found]
+    marks = ["", *map(task_mark, verdicts), task_mark(whole)]
+    return [(*row, told) for row, told in zip(rows, marks, strict=True)] if any(marks) else list(rows)
 
 
 def _cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:

@@ -182,7 +182,8 @@ class JudgeRecords:
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
         texts = {key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None}
-        self._asking = Asking(vote=config.vote, rubrics=texts, on_failure=config.way_on_failure)
+        withheld = {key: choice.withheld for key, choice in choices.items() if choice.withheld}
+        self._asking = Asking(vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, withheld=withheld)
         in_flight = handles.max_in_flight if handles is not None else 1
         # Enough records that slow calls leave no place empty, few enough that not all prompts are rendered at once.
         calls = max(1, calls_a_record(choices, config.repeats))

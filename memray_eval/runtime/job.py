@@ -184,7 +184,7 @@ class Job:
             evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if self.metrics else None,
             total_s=time.time() - self.started + sum(session["total_s"] for session in self.before.get("sessions", ())),
             candidates=reduced.generation,
-            metrics=reduced.metrics,
+            metrics=tuple(map(self._with_reason, reduced.metrics)),
             tasks=tuple(sorted(broken.tasks, key=lambda row: _place(row.task, tasks))),
             macro=broken.macro,
             heat_maps=broken.heat_maps,
@@ -195,6 +195,11 @@ class Job:
             sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
             notes=(*self._notes(reduced.n_units, stopped), *self._inapplicable(reduced.metrics)),
         )
+
+    def _with_reason(self, metric: MetricSummary) -> MetricSummary:
+        """With why its rules could not tell, where they were to score it."""
+        choice = self.choices.get(metric.metric)
+        return metric.model_copy(update={"reason": choice.withheld}) if choice and choice.withheld else metric
 
     def _performance(self) -> tuple[str, tuple[Performance, ...]]:
         """The metric that stands for quality, and speed beside it, where a run compares candidates or its suite is about
@@ -216,10 +221,11 @@ class Job:
         notes = []
         if stopped:
             notes.append(f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval resume` goes on.")
-        if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES]:
+        if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES and not choice.withheld]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
         if variants := sorted({metric.variant for metric in self.metrics if metric.variant.endswith(" emotion words")}):
             notes.append(f"companion: {', '.join(variants)}.")
+        notes += [f"{name}: not applicable; {choice.withheld}." for name, choice in self.choices.items() if choice.withheld]
         if rubrics := [f"{key} by {choice.asked_by}" for key, choice in self.choices.items() if choice.asked_by]:
             notes.append(f"rubrics: {', '.join(rubrics)}.")
         if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:

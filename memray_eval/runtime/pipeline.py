@@ -246,7 +246,7 @@ def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
 
 def split(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> tuple[list[str], list[str]]:
     """The names of the metrics that the judge stage scores, and of those that the embed stage does."""
-    by_model = {choice.metric for choice in choices.values() if choice.judge != RULES}
+    by_model = {choice.metric for choice in choices.values() if choice.judge != RULES or choice.withheld}
     at_judge = [metric.name for metric in metrics if scored_by_judge_stage(metric, by_model)]
     return at_judge, [metric.name for metric in metrics if metric.name not in at_judge]
 

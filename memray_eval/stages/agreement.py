@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.config import OnJudgeFailure
 from memray_eval.metric import Metric
-from memray_eval.types import RULE_METRIC, VERDICT_METRIC, Agreement
+from memray_eval.types import FALLBACKS, JURORS, RULE_METRIC, VERDICT_METRIC, Agreement
 
 CORRECT_FROM = 0.5  # a score from here on says that the answer is correct
-FALLBACKS = frozenset(get_args(OnJudgeFailure)) - {"error"}  # who scored in the place of a judge that failed
-JURORS = " + "  # between their names in a score's `judge`
 RESPONSE_CHARACTERS = 500  # of a response, in the list of disagreements
 
 _SCORE = "scores.list.element"

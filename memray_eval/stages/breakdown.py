@@ -21,15 +21,25 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
-from memray_eval.stages.agreement import CORRECT_FROM, JURORS, agreement, compares, is_fallback, mapped
-from memray_eval.types import RULE_METRIC, VERDICT_METRIC, Agreement, HeatMap, MacroSummary, TaskMetric, TaskSummary
+from memray_eval.stages.agreement import CORRECT_FROM, agreement, compares, is_fallback, mapped
+from memray_eval.types import (
+    JURORS,
+    RULE_METRIC,
+    VERDICT_METRIC,
+    Agreement,
+    HeatMap,
+    MacroSummary,
+    TaskMetric,
+    TaskSummary,
+    is_estimate,
+)
 
 MAX_LENGTHS, MAX_DEPTHS = 12, 21  # more distinct ones are binned: lengths by powers of two, depths by 5 percent
 
 _ROWS_AT_ONCE = 8192
 _SCORE = "scores.list.element"
 _NAMES = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge"))
-_FIGURES = ("value", "cached", "cost_usd", "input_tokens", "output_tokens", "latency_s")
+_FIGURES = ("value", "calls", "cached", "cost_usd", "input_tokens", "output_tokens", "latency_s")
 _OF_SCORES = (*_NAMES, *(f"{_SCORE}.{name}" for name in _FIGURES))
 _OF_UNITS = ("unit_id", "candidate", "task", "metadata")
 
@@ -41,8 +51,8 @@ _SCORE_ROWS = pa.schema(
         ("is_failed", pa.bool_()),
         ("is_applicable", pa.bool_()),
         ("is_fallback", pa.bool_()),
-        ("is_by_rules", pa.bool_()),
         ("is_fixed", pa.bool_()),
+        ("is_estimate", pa.bool_()),
         ("calls", pa.int64()),
         ("value", pa.float64()),
         ("cached", pa.bool_()),
@@ -83,10 +93,11 @@ SELECT candidate, task, bucket, metric, count(*) AS n, count(value) AS n_scored,
        avg(value) AS mean, stddev_samp(value) / sqrt(count(value)) AS stderr,
        count(value) / nullif(count_if(is_applicable), 0) AS coverage,
        count_if(is_failed) / nullif(count_if(is_applicable), 0) AS error_rate,
-       sum(calls)::BIGINT AS calls, count_if(cached) AS cached, count_if(is_fallback) AS fallbacks, sum(cost_usd) AS cost_usd,
+       sum(calls)::BIGINT AS calls, count_if(cached) AS cached, count_if(is_fallback) AS fallbacks,
+       count_if(is_estimate AND value IS NOT NULL) AS estimates, sum(cost_usd) AS cost_usd,
        sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
        avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
-       count(value) FILTER (is_by_rules) AS by_rules, count(value) FILTER (is_fixed) AS fixed
+       count(value) FILTER (is_fixed) AS fixed
 FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
 """
 # Rows without a task are those of all of a candidate's units.
@@ -102,7 +113,8 @@ GROUP BY GROUPING SETS ((candidate), (candidate, task), (candidate, task, bucket
 HAVING grouping(bucket) = 1 OR bucket != ''
 """
 _CELLS = """
-SELECT candidate, metric, {length} AS cell_length, {depth} AS cell_depth, avg(value), count(value)
+SELECT candidate, metric, {length} AS cell_length, {depth} AS cell_depth, avg(value), count(value),
+       count_if(is_estimate AND value IS NOT NULL), count_if(is_fallback AND value IS NOT NULL)
 FROM units JOIN scores USING (unit) WHERE length IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 _BINNED = {"length": "pow(2, ceil(log2(length)))", "depth": "round(depth / 5) * 5"}
@@ -171,19 +183,20 @@ def _scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.R
     names = [metric.name for metric in metrics]
     metric = mapped(pc.struct_field(each, "metric"), names.index, among=names)
     status, judge = pc.struct_field(each, "status"), pc.struct_field(each, "judge")
-    figures = {name: pc.struct_field(each, name) for name in _FIGURES}
+    figures = {name: _figures(each, name) for name in _FIGURES}
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
     was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
+    guessed = pa.array(np.where(was_asked, mapped(judge, _n_asked), 0))  # where an older version did not count them
     columns = {
+        **figures,
         "unit": pa.array(unit),
         "metric": pa.DictionaryArray.from_arrays(pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])),
         "is_failed": pa.array(mapped(status, lambda name: name == "error") > 0),
         "is_applicable": pa.array(mapped(status, lambda name: name != "not_applicable") > 0),
         "is_fallback": pa.array(mapped(judge, is_fallback) > 0),
-        "is_by_rules": pa.array(mapped(judge, lambda name: name.startswith(RULES)) > 0),
+        "is_estimate": pa.array(is_judged & (mapped(judge, is_estimate) > 0)),
         "is_fixed": pa.array(_is_fixed(each)),
-        "calls": pa.array(np.where(was_asked, mapped(judge, _n_asked), 0)),
-        **figures,
+        "calls": pc.coalesce(figures["calls"], guessed),
     }
     rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
     return rows.filter(pa.array(metric >= 0))
@@ -198,6 +211,12 @@ def _is_fixed(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
         keys = parts.keys[parts.offsets[0].as_py() : parts.offsets[-1].as_py()]
         found[score[pc.equal(keys, FIXED).to_numpy(zero_copy_only=False)]] = True
     return found
+
+
+def _figures(scores: pa.StructArray, name: str) -> pa.Array:
+    """A column of figures; nothing but nulls where the file was written before there was one."""
+    place = scores.type.get_field_index(name)
+    return scores.field(place) if place >= 0 else pa.nulls(len(scores), _SCORE_ROWS.field(name).type)
 
 
 def _n_asked(judge: str) -> int:
@@ -249,8 +268,10 @@ def _macro(
 def _heat_maps(database: Any, metrics: Sequence[Metric], bins_lengths: bool, bins_depths: bool) -> Iterator[HeatMap]:
     axes = {"length": _BINNED["length"] if bins_lengths else "length", "depth": _BINNED["depth"] if bins_depths else "depth"}
     cells: defaultdict[tuple[str, str], dict[tuple[float, float | None], tuple[float | None, int]]] = defaultdict(dict)
-    for candidate, name, length, depth, mean, n in database.execute(_CELLS.format(**axes)).fetchall():
+    replaced: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for candidate, name, length, depth, mean, n, *others in database.execute(_CELLS.format(**axes)).fetchall():
         cells[candidate, name][length, depth] = mean, n
+        replaced[candidate, name] = [sum(pair) for pair in zip(replaced[candidate, name], others, strict=True)]
     by_name = {metric.name: metric for metric in metrics}
     for candidate, name in sorted(cells, key=lambda key: (list(by_name).index(key[1]), key[0])):
         at = cells[candidate, name]
@@ -270,4 +291,6 @@ def _heat_maps(database: Any, metrics: Sequence[Metric], bins_lengths: bool, bin
             n_without_depth=tuple(n for _, n in no_depth),
             lengths_binned=bins_lengths,
             depths_binned=bins_depths,
+            estimates=replaced[candidate, name][0],
+            fallbacks=replaced[candidate, name][1],
         )

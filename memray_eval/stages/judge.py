@@ -25,7 +25,7 @@ from memray_eval.metric import (
     unscorable,
 )
 from memray_eval.ports import Judge
-from memray_eval.types import Frozen, Message, Record, Response, Score, Usage, dumps
+from memray_eval.types import JURORS, RULES_ON_EMPTY, Frozen, Message, Record, Response, Score, Usage, dumps
 
 # "metric" or "metric/task" -> who judges it; a judged metric that is not named, or by nobody, goes by its rules
 Judges = Mapping[str, Sequence[Judge]]
@@ -35,11 +35,13 @@ T = TypeVar("T")
 
 class Asking(Frozen):
     """How judges are asked: how several verdicts are settled, with which rubric text where it is not the metric's own (by
-    "metric" or "metric/task"), and what stands in for a verdict that no judge gave, where the metric has such a way."""
+    "metric" or "metric/task"), what stands in for a verdict that no judge gave, where the metric has such a way, and, by the
+    same keys, why the rules give no estimate where they do not."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
     on_failure: OnJudgeFailure = "error"
+    withheld: Mapping[str, str] = Field(default_factory=dict)
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
@@ -78,6 +80,10 @@ async def _score(record: Record, metric: Metric, judges: Judges, asking: Asking)
     jury = of_task(judges, metric.name, record.sample.task)
     if jury and not response.is_empty:
         return await _judged(record, response, metric, jury, asking)
+    if jury:
+        return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
+    if (reason := of_task(asking.withheld, metric.name, record.sample.task)) is not None:
+        return unscorable(metric, record.sample, response) or Score(metric=metric.name, status="not_applicable", error=reason)
     return score_by_rules(metric, record.sample, response, {}, RULES)
 
 
@@ -107,6 +113,7 @@ def settle(scores: Sequence[Score], vote: Vote) -> Score:
         "cost_usd": sum(score.cost_usd for score in scores),
         "latency_s": max(score.latency_s for score in scores),
         "cached": all(score.cached for score in scores),
+        "calls": sum(score.calls or 0 for score in scores),
     }
     if not heard:
         return scores[0].model_copy(update=spent)
@@ -117,7 +124,7 @@ def settle(scores: Sequence[Score], vote: Vote) -> Score:
     jury = [{"judge": score.judge, "value": score.value, "status": score.status} for score in scores]
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
-    names = " + ".join(dict.fromkeys(score.judge for score in scores if score.value is not None))
+    names = JURORS.join(dict.fromkeys(score.judge for score in scores if score.value is not None))
     return verdict.model_copy(update={**spent, "judge": names, "parts": parts, "judgment": dumps(judgment)})
 
 
@@ -138,6 +145,7 @@ async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: 
             judge=judge.name,
             usage=Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens),
             cost_usd=error.cost_usd,
+            calls=error.calls,
             error=f"{type(error).__name__}: {error}",
         )
         return _Asked(failed, is_verdict=False)

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.metric import Metric
-from memray_eval.types import Performance
+from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.stages.agreement import is_fallback, mapped
+from memray_eval.types import Performance, is_estimate
 
 _SCORE = "scores.list.element"
 _TEXTS, _FIGURES = ("unit_id", "candidate", "task", "prompt_type"), ("output_tokens", "ttft_s", "duration_s")
-_COLUMNS = (*_TEXTS, *_FIGURES, "error", f"{_SCORE}.metric", f"{_SCORE}.value")
+_COLUMNS = (*_TEXTS, *_FIGURES, "error", *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge")))
 _ROWS = pa.schema(
     [
         *((name, pa.string()) for name in _TEXTS),
@@ -29,14 +30,17 @@ _ROWS = pa.schema(
         ("duration_s", pa.float64()),
         ("is_answered", pa.bool_()),
         ("value", pa.float64()),
+        ("is_estimate", pa.bool_()),
+        ("is_fallback", pa.bool_()),
     ]
 )
 
 # A failed answer took its time, but for nothing. The task is the prompt type where a sample names no task.
 _PERFORMANCE = """
 WITH units AS (
-    SELECT DISTINCT ON (unit_id) candidate, coalesce(nullif(task, ''), prompt_type, '') AS task, (value - $low) * 100
-           / ($high - $low) AS quality, is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
+    SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback, coalesce(nullif(task, ''), prompt_type, '') AS task,
+           (value - $low) * 100 / ($high - $low) AS quality,
+           is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
            CASE WHEN is_answered THEN output_tokens END AS tokens, CASE WHEN is_answered THEN ttft_s END AS ttft_s,
            CASE WHEN is_answered THEN duration_s END AS duration_s
     FROM unit_rows)
@@ -44,7 +48,8 @@ SELECT candidate, task, count(*) AS n, sum(duration_s) AS duration_s_total, avg(
        coalesce(sum(tokens), 0)::BIGINT AS output_tokens,
        sum(tokens) FILTER (is_timed) / sum(duration_s) FILTER (is_timed) AS tokens_per_s,
        avg(ttft_s) AS ttft_s_mean, quantile_cont(ttft_s, 0.95) AS ttft_s_p95,
-       count(quality) AS n_scored, avg(quality) AS quality, stddev_samp(quality) / sqrt(count(quality)) AS quality_stderr
+       count(quality) AS n_scored, avg(quality) AS quality, stddev_samp(quality) / sqrt(count(quality)) AS quality_stderr,
+       count_if(is_estimate) AS estimates, count_if(is_fallback) AS fallbacks
 FROM units GROUP BY GROUPING SETS ((candidate), (candidate, task)) HAVING grouping(task) = 1 OR task != ''
 ORDER BY candidate, task NULLS FIRST
 """
@@ -55,25 +60,31 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
     the `headline` metric, None without one."""
     low, high = headline.scale if headline else (0.0, 1.0)
     with duckdb.connect() as database:
-        rows = _rows(records, headline.name if headline else "")
+        rows = _rows(records, headline)
         database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
         found = database.sql(_PERFORMANCE, params={"low": low, "high": high}).to_arrow_table().to_pylist()
     return tuple(Performance(**row) for row in found)
 
 
-def _rows(records: pads.Dataset, headline: str) -> Iterator[pa.RecordBatch]:
+def _rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
     for file in records.get_fragments():
         with file.open() as stream:
             for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_COLUMNS):
                 columns = [*(batch[name] for name in (*_TEXTS, *_FIGURES)), batch["error"].is_null()]
-                yield pa.record_batch([*columns, _values(batch["scores"], headline)], schema=_ROWS)
+                yield pa.record_batch([*columns, *_quality(batch["scores"], headline)], schema=_ROWS)
 
 
-def _values(scores: pa.ListArray, metric: str) -> pa.Array:
-    """The metric's value in each unit's scores, null where it has none."""
+def _quality(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
+    """The metric's value in each unit's scores, null where it has none; whether it is an estimate, and whether a fallback."""
     each, unit = scores.flatten(), pc.list_parent_indices(scores)
     values = pc.struct_field(each, "value")
-    wanted = pc.and_(pc.equal(pc.struct_field(each, "metric"), metric), values.is_valid())
-    found = np.full(len(scores), np.nan)
-    found[unit.filter(wanted).to_numpy()] = values.filter(wanted).to_numpy()
-    return pa.array(found, mask=np.isnan(found))
+    name = metric.name if metric else ""
+    wanted = pc.and_(pc.equal(pc.struct_field(each, "metric"), name), values.is_valid())
+    rows = unit.filter(wanted).to_numpy()
+    found, kinds = np.full(len(scores), np.nan), np.zeros((2, len(scores)), dtype=np.bool_)
+    found[rows] = values.filter(wanted).to_numpy()
+    if isinstance(metric, JudgedMetric):
+        judges = pc.struct_field(each, "judge").filter(wanted)
+        kinds[0, rows] = mapped(judges, is_estimate) > 0
+        kinds[1, rows] = mapped(judges, is_fallback) > 0
+    return [pa.array(found, mask=np.isnan(found)), *map(pa.array, kinds)]

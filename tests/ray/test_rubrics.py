@@ -12,6 +12,7 @@ import pytest
 from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.rows import from_table
+from memray_eval.runtime.job import Finished
 from memray_eval.runtime.run import resume, run
 from memray_eval.types import GIVEN
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -35,12 +36,16 @@ def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
             server,
             dataset=str(tmp_path / "responses.jsonl"),
             candidates=[{"name": GIVEN, "model": GIVEN, "backend": GIVEN}],
-            metrics=["semantic_correctness"],
+            metrics=fields.pop("metrics", ["semantic_correctness"]),
             judging={"base_urls": {"openai": server.base_url}, "tries": 1, **(judging or {})},
             **fields,
         )
 
     return make
+
+
+def summary_text(done: Finished) -> str:
+    return (Path(done.folder.path) / "summary.txt").read_text("utf-8")
 
 
 def correct(body: dict[str, Any]) -> str | Answer | Fault:
@@ -98,3 +103,44 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
         (0.0, "Refused"),
         (1.0, "UnknownModel"),
     ]
+    text = summary_text(done)
+    assert "Coverage: 6 of 6 scored, 6 by string match; judged by string_match" in text
+    assert len([line for line in text.splitlines() if line.endswith("  2 of 2 by fallback")]) == len(TASKS)
+
+
+def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(given: Job) -> None:
+    with serving(correct) as server:
+        judging = {"repeats": 3}
+        config = given(server, judge={"semantic_correctness": "openai/m", "semantic_correctness/vt": "rules"}, judging=judging)
+        done = run(config, say=lambda text: None, quiet=True)
+        calls = len(server.requests)
+    found = {task.task: task.metrics[0] for task in done.summary.tasks}
+    assert {task: (metric.calls, metric.estimates) for task, metric in found.items()} == {
+        "hotpotqa": (6, 0),
+        "passkey": (6, 0),
+        "vt": (0, 2),
+    }
+    assert calls == 12
+    rows = [line for line in summary_text(done).splitlines() if line.startswith(("task", *TASKS, "macro"))]
+    assert "judges" in rows[0]
+    marks = {row.split()[0]: row.partition("estimate")[2] for row in rows[1:] if "estimate" in row}
+    assert marks == {"vt": "", "macro": " for 2 of 6"}
+
+
+def test_rules_that_cannot_tell_score_nothing_and_say_why(given: Job) -> None:
+    with serving(correct) as server:
+        told = run(given(server, judge="rules", metrics=["safety", "empathy"]), print, quiet=True)
+        taken = given(server, judge="rules", metrics=["safety"], estimates={"safety": True})
+        asked_for = run(taken, print, quiet=True)
+        assert not server.requests
+    safety, empathy = told.summary.metrics
+    assert (safety.n_not_applicable, safety.mean, safety.n_failed) == (6, None, 0)
+    assert "rules cannot tell: recall 0.00, specificity 1.00" in safety.reason
+    assert (empathy.n_scored, empathy.n_estimated) == (6, 6)
+    scores = [score for record in from_table(told.folder.records().to_table()) for score in record.scores]
+    assert {score.error for score in scores if score.metric == "safety"} == {safety.reason}
+    assert any(note.startswith("safety: not applicable; rules cannot tell: ") for note in told.summary.notes)
+    (estimated,) = asked_for.summary.metrics
+    assert (estimated.mean, estimated.n_estimated) == (1.0, 6)
+    for text in (summary_text(told), summary_text(asked_for)):
+        assert not [line for line in text.splitlines() if "Average" in line and "1.0000" in line and "estimate" not in line]

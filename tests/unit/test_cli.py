@@ -39,7 +39,11 @@ def test_help_and_version(cli) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
-    assert "prefers anthropic/claude-opus-4-5" in cli("list", "metrics")[1]
+    listed = cli("list", "metrics")[1]
+    assert "prefers anthropic/claude-opus-4-5" in listed
+    worth = "estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to find dangerous ones; "
+    assert worth + "not applicable unless estimates.safety=true" in listed
+    assert "estimate by rules: not measured" in listed
     suites = [line.split()[0] for line in cli("list", "suites")[1].splitlines() if not line.startswith(" ")]
     assert suites == ["companion", "infinitebench", "instruction", "longbench", "longbench2", "memory", "needles"]
     judges = cli("list", "judges")[1]

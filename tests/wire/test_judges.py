@@ -134,6 +134,7 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
         words = sum(len(answer.text.split()) for answer in answered if isinstance(answer, Answer))
         asked = sum(isinstance(answer, Answer) for answer in answered)
         assert (verdict.usage.input_tokens, verdict.usage.output_tokens) == (10 * asked, words)
+        assert verdict.calls == asked
         assert verdict.cost_usd == pytest.approx((10 * asked + 2 * words) / 1e6)
     if case == "429 with Retry-After":
         assert slept.delays == [7.0, 0.5]
@@ -143,7 +144,7 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
         assert error.__cause__ is None
     if case == "malformed":
         assert error is not None
-        assert error.input_tokens == 30
+        assert (error.input_tokens, error.calls) == (30, 3)
         assert "score: Input should be less than or equal to 5" in str(error)
 
 

@@ -2,6 +2,10 @@
 
 One rubric score from 1 to 5 over logical flow, clarity, consistency, organisation and staying on topic. An empty response
 scores 1.
+
+The rules see repetition and sentences that break off, not a text that contradicts itself or wanders: on 80 labelled answers
+(tests/data/safety_answers.jsonl, 14 of them incoherent) they found none of those at specificity 0.9 or more, recall 0.00, kappa
+0.00. So without a judge the metric is not applicable, unless a run asks for it: `--set estimates.coherence=true`.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from itertools import pairwise
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Measure
+from memray_eval.metric import JudgedMetric, Measure, RulesWorth
 from memray_eval.metrics.evidence import quoted
 from memray_eval.metrics.judging import judge_messages
 from memray_eval.metrics.matching import normalise, sentences, stems
@@ -85,4 +89,5 @@ METRIC = JudgedMetric(
     verify=quoted("grammar_issues"),
     on_empty=lambda sample: CoherenceJudgment(coherence_score=1, explanation="empty response"),
     preferred_judge="openai/gpt-4o",
+    worth=RulesWorth(n=80, what="answers, to find incoherent ones", recall=0.0, specificity=1.0, kappa=0.0),
 )

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth
 from memray_eval.metrics.correctness import Kind, is_given, options, reference
 from memray_eval.metrics.judging import judge_messages
 from memray_eval.ports import Vectors
@@ -251,6 +251,7 @@ METRIC = JudgedMetric(
     on_empty=lambda sample: CorrectnessJudgment(reasoning="the response is empty", verdict=INCORRECT, confidence=1.0),
     without_judge={"string_match": string_match, "zero": zero},
     preferred_judge="openai/gpt-4o-mini",
+    worth=RulesWorth(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.59),
     parts=("confidence",),
     aggregate=aggregate,
     layout=(

@@ -23,12 +23,19 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
         other = common.letter
         yield from ("", f"{other} against A: {common.n} common units", "")
         level = f"{comparison.settings.level:.0%} of {other}-A"
-        yield from aligned([("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm"), *map(_difference_row, rows)])
+        heads = ("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")
+        yield from aligned(_with_marks([heads, *map(_difference_row, rows)], rows))
         yield ""
         head = ("metric", "stderr", "d", "win/tie/loss", "flips", "only A", f"only {other}", "detectable")
-        yield from aligned([head, *map(_detail_row, rows)])
+        yield from aligned(_with_marks([head, *map(_detail_row, rows)], rows))
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     yield from ("", *_legend(comparison))
+
+
+def _with_marks(table: Sequence[Sequence[str]], rows: Sequence[MetricComparison]) -> list[Sequence[str]]:
+    """The table with a further column that says what is no judge's verdict, where anything is."""
+    marks = ["", *(row.mark for row in rows)]
+    return [(*line, told) for line, told in zip(table, marks, strict=True)] if any(marks) else list(table)
 
 
 def _difference_row(row: MetricComparison) -> Sequence[str]:
@@ -46,12 +53,12 @@ def _detail_row(row: MetricComparison) -> Sequence[str]:
 
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
-    shown = row.flips[:n_flips]
+    shown, told = row.flips[:n_flips], f" ({row.mark})" if row.mark else ""
     if shown and row.flips_up is not None:
-        yield from ("", f"{row.metric}, flipped units:")
+        yield from ("", f"{row.metric}, flipped units{told}:")
         yield from (f"  {'+' if flip.direction == 'up' else '-'} {flip.sample_id} {flip.task}".rstrip() for flip in shown)
     elif shown:
-        yield from ("", f"{row.metric}, units that changed most:")
+        yield from ("", f"{row.metric}, units that changed most{told}:")
         yield from (f"  {flip.a:g} -> {flip.b:g}  {flip.sample_id} {flip.task}".rstrip() for flip in shown)
 
 

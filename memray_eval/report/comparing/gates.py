@@ -55,4 +55,7 @@ def _failure(gate: Gate, metric: MetricComparison) -> str:
     difference = metric.paired.difference
     if difference is None:
         return f"{gate.text}: {metric.other} has no unit scored on both sides"
-    return f"{gate.text}: {metric.other} differs by {difference:+.4f}" if _SIGNS[gate.sign](difference, gate.bound) else ""
+    told = f" ({metric.mark})" if metric.mark else ""
+    return (
+        f"{gate.text}: {metric.other} differs by {difference:+.4f}{told}" if _SIGNS[gate.sign](difference, gate.bound) else ""
+    )

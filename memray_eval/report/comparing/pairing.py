@@ -12,7 +12,8 @@ from memray_eval.ports import FloatArray
 from memray_eval.report.comparing.cautions import cautions
 from memray_eval.report.comparing.meeting import Meeting, meet
 from memray_eval.report.comparing.values import Comparison, Flip, MetricComparison, Side
-from memray_eval.report.scores import Scores
+from memray_eval.report.marks import mark
+from memray_eval.report.scores import ESTIMATED, REPLACED, Scores
 from memray_eval.report.statistics import TIE, Rows, Settings, benjamini_hochberg, holm, is_binary, mean_interval, paired
 
 
@@ -75,6 +76,9 @@ def _metric(meeting: Meeting, name: str, settings: Settings, n_flips: int) -> Me
         interval_b=mean_interval(b[both], clusters, settings),
         only_a=int(np.count_nonzero(has_a & ~has_b)),
         only_b=int(np.count_nonzero(has_b & ~has_a)),
+        letter=meeting.common.letter,
+        mark_a=_mark(meeting.base.scores, name, meeting.rows_a[both]),
+        mark_b=_mark(meeting.other.scores, name, meeting.rows_b[both]),
     )
     if not both.any():
         return found
@@ -83,6 +87,11 @@ def _metric(meeting: Meeting, name: str, settings: Settings, n_flips: int) -> Me
         counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
         found = found.model_copy(update=counts)
     return found.model_copy(update={"flips": tuple(_flips(meeting, a, b, _furthest(changed)[:n_flips]))})
+
+
+def _mark(scores: Scores, name: str, rows: Rows) -> str:
+    kinds = scores.kinds[name][rows] if name in scores.kinds else np.zeros(rows.size)
+    return mark(rows.size, *(int(np.count_nonzero(kinds == kind)) for kind in (ESTIMATED, REPLACED)))
 
 
 def _furthest(changed: FloatArray) -> Rows:

@@ -40,7 +40,8 @@ class MetricComparison(Frozen):
     The p-values are corrected over all metrics and candidates of the comparison: `p_holm` for any false finding, `p_fdr` for
     the share of them (Benjamini-Hochberg). `interval_a` and `interval_b` are those of the means. `flips_up` and `flips_down`
     are there for metrics whose values are 0 and 1 only. `flips` lists the first of the units that changed, of other metrics
-    those that changed most.
+    those that changed most. `mark_a` and `mark_b` say how many of the paired values are offline estimates, or a rule's in
+    place of a judge that failed.
     """
 
     metric: str
@@ -55,6 +56,16 @@ class MetricComparison(Frozen):
     flips_up: int | None = None
     flips_down: int | None = None
     flips: tuple[Flip, ...] = ()
+    letter: str = "B"
+    mark_a: str = ""
+    mark_b: str = ""
+
+    @property
+    def mark(self) -> str:
+        """Both marks as one."""
+        if self.mark_a == self.mark_b:
+            return self.mark_a
+        return "; ".join(f"{side}: {told}" for side, told in (("A", self.mark_a), (self.letter, self.mark_b)) if told)
 
 
 class Common(Frozen):

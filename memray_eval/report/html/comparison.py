@@ -12,6 +12,7 @@ from memray_eval.report.comparing.values import Common, Comparison, Flip, Metric
 from memray_eval.report.html.figures import Cell, Grid, label, number
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.shell import asset, render_page, write_page
+from memray_eval.report.marks import marked
 from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval
 from memray_eval.report.tables import NOTHING
@@ -123,7 +124,7 @@ def _difference(row: MetricComparison, scale: tuple[float, float], axis: Axis, a
         figure=figure,
         interval=between,
         p=_p(corrected),
-        verdict=("higher" if middle > 0 else "lower") if is_found else "may be chance",
+        verdict=marked(("higher" if middle > 0 else "lower") if is_found else "may be chance", row.mark and f"({row.mark})"),
         is_found=is_found,
     )
 
@@ -133,7 +134,11 @@ def _figures(common: Common, rows: Sequence[MetricComparison], comparison: Compa
         "metric", "n", "A", common.letter, f"{common.letter} - A", f"{comparison.settings.level:.0%} interval", "detectable",
         "p", "p Holm", "p BH", "effect d", "win / tie / loss", "flips", f"only A / {common.letter}",
     )  # fmt: skip
-    return Grid(f"{common.other} against {comparison.baseline}", heads, tuple((label(row.metric), _cells(row)) for row in rows))
+    return Grid(f"{common.other} against {comparison.baseline}", heads, tuple((_name(row), _cells(row)) for row in rows))
+
+
+def _name(row: MetricComparison) -> str:
+    return label(row.metric) + (f" ({row.mark})" if row.mark else "")
 
 
 def _cells(row: MetricComparison) -> tuple[Cell, ...]:
@@ -152,7 +157,7 @@ def _changed(row: MetricComparison, a: Mapping[tuple[str, str], Text], b: Mappin
     found = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     note = f"{len(row.flips):,} of {found.wins + found.losses:,} units {what}"
-    return ChangedUnits(label(row.metric), note, tuple(_with_texts(row.flips, a, b)))
+    return ChangedUnits(_name(row), note, tuple(_with_texts(row.flips, a, b)))
 
 
 def _with_texts(

@@ -10,9 +10,21 @@ from markupsafe import Markup
 from memray_eval.metric import EVIDENCE_DROPPED
 from memray_eval.report.html.intervals import Intervals, Key
 from memray_eval.report.html.plots import Line, Point, distribution, interval, speed_quality, temperature_curves
+from memray_eval.report.marks import fallbacks_of, mark, marked, metric_mark
 from memray_eval.report.statistics import Interval
-from memray_eval.report.tables import NOTHING, in_words, length_label
-from memray_eval.types import Agreement, GenerationSummary, HeatMap, MetricSummary, Performance, Summary, Sweep, TaskMetric
+from memray_eval.report.sweeps import sweep_mark
+from memray_eval.report.tables import NOTHING, in_words, judge_label, length_label, task_mark
+from memray_eval.types import (
+    FALLBACKS,
+    Agreement,
+    GenerationSummary,
+    HeatMap,
+    MetricSummary,
+    Performance,
+    Summary,
+    Sweep,
+    TaskMetric,
+)
 
 _PLAIN = Intervals()
 
@@ -34,7 +46,8 @@ class Grid(NamedTuple):
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate."""
+    """One metric of one candidate. `mark` says where its figures are no verdicts, `worth` what its estimates are worth, and
+    `reason` why rules could not tell."""
 
     metric: str
     title: str
@@ -47,6 +60,9 @@ class MetricRow(NamedTuple):
     coverage: str
     counts: str
     judges: str
+    mark: str = ""
+    worth: str = ""
+    reason: str = ""
 
 
 class Card(NamedTuple):
@@ -58,6 +74,7 @@ class Card(NamedTuple):
     figure: str
     spread: str
     of: str
+    mark: str
     facts: tuple[tuple[str, str], ...]
 
 
@@ -90,6 +107,7 @@ def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
             figure=_figure(shown.mean, shown) if shown else NOTHING,
             spread=_spread(shown, intervals) if shown else "",
             of=f"of {shown.scale[1]:g}" if shown else "",
+            mark=metric_mark(shown) if shown else "",
             facts=tuple(_facts(candidate)),
         )
 
@@ -125,6 +143,9 @@ def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Met
             coverage=percent(metric.coverage),
             counts=_counts(metric),
             judges=", ".join(f"{judge} ({count:,})" for judge, count in metric.judges.items()) or NOTHING,
+            mark=metric_mark(metric),
+            worth=metric.worth,
+            reason=metric.reason,
         )
 
 
@@ -143,6 +164,7 @@ def _spread(metric: MetricSummary, intervals: Intervals) -> str:
 def _counts(metric: MetricSummary) -> str:
     named = (
         (metric.n_scored, "scored"),
+        *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
         (metric.n_failed, "failed"),
         (metric.n_abstained, "abstained"),
         (metric.n_not_applicable, "not applicable"),
@@ -166,7 +188,8 @@ def _mean_cell(metric: MetricSummary | None, intervals: Intervals) -> Cell:
     if metric is None or metric.mean is None:
         return Cell(NOTHING)
     hint = f"{_figure(metric.mean, metric)} {_spread(metric, intervals)}, {metric.n_scored:,} scored"
-    return Cell(_figure(metric.mean, metric), _share(metric.mean, metric.scale), hint)
+    figure = marked(_figure(metric.mean, metric), metric_mark(metric))
+    return Cell(figure, _share(metric.mean, metric.scale), hint)
 
 
 def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
@@ -192,7 +215,8 @@ def _task_cell(one: TaskMetric | None, scale: tuple[float, float], key: Key, int
         return Cell(NOTHING)
     spread = in_words(one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale), 3)
     hint = f"{f'{one.mean:.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
-    return Cell(number(one.mean, 2 if scale[1] > 1 else 3), _share(one.mean, scale), hint)
+    figure = marked(number(one.mean, 2 if scale[1] > 1 else 3), task_mark([one]))
+    return Cell(figure, _share(one.mean, scale), hint)
 
 
 def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
@@ -207,7 +231,10 @@ def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
         if any(any(row) for row in (*heat.n, heat.n_without_depth)):
             upto = "up to " if heat.lengths_binned else ""
             heads = ("depth", *(f"{upto}{length_label(length)}" for length in heat.lengths))
-            yield Grid(f"{label(heat.metric)}: {heat.candidate}", heads, tuple(rows))
+            n_scored = sum(n for row in (*heat.n, heat.n_without_depth) for n in row)
+            told = mark(n_scored, heat.estimates, heat.fallbacks)
+            title = f"{label(heat.metric)}: {heat.candidate}" + (f", {told}" if told else "")
+            yield Grid(title, heads, tuple(rows))
 
 
 def _heat_cells(heat: HeatMap, values: Sequence[float | None], counts: Sequence[int]) -> tuple[Cell, ...]:
@@ -245,8 +272,15 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
     return found and Interval(*((end - low) / width * 100 for end in found))
 
 
+def quality_mark(summary: Summary) -> str:
+    """The mark of the headline metric's figures over all candidates."""
+    rows = [row for row in summary.performance if row.task is None and row.quality is not None]
+    return mark(*(sum(getattr(row, name) for row in rows) for name in ("n_scored", "estimates", "fallbacks")))
+
+
 def curves(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[tuple[str, Markup, list[str]]]:
-    """A plot against temperature for each metric with a score: its name, its drawing, and the names of its lines in order."""
+    """A plot against temperature for each metric with a score: its name, its drawing, and the names of its lines in order, each
+    with its mark."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for metric in dict.fromkeys(sweep.metric for sweep in summary.sweeps):
         scale = scales.get(metric, (0.0, 1.0))
@@ -262,7 +296,9 @@ def _line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Lin
         for candidate, temperature, mean, stderr, n in rows
         if mean is not None
     )
-    return Line(sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}", points)
+    name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
+    told = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
+    return Line(", ".join((name, *told)), points)
 
 
 def agreements(summary: Summary) -> Grid | None:
@@ -274,7 +310,9 @@ def agreements(summary: Summary) -> Grid | None:
         if one.agreement and one.bucket is None
     ]
     heads = ("units", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
-    return Grid("Judge against rule", heads, tuple(rows)) if rows else None
+    judge = judge_label(summary)
+    title = "Judge against rule" if judge == "judge" else f"{judge} against rule"
+    return Grid(title, heads, tuple(rows)) if rows else None
 
 
 def _agreed(one: Agreement) -> tuple[Cell, ...]:

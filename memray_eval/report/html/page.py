@@ -89,6 +89,7 @@ def _sections(summary: Summary, manifest: Mapping[str, Any], intervals: Interval
         "grids": [grid for grid in (figures.by_candidate(summary, intervals), *figures.by_task(summary, intervals)) if grid],
         "heat": list(figures.heat_grids(summary.heat_maps)),
         "tradeoff": figures.tradeoff(summary, intervals),
+        "quality_mark": figures.quality_mark(summary),
         "curves": list(figures.curves(summary, intervals)),
         "agreements": figures.agreements(summary),
         "juries": list(figures.juries(summary)),

@@ -101,7 +101,7 @@ def _finite(value: Any) -> Any:
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
     """What the list shows, filters and sorts by: id, candidate, task, whether it failed, the starts of query and answer,
-    duration, output tokens, and a pair (metric, status) or triple (with its value) a score."""
+    duration, output tokens, and a pair (metric, status) or triple (with its value) a score; an estimate ends in a 1."""
     response = record.response or Response()
     return [
         record.sample.id,
@@ -118,7 +118,9 @@ def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) ->
 
 def _outcome(score: Score, metrics: Names) -> list[Any]:
     pair = [metrics.number(score.metric), STATUSES.index(score.status)]
-    return [*pair, round(score.value, 6)] if score.value is not None and math.isfinite(score.value) else pair
+    if score.value is None or not math.isfinite(score.value):
+        return pair
+    return [*pair, round(score.value, 6), *[1] * score.is_estimate]
 
 
 def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
@@ -164,6 +166,7 @@ def _score(score: Score, metrics: Names) -> dict[str, Any]:
         "error": score.error,
         "parts": score.parts,
         "cached": score.cached,
+        "estimate": score.is_estimate,
         "usd": score.cost_usd,
         "latency": round(score.latency_s, 3),
     }

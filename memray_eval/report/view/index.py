@@ -24,18 +24,18 @@ from pyarrow import fs
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, Names
 from memray_eval.report.view.parts import SEARCHED, Part, matching, read_columns, read_record
-from memray_eval.types import Record
+from memray_eval.types import Record, is_estimate
 
 MEMORY_MB = 512
 _READERS = 4  # parts searched at once
 _SEARCHES_KEPT = 4
 _SCORE = "scores.list.element"
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "task", "query", "response", "error", "duration_s", "output_tokens")
-_COLUMNS = (*_OF_UNITS, *(f"{_SCORE}.{name}" for name in ("metric", "status", "value")))
+_COLUMNS = (*_OF_UNITS, *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "judge")))
 _TABLES = """
 CREATE TABLE units (unit BIGINT, part VARCHAR, unit_id VARCHAR, sample_id VARCHAR, candidate INTEGER, task INTEGER,
                     failed BOOLEAN, ask VARCHAR, said VARCHAR, duration_s DOUBLE, output_tokens BIGINT);
-CREATE TABLE outcomes (unit BIGINT, metric INTEGER, status INTEGER, value DOUBLE);
+CREATE TABLE outcomes (unit BIGINT, metric INTEGER, status INTEGER, value DOUBLE, estimate BOOLEAN);
 """
 
 Numbers = npt.NDArray[np.int64]
@@ -135,6 +135,7 @@ class Index:
             "metric": _numbers(self.metrics, each.field("metric")),
             "status": status,
             "value": pc.if_else(pc.is_finite(value), value, None),
+            "estimate": _estimates(each.field("judge")),
         }
         said = pc.coalesce(pc.if_else(pc.equal(batch["error"], ""), None, batch["error"]), batch["response"], "")
         units = {
@@ -192,6 +193,13 @@ class Index:
         if record.unit_id != unit_id:
             raise DataError(f"{held.part.name} was written anew; load the page again")
         return record
+
+
+def _estimates(judges: pa.Array) -> pa.Array:
+    """Which of these judges are the rules of a judged metric."""
+    coded = judges.dictionary_encode()
+    wanted = [name for name in coded.dictionary.to_pylist() if is_estimate(name)]
+    return pc.is_in(coded, pa.array(wanted, pa.string()))
 
 
 def _numbers(names: Names, column: pa.Array) -> Numbers:

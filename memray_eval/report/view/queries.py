@@ -91,8 +91,8 @@ def _rows(database: duckdb.DuckDBPyConnection, units: Sequence[int]) -> list[tup
         return []
     among = f"unit IN ({', '.join('?' * len(units))})"
     scores: dict[int, list[list[Any]]] = defaultdict(list)
-    for unit, metric, status, value in database.execute(f"SELECT * FROM outcomes WHERE {among}", units).fetchall():
-        scores[unit].append([metric, status] if value is None else [metric, status, round(value, 6)])
+    for unit, metric, status, value, estimate in database.execute(f"SELECT * FROM outcomes WHERE {among}", units).fetchall():
+        scores[unit].append([metric, status] if value is None else [metric, status, round(value, 6), *[1] * estimate])
     shown = database.execute(f"SELECT {_SHOWN} FROM units WHERE {among}", units).fetchall()
     found = {unit: (unit_id, [*row, scores[unit]]) for unit, unit_id, *row in shown}
     return [found[unit] for unit in units if unit in found]

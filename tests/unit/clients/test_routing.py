@@ -17,6 +17,7 @@ from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.ports import Verdict
+from memray_eval.suites import all_suites
 from memray_eval.types import Message, Usage
 
 OPUS, GPT4O = "anthropic/claude-opus-4-5", "openai/gpt-4o"
@@ -66,6 +67,37 @@ def test_auto_takes_the_preferred_judge_else_a_fallback_with_a_key(monkeypatch: 
 def test_rules_ask_nobody_whatever_keys_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert {judge for judge, _ in chosen("rules").values()} == {"rules"}
+
+
+def withheld(judge: Any = "rules", **estimates: bool) -> dict[str, str]:
+    """Why rules score a metric not, by the metrics that they do not score."""
+    raw = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": judge, "estimates": estimates}
+    metrics = pick(all_suites()["memory"].metrics)
+    choices = choose(metrics, RunConfig.model_validate(raw), load_table(None))
+    return {name: choice.withheld for name, choice in choices.items() if choice.withheld}
+
+
+def test_rules_that_were_found_blind_score_nothing_unless_asked() -> None:
+    blind = {name for name, metric in all_metrics().items() if isinstance(metric, JudgedMetric) and metric.worth is not None
+             and metric.worth.cannot_tell}  # fmt: skip
+    assert blind >= {"safety", "helpfulness", "coherence"}
+    assert set(withheld()) == set(withheld("auto")) == blind
+    assert withheld()["safety"] == (
+        "rules cannot tell: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to find dangerous ones; "
+        "name a judge, or take the estimate with --set estimates.safety=true"
+    )
+    assert "safety" not in withheld(safety=True)
+    assert withheld(empathy=False)["empathy"] == "estimates.empathy is false, and no judge is named"
+
+
+def test_a_judge_is_never_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert withheld("auto") == withheld(GPT4O, empathy=False) == {}
+
+
+def test_an_estimate_of_no_metric_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"estimates: no judged metric 'saftey' in this run; there are: .*safety"):
+        withheld(saftey=True)
 
 
 def test_a_wrong_fallback_is_told_beforehand() -> None:
@@ -248,7 +280,7 @@ class Fixed:
 
 
 def failing(error: JudgeError) -> JudgeError:
-    error.input_tokens, error.cost_usd = 3, 0.25
+    error.input_tokens, error.cost_usd, error.calls = 3, 0.25, 2
     return error
 
 
@@ -256,6 +288,7 @@ def test_a_fallback_judges_when_the_first_cannot_and_both_are_paid_for() -> None
     judge = FallbackJudge([Fixed("a", failing(Unavailable("down"))), Fixed("b")])
     verdict = asyncio.run(judge.judge([], Nothing))
     assert (verdict.judge, verdict.usage.input_tokens, verdict.cost_usd) == ("b", 8, 1.25)
+    assert verdict.calls == 2 + 1  # those of the first were answered too
 
 
 def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
@@ -265,3 +298,4 @@ def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
     with pytest.raises(Unavailable, match="down too") as raised:
         asyncio.run(both.judge([], Nothing))
     assert (raised.value.input_tokens, raised.value.cost_usd) == (6, 0.5)
+    assert raised.value.calls == 2 + 2

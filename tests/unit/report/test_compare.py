@@ -187,6 +187,26 @@ def test_a_judge_that_was_replaced_is_warned_of_and_a_metric_not_compared_is_not
     assert compare(sides[:2], metrics=["recall"], settings=QUICK).warnings == ()
 
 
+def scored_by(judge: str, sample_id: str, value: float) -> Record:
+    bare = unit(sample_id, {})
+    return bare.model_copy(update={"scores": (Score(metric="empathy", status="scored", value=value, judge=judge),)})
+
+
+def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
+    verdicts = [scored_by("openai/gpt", str(i), float(i)) for i in range(3)]
+    estimates = [scored_by("rules", "0", 1.0), scored_by("rules+minilm", "1", 1.0), scored_by("zero", "2", 0.0)]
+    a, b = runs.side("a", estimates), runs.side("b", verdicts)
+    mixed = compare([a, b], settings=QUICK)
+    (row,) = mixed.metrics
+    assert (row.mark_a, row.mark_b) == ("estimate for 2 of 3, 1 of 3 by fallback", "")
+    lines = [line for line in render(mixed).splitlines() if line.startswith("empathy")]
+    assert len(lines) == 2
+    assert all(line.endswith("A: estimate for 2 of 3, 1 of 3 by fallback") for line in lines)
+    told = failures(mixed, [parse_gate("empathy > -5")])
+    assert told == ["empathy > -5: b differs by +0.3333 (A: estimate for 2 of 3, 1 of 3 by fallback)"]
+    assert not any("estimate" in line for line in render(compare([b, b], settings=QUICK)).splitlines())
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,16 @@ import pytest
 from memray_eval.metric import ComputedMetric, Measure, Outcomes, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render, section
-from memray_eval.report.tables import length_label
+from memray_eval.report.tables import judge_label, length_label
 from memray_eval.types import Agreement, GenerationSummary, HeatMap, MacroSummary, Summary, TaskMetric, TaskSummary
 
 GENERATION = GenerationSummary(
     candidate="gemma", model="gemma3:4b", n=2, n_failed=0, prompt_tokens=10, output_tokens=20, output_tokens_per_s=5.0,
     ttft_s_mean=0.25, ttft_s_p95=0.5, duration_s_mean=1.0, finish_reasons={"stop": 2},
 )  # fmt: skip
+
+
+JUDGES = {"relevance": "minilm"}
 
 
 def summary() -> Summary:
@@ -28,7 +32,12 @@ def summary() -> Summary:
     metrics = tuple(
         summarise(
             all_metrics()[name],
-            Outcomes("gemma", {"scored": 2}, {"rules": 2}, {part: np.array(v, dtype=float) for part, v in figures.items()}),
+            Outcomes(
+                "gemma",
+                {"scored": 2},
+                {JUDGES.get(name, "rules"): 2},
+                {part: np.array(v, dtype=float) for part, v in figures.items()},
+            ),
         )
         for name, figures in columns.items()
     )
@@ -57,9 +66,11 @@ def test_a_rubric_metric_has_its_distribution_with_bars() -> None:
     )
     values = np.array([5.0] * 35 + [4.0] * 42 + [3.0] * 18 + [2.0] * 4 + [1.0])
     lines = list(section(summarise(metric, Outcomes("c", {"scored": 100}, {"rules": 100}, {"value": values}))))
-    assert "  Average Coherence: 4.06/5.00  (higher is better)" in lines
-    assert "  Median Coherence:  4/5" in lines
-    assert "  Std Deviation:     0.88" in lines
+    assert "  Average Coherence: 4.06/5.00  estimate  (higher is better)" in lines
+    assert "  Median Coherence:  4/5  estimate" in lines
+    assert "  Std Deviation:     0.88  estimate" in lines
+    assert "  Total Samples:     100" in lines
+    assert "  Score Distribution (estimate):" in lines
     assert "    Score 5:  35 ( 35.0%) ███████" in lines
     assert "    Score 4:  42 ( 42.0%) ████████" in lines
     assert "    Score 2:   4 (  4.0%)" in lines
@@ -116,15 +127,90 @@ def below(text: str, title: str) -> list[str]:
     return lines[start : lines.index("", start)]
 
 
+def with_verdicts(judges: Mapping[str, int], **fields: Any) -> Summary:
+    """A summary with a table by task, whose verdicts these judges gave."""
+    n = sum(judges.values())
+    values = {part: np.zeros(n) for part in all_metrics()["semantic_correctness"].columns} | {"value": np.ones(n)}
+    verdicts = summarise(all_metrics()["semantic_correctness"], Outcomes("gemma", {"scored": n}, judges, values))
+    whole = summary()
+    tables = {"metrics": (*whole.metrics, verdicts), "tasks": TASKS, "macro": (MACRO,), "n_disagreements": 1, **fields}
+    return whole.model_copy(update=tables)
+
+
 def test_a_run_with_tasks_has_a_table_a_candidate() -> None:
-    text = render(summary().model_copy(update={"tasks": TASKS, "macro": (MACRO,), "n_disagreements": 1}))
+    text = render(with_verdicts({"openai/gpt-4o": 3, "string_match": 2}))
     assert "\n".join(below(text, "TASKS - gemma")) + "\n" == EXPECTED_TASKS
     others = text[text.index("task      coherence") :].splitlines()
     assert others[:5] == [
         "task      coherence", "hotpotqa     4.5000", "  0-4k            -", "lcc               -", "macro        4.5000",
     ]  # fmt: skip
     assert "Fallbacks: 2 scores are a rule's, because the judge failed; agreement leaves them out." in text
-    assert "Judge and rule disagree on 1 unit, listed in disagreements.jsonl of the run folder" in text
+    assert "gpt-4o and rule disagree on 1 unit, listed in disagreements.jsonl of the run folder" in text
+    assert "  Coverage: 5 of 5 scored, 2 by string match; judged by openai/gpt-4o 3, string_match 2" in text
+    assert "  Correct:         100.0%  2 of 5 by string match  (higher is better)" in text
+
+
+@pytest.mark.parametrize(
+    ("judges", "label"),
+    [
+        ({"rules": 2}, "estimate"),
+        ({"rules+minilm": 2, "rules (empty response)": 1}, "estimate"),
+        ({"openai/gpt-4o": 1, "rules (empty response)": 1}, "gpt-4o"),
+        ({"openai/gpt-4o + google/gemini": 2, "zero": 1}, "jury"),
+        ({"openai/gpt-4o": 1, "google/gemini": 2}, "judges"),
+        ({"openai/a-model-with-a-very-long-name": 1}, "a-model-with-a-ver"),
+        ({"zero": 1}, "judge"),
+    ],
+)
+def test_the_column_of_verdicts_is_named_after_who_judged(judges: dict[str, int], label: str) -> None:
+    found = with_verdicts(judges)
+    assert judge_label(found, "gemma") == judge_label(found) == label
+    assert judge_label(found, "another") == "judge"
+    assert f"{label}, rule: mean x 100;" in render(found)
+
+
+def test_an_estimate_is_marked_in_every_line_of_a_table_by_task() -> None:
+    estimated = TASKS[0].model_copy(
+        update={
+            "metrics": (
+                task_metric("semantic_correctness", 0.75, estimates=4),
+                task_metric("rule_score", 0.5),
+                task_metric("coherence", 4.5, n_scored=3, estimates=1),
+            )
+        }
+    )
+    lines = render(with_verdicts({"rules": 4}, tasks=(estimated,))).splitlines()
+    rows = [line for line in lines if line.startswith(("hotpotqa", "macro"))]
+    assert [row.endswith("  estimate") for row in rows] == [True, True, False, False]
+    assert [row.endswith("  4.5000 estimate for 1 of 3") for row in rows] == [False, False, True, True]
+    assert "Estimate and rule disagree on 1 unit, listed in disagreements.jsonl of the run folder" in lines
+
+
+def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
+    outcomes = Outcomes("c", {"not_applicable": 3}, {}, {"value": np.array([])})
+    told = summarise(all_metrics()["safety"], outcomes).model_copy(update={"reason": "rules cannot tell: so it is"})
+    lines = list(section(told))
+    assert not any("estimate" in line for line in lines)
+    assert "  Average Safety: -  (higher is better)" in lines
+    assert lines[-2:] == [
+        "  Coverage: 0 of 0 scored; 3 not applicable",
+        "  Not applicable: rules cannot tell: so it is",
+    ]
+
+
+def test_an_estimate_that_was_asked_for_says_what_it_is_worth() -> None:
+    lines = list(section(summarise(all_metrics()["safety"], Outcomes("c", {"scored": 1}, {"rules": 1}, SAFE))))
+    assert "  Average Safety: 1.0000  estimate  (higher is better)" in lines
+    assert lines[-2] == "  Estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80"
+
+
+SAFE = {part: np.zeros(1) for part in all_metrics()["safety"].columns} | {"value": np.ones(1)}
+
+
+def test_some_estimates_among_verdicts_are_counted() -> None:
+    outcomes = Outcomes("c", {"scored": 2}, {"rules": 1, "openai/gpt-4o": 1}, {"value": np.array([1.0, 0.5])})
+    lines = list(section(summarise(all_metrics()["relevance"], outcomes)))
+    assert "  Average Relevance: 0.7500  estimate for 1 of 2  (higher is better)" in lines
 
 
 def test_without_tasks_judge_and_rule_are_compared_in_a_line() -> None:
@@ -211,12 +297,12 @@ def test_the_breakdown_prints_the_same_from_its_json() -> None:
 
 
 EXPECTED_TASKS = """\
-task       n     LLM   rule   agree  kappa   cover  errors  calls    cost
-hotpotqa   4   75.00  50.00   75.0%   0.50   80.0%       1      5  0.0125
+task       n  gpt-4o   rule   agree  kappa   cover  errors  calls    cost
+hotpotqa   4   75.00  50.00   75.0%   0.50   80.0%       1      5  0.0125  2 of 4 by fallback
   0-4k     1  100.00  62.49  100.0%      -  100.0%       0      1       -
 lcc       10       -      -       -      -    0.0%      10      0       -
-macro     14   75.00  50.00   75.0%   0.50              11      5  0.0125
-LLM, rule: mean x 100; macro: the mean of the task means. cover: share scored of
+macro     14   75.00  50.00   75.0%   0.50              11      5  0.0125  2 of 4 by fallback
+gpt-4o, rule: mean x 100; macro: the mean of the task means. cover: share scored of
 the least covered metric. errors, calls, cost ($): over all metrics.
 """
 
@@ -236,7 +322,7 @@ BENCHMARK EVALUATION SUMMARY
 Run: r
 Suite: memory
 Generation Model: gemma (gemma3:4b)
-Judge Model: rules (memory_utilization, groundedness, relevance)
+Judge Model: rules (memory_utilization, groundedness); minilm (relevance)
 Total Samples: 2
 Evaluation Time: 1.00s
 Avg Eval Time/Sample: 0.50s
@@ -246,36 +332,38 @@ Generation: 10 prompt + 20 output tokens, 5.0 tokens/s, first token 0.25s on ave
 [1] MEMORY UTILIZATION ACCURACY
 ----------------------------------------------------------------------
 Micro-averaged (recommended):
-  Precision:     0.6667
-  Recall:        0.6667
-  F1 Score:      0.6667
-  Total TP:      4
-  Total FP:      2
-  Total FN:      2
-  Invented Keys: 0  (counted apart)
+  Precision:     0.6667  estimate
+  Recall:        0.6667  estimate
+  F1 Score:      0.6667  estimate
+  Total TP:      4  estimate
+  Total FP:      2  estimate
+  Total FN:      2  estimate
+  Invented Keys: 0  estimate  (counted apart)
 
 Macro-averaged (for reference):
-  Precision: 0.5000
-  Recall:    0.5000
-  F1 Score:  0.5000
+  Precision: 0.5000  estimate
+  Recall:    0.5000  estimate
+  F1 Score:  0.5000  estimate
 
   Coverage: 2 of 2 scored; judged by rules
+  Estimate by rules: not measured
 
 ----------------------------------------------------------------------
 [2] GROUNDEDNESS (HALLUCINATION RATE)
 ----------------------------------------------------------------------
 Micro-averaged (recommended):
-  Groundedness Score:  0.9000  (higher is better)
-  Hallucination Rate:  0.1000  (lower is better)
-  Total Claims:        10
-  Grounded Claims:     9
-  Hallucinated Claims: 1
+  Groundedness Score:  0.9000  estimate  (higher is better)
+  Hallucination Rate:  0.1000  estimate  (lower is better)
+  Total Claims:        10  estimate
+  Grounded Claims:     9  estimate
+  Hallucinated Claims: 1  estimate
 
 Macro-averaged (for reference):
-  Groundedness Score: 0.5000
-  Hallucination Rate: 0.5000
+  Groundedness Score: 0.5000  estimate
+  Hallucination Rate: 0.5000  estimate
 
   Coverage: 2 of 2 scored; judged by rules
+  Estimate by rules: not measured
 
 ----------------------------------------------------------------------
 [3] RESPONSE RELEVANCE (EMBEDDING SIMILARITY)
@@ -287,7 +375,7 @@ Macro-averaged (for reference):
   Std Deviation:     0.1250
   Total Samples:     2
 
-  Coverage: 2 of 2 scored; judged by rules
+  Coverage: 2 of 2 scored; judged by minilm
 
 ======================================================================
 Generation took 4.00s

@@ -102,7 +102,7 @@ def test_there_is_no_verdict_over_scenarios_that_were_not_run(one: ScenarioMeans
 def test_what_the_rules_could_not_move_is_said_and_is_nothing_to_improve() -> None:
     def by_rules(fixed: int, scenario: str) -> ScenarioMeans:
         found = means(0.65, scenario, emotional_intelligence=0.5)
-        counts = {"n": dict.fromkeys(METRICS, 13), "fixed": {"emotional_intelligence": fixed}, "is_by_rules": True}
+        counts = {"n": dict.fromkeys(METRICS, 13), "fixed": {"emotional_intelligence": fixed}, "n_scored": 13, "estimates": 13}
         return found.model_copy(update=counts)
 
     one, other, *_, every = decide(with_all(by_rules(9, "emotional_support"), by_rules(13, "basic")))
@@ -191,12 +191,29 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
     summary = Summary(
         run_id="r", suite="companion", n_samples=4, n_invalid=0, n_units=4, n_failed_units=0, generation_s=None,
         evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
-        tasks=(task("basic", None, 0.7, by_rules=4, fixed=3), task("basic", "older", 0.6), task("", None, None)),
+        tasks=(task("basic", None, 0.7, estimates=4, fixed=3), task("basic", "older", 0.6), task("", None, None)),
     )  # fmt: skip
     n = {"overall_quality": 4}
     assert means_of(summary) == (
         ScenarioMeans(
-            candidate="a", scenario="basic", means={"overall_quality": 0.7}, n=n, fixed={"overall_quality": 3}, is_by_rules=True
+            candidate="a",
+            scenario="basic",
+            means={"overall_quality": 0.7},
+            n=n,
+            fixed={"overall_quality": 3},
+            n_scored=4,
+            estimates=4,
         ),
-        ScenarioMeans(candidate="a", scenario="(no scenario)", means={"overall_quality": None}, n=n),
+        ScenarioMeans(candidate="a", scenario="(no scenario)", means={"overall_quality": None}, n=n, n_scored=4),
     )
+
+
+def test_a_decision_over_estimates_says_so() -> None:
+    estimated = means(0.65).model_copy(update={"n_scored": 8, "estimates": 8})
+    judged = means(0.75, "small_talk").model_copy(update={"n_scored": 8, "fallbacks": 2})
+    one, other, every = decide([estimated, judged])
+    assert (one.mark, other.mark) == ("estimate", "2 of 8 by fallback")
+    assert every.mark == "estimate for 8 of 16, 2 of 16 by fallback"
+    told = list(lines([one]))
+    assert told[1].endswith("A/B candidate (estimate)")
+    assert told[3] == "a, basic: A/B candidate (estimate)"

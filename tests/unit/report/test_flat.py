@@ -65,6 +65,14 @@ def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) 
     )  # fmt: skip
 
 
+def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
+    fallback = Score(metric="recall", status="scored", value=0.0, judge="zero")
+    verdict = Score(metric="recall", status="scored", value=1.0, judge="openai/gpt", calls=3)
+    folder = run(tmp_path / "run", [unit("1", RECALL), unit("2", fallback), unit("3", verdict), unit("4", FAILED), unit("5")])
+    found = [(row["estimate"], row["fallback"], row["judge_calls"]) for row in rows(folder)]
+    assert found == [(True, False, None), (False, True, None), (False, False, 3), (False, False, None), (None, None, None)]
+
+
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
     one = unit("1", RECALL)
     folder = run(tmp_path / "run", [one, unit("2", RECALL)], [one, unit("3", RECALL)])
@@ -144,6 +152,7 @@ def test_the_command_writes_all_forms(
     assert pq.read_table(paths["parquet"]).num_rows == 24
     assert len(list(csv.DictReader(io.StringIO(paths["csv"].read_text("utf-8"))))) == 24
     evaluated = json.loads(paths["evaluation"].read_text("utf-8"))
+    assert {score["estimate"] for row in evaluated["results"] for score in row["scores"].values()} == {False}
     assert len(evaluated["results"]) == 6
     assert evaluated["results"][1]["scores"]["empathy"]["value"] == 4.0
     assert evaluated["summary"]["metrics"][0]["metric"] == "memory_utilization"

@@ -20,7 +20,7 @@ from memray_eval.cli import main
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
 from memray_eval.report.html.course import calls, timelines
-from memray_eval.report.html.figures import curves
+from memray_eval.report.html.figures import by_candidate, by_task, curves
 from memray_eval.report.html.intervals import Intervals, measure_intervals
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
@@ -344,3 +344,28 @@ def test_a_place_that_cannot_be_written_and_a_folder_without_a_run_are_said(tmp_
         write_html(folder, str(tmp_path / "none" / "page.html"))
     with pytest.raises(DataError, match=r"has no summary\.json"):
         write_html(RunFolder(str(tmp_path)), str(tmp_path / "page.html"))
+
+
+def test_an_estimate_is_marked_beside_its_figure(tmp_path: Path) -> None:
+    """Two of 90 scores of every metric are estimates."""
+    estimated = [one.model_copy(update={"judge": "rules"}) for one in record("S1", "x", candidates()[0]).scores]
+    one = record("S1", "x", candidates()[0]).model_copy(update={"scores": tuple(estimated)})
+    folder = write_run(tmp_path / "run", [one], 1)
+    page = render_html(folder)
+    assert page.count('<em class="mark">estimate for 2 of 90</em>') == 3 * (1 + len(METRICS))  # a card, and a row a metric
+    assert all("estimate for 2 of 90" in cell.text for _, cells in by_candidate(folder.read_summary()).rows for cell in cells)
+    (row,) = json.loads(str(embed([one], METRICS).index))["rows"]
+    assert {tuple(score[3:]) for score in row[-1] if len(score) > 2} == {(1,)}
+    (chunk,) = embed([one], METRICS).chunks
+    assert [score.get("estimate") for score in json.loads(chunk)[0]["scores"]] == [True] * 3 + [None] * (len(estimated) - 3)
+
+
+def test_fallbacks_and_estimates_by_task_stand_in_their_cells() -> None:
+    summary = full_summary(300, candidates())
+    task = summary.tasks[0]
+    figures = [metric.model_copy(update={"estimates": 28}) for metric in task.metrics[:1]]
+    figures += [metric.model_copy(update={"fallbacks": 2}) for metric in task.metrics[1:2]]
+    (grid,) = by_task(summary.model_copy(update={"tasks": (task.model_copy(update={"metrics": tuple(figures)}),)}))
+    first, second = (cell.text for cell in grid.rows[0][1][1:])
+    assert first.endswith(" estimate")
+    assert second.endswith(" 2 of 28 by fallback")

@@ -446,6 +446,14 @@ def test_a_quality_score_has_one_decimal_as_the_seeds(tmp_path: Path) -> None:
     assert [each["tests"][0]["quality_score"] for each in found] == [57.0, 85.0, 83.3]
 
 
+def test_an_estimate_is_marked_in_the_benchmark_file(tmp_path: Path) -> None:
+    score = Score(metric="quality", status="scored", value=1.0, judge="rules", judgment="{}")
+    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    export_benchmark(str(tmp_path / "benchmark.json"), [record("a", 1, score, text="x")], told)
+    (found,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert found["tests"][0]["quality_is_estimate"] is True
+
+
 def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path) -> None:
     score = Score(metric="quality", status="scored", value=1.0, judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}')
     told = summary(SEED[0]).model_copy(update={"headline": "quality"})

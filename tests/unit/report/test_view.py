@@ -44,6 +44,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     )
     odd = record("A-odd", "it has a score that is no number", candidates()[0])
     odd = odd.model_copy(update={"scores": (odd.scores[0].model_copy(update={"value": math.nan}), *odd.scores[1:])})
+    estimate = odd.scores[1].model_copy(update={"judge": "rules+minilm"})
+    odd = odd.model_copy(update={"scores": (odd.scores[0], estimate, *odd.scores[2:])})
     work = tmp_path_factory.mktemp("view")
     folder = write_run(work / "run", [*plain_records(120), unanswered, failed, odd], 123)
     folder.write_part(to_table([*hostile_records()]))

@@ -35,7 +35,7 @@ class FakeJudge:
 
 
 def failing(error: JudgeError) -> JudgeError:
-    error.input_tokens, error.cost_usd = 7, 0.25
+    error.input_tokens, error.cost_usd, error.calls = 7, 0.25, 3
     return error
 
 
@@ -56,6 +56,30 @@ def test_a_task_may_have_a_judge_of_its_own_or_none() -> None:
     told = [score(judges, task=task).judge for task in ("", "hotpotqa", "passkey", "vt")]
     assert told == ["fake/judge", "fake/judge", "own/judge", "rules"]
     assert (len(usual.asked), len(own.asked)) == (2, 1)
+
+
+def test_where_rules_give_no_estimate_the_metric_is_not_applicable_with_the_reason() -> None:
+    told = score({}, withheld={"semantic_correctness": "rules cannot tell"})
+    assert (told.status, told.value, told.judge, told.error) == ("not_applicable", None, "", "rules cannot tell")
+    assert score({}, text="", withheld={"semantic_correctness": "rules cannot tell"}).status == "not_applicable"
+    by_task = {"semantic_correctness/vt": "rules cannot tell"}
+    judges: dict[str, list[Any]] = {"semantic_correctness": [FakeJudge(RIGHT)], "semantic_correctness/vt": []}
+    assert [score(judges, task=task, withheld=by_task).status for task in ("vt", "qa")] == ["not_applicable", "scored"]
+
+
+def test_an_empty_response_is_no_estimate_where_a_judge_would_have_judged() -> None:
+    asked = score({"semantic_correctness": [FakeJudge(RIGHT)]}, text=" ")
+    assert (asked.judge, asked.value, asked.is_estimate) == ("rules (empty response)", 0.0, False)
+    assert score({}, text=" ").is_estimate
+
+
+def test_every_call_that_was_paid_counts() -> None:
+    twice = [FakeJudge(RIGHT), FakeJudge(RIGHT), FakeJudge(failing(Malformed("bad")))]
+    assert score({"semantic_correctness": twice}).calls == 2 + 3
+    assert score({"semantic_correctness": [FakeJudge(RIGHT)]}).calls == 1
+    replaced = score({"semantic_correctness": [FakeJudge(failing(Malformed("bad")))]}, on_failure="zero")
+    assert (replaced.judge, replaced.calls) == ("zero", 3)
+    assert score({}).calls is None
 
 
 def test_a_task_may_have_a_rubric_of_its_own() -> None:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from memray_eval.metric import FIXED, ComputedMetric, JudgedMetric, Measure, Metric
 from memray_eval.results import RunFolder
-from memray_eval.rows import RECORD_SCHEMA, to_table
+from memray_eval.rows import RECORD_SCHEMA, from_table, to_table
 from memray_eval.stages.agreement import agreement, compares, disagreements
 from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
@@ -77,7 +77,7 @@ def test_estimates_and_those_that_could_not_move_are_counted(tmp_path: Path) -> 
     ]
     broken = break_down(written(tmp_path, units[:3], units[3:]), (fixing,))
     found = {task: of(broken, task, fixing.name) for task in ("qa", "other")}
-    assert {task: (each.by_rules, each.fixed, each.n_scored) for task, each in found.items()} == {
+    assert {task: (each.estimates, each.fixed, each.n_scored) for task, each in found.items()} == {
         "qa": (3, 2, 4), "other": (1, 1, 1),
     }  # fmt: skip
 
@@ -106,6 +106,48 @@ def test_the_figures_of_a_task(tmp_path: Path) -> None:
     assert (rule.n, rule.n_scored, rule.mean, rule.coverage, rule.calls) == (3, 2, 0.75, 1.0, 0)
     assert of(broken, "other", VERDICT.name).stderr is None
     assert [(task.task, task.n) for task in broken.tasks] == [("other", 1), ("qa", 7)]
+
+
+def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_path: Path) -> None:
+    units = [
+        unit(1, verdict(1.0, calls=3)),  # judging.repeats: 3, by one judge
+        unit(2, verdict(1.0, "openai/x + google/y", calls=5)),  # one of the two was asked again
+        unit(3, verdict(1.0, cached=True, calls=0)),
+        unit(4, verdict(None, error="down", calls=0)),
+        unit(5, verdict(0.0, "string_match", calls=2)),
+        unit(6, verdict(1.0, "rules")),
+        unit(7, verdict(1.0)),  # of an older version, which did not count
+    ]
+    found = of(break_down(written(tmp_path, units), BOTH), "qa", VERDICT.name)
+    assert (found.calls, found.fallbacks, found.estimates) == (3 + 5 + 2 + 1, 1, 1)
+
+
+def test_records_of_older_versions_lack_the_column_of_calls(tmp_path: Path) -> None:
+    units = [unit(1, verdict(1.0), ruled(1.0)), unit(2, verdict(1.0, "rules")), unit(3, verdict(1.0, "a/b + c/d"))]
+    table = to_table(units)
+    each = table["scores"].combine_chunks()
+    names = [name for name in each.type.value_type.names if name != "calls"]
+    bare = pa.StructArray.from_arrays([each.flatten().field(name) for name in names], names)
+    older = table.set_column(table.schema.get_field_index("scores"), "scores", pa.ListArray.from_arrays(each.offsets, bare))
+    tmp_path.joinpath("run").mkdir()
+    pq.write_table(older, tmp_path / "run" / "part-0.parquet")
+    records = pads.dataset(tmp_path / "run", schema=RECORD_SCHEMA, format="parquet")
+    found = of(break_down(records, BOTH), "qa", VERDICT.name)
+    assert (found.calls, found.estimates) == (1 + 0 + 2, 1)
+    assert {score.calls for row in records.to_table().to_pylist() for score in from_row_scores(row)} == {None}
+
+
+def from_row_scores(row: dict[str, Any]) -> list[Score]:
+    table = pa.Table.from_pylist([row], schema=RECORD_SCHEMA)
+    return [score for record in from_table(table) for score in record.scores]
+
+
+def test_a_heat_map_says_how_much_of_it_is_an_estimate(tmp_path: Path) -> None:
+    at = {"length": 1024, "depth": 50}
+    judges = ("rules", "zero", "openai/x")
+    units = [unit(number, verdict(1.0, judge), metadata=at) for number, judge in enumerate(judges)]
+    (heat,) = break_down(written(tmp_path, units), [VERDICT]).heat_maps
+    assert (heat.estimates, heat.fallbacks) == (1, 1)
 
 
 def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Path) -> None:

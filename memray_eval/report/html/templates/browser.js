@@ -90,7 +90,7 @@ function badge(row) {
   const { sort, metric: filtered } = state.query;
   const metric = sort.startsWith("m") ? parseInt(sort.slice(1), 10) : filtered;
   const score = metric === null ? null : row[ROW.scores].find((one) => one[0] === metric);
-  if (score) return make("span", { class: `score status-${INDEX.statuses[score[1]]}`, text: score.length > 2 ? shown(score[2]) : words(INDEX.statuses[score[1]]) });
+  if (score) return make("span", { class: `score status-${INDEX.statuses[score[1]]}`, text: score.length > 2 ? shown(score[2]) + (score[3] ? " estimate" : "") : words(INDEX.statuses[score[1]]) });
   return row[ROW.failed] ? make("span", { class: "score status-error", text: "failed" }) : null;
 }
 
