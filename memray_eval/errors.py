@@ -26,7 +26,8 @@ from __future__ import annotations
 import re
 
 SAID = "; it said: "  # in an error's text: what follows is an excerpt of the provider's reply
-_VARYING = re.compile(r"(?<=[.\[])\d+(?=[.\]:])|\b[0-9a-f]{12,}\b|\d{5,}")  # places in lists, identifiers, long figures
+# Places in lists, identifiers, long figures.
+_VARYING = re.compile(r"(?<=[A-Za-z_]\.)\d+(?=\.)|(?<=\[)\d+(?=\])|\b[0-9a-f]{12,}\b|\d{5,}")
 
 
 def cause_of(error: str) -> str:

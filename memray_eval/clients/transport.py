@@ -120,7 +120,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(one))
         yield one
-        waiting.append(one.__cause__ or (None if one.__suppress_context__ else one.__context__))
+        waiting.append(one.__cause__ or one.__context__)  # also one that was suppressed: httpcore2 does so
         waiting.extend(one.exceptions if isinstance(one, BaseExceptionGroup) else ())
         waiting.append(inner if isinstance(inner := getattr(one, "os_error", None), BaseException) else None)
 
