@@ -44,10 +44,7 @@ def client_options(
 
     async def hear(response: httpx2.Response) -> None:
         is_stream = streams and response.headers.get("content-type", "").startswith(_EVENTS)
-        host = host_of(str(response.request.url))
-        packing = response.headers.pop("content-encoding", "").strip().lower()
-        most = MOST_STREAMED_BYTES if is_stream else most_bytes
-        response.stream = _Bounded(response.stream, host, packing, most)
+        response.stream = _Bounded(response, MOST_STREAMED_BYTES if is_stream else most_bytes)
         if heard is not None:
             await heard(response.headers)
 
@@ -57,8 +54,14 @@ def client_options(
 class _Bounded(httpx2.AsyncByteStream):
     """A reply's bytes, unpacked as they come, up to a bound."""
 
-    def __init__(self, stream: Any, host: str, packing: str, most: int) -> None:
-        self._stream, self._host, self._packing, self._most = stream, host, packing, most
+    def __init__(self, response: httpx2.Response, most: int) -> None:
+        self._stream: Any = response.stream
+        self._packing = response.headers.pop("content-encoding", "").strip().lower()
+        self._request, self._most = response.request, most
+
+    @property
+    def _host(self) -> str:
+        return host_of(str(self._request.url))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         seen, unpack = 0, self._unpacker()
