@@ -245,7 +245,10 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
             prompt = Prompt(messages=(Message(role="user", content=f"Where? \ud83d <case {name}>"),))
             return await generator.generate(prompt, candidate)
 
-        return await all_at_once(cases, ask, most=6)
+        try:
+            return await all_at_once(cases, ask, most=6)
+        finally:
+            await generator._client.close()
 
     with serving(scripted(cases)) as server:
         found = asyncio.run(run(server))
@@ -275,9 +278,11 @@ def test_a_stream_that_breaks_is_asked_for_once_more() -> None:
         candidate = candidate_at(server.base_url)
 
         async def ask() -> Response:
-            return await OpenAIGenerator(candidate, ServerConfig()).generate(
-                Prompt(messages=(Message(role="user", content="Where?"),)), candidate
-            )
+            generator = OpenAIGenerator(candidate, ServerConfig())
+            try:
+                return await generator.generate(Prompt(messages=(Message(role="user", content="Where?"),)), candidate)
+            finally:
+                await generator._client.close()
 
         response = asyncio.run(ask())
     assert (response.text, response.error, left) == ("In Bergen", None, [])
@@ -291,7 +296,10 @@ def test_no_reply_of_an_embedding_server_escapes_its_call(monkeypatch: pytest.Mo
         config = EmbeddingConfig(model="openai/m", base_url=server.base_url, api_key_env="TEST_KEY")
         embedder = OpenAIEmbedder(config)
         embedder._client.max_retries = 0
-        return await all_at_once(cases, lambda name: embedder.embed([f"a \ud83d <case {name}>", "b"]), most=4)
+        try:
+            return await all_at_once(cases, lambda name: embedder.embed([f"a \ud83d <case {name}>", "b"]), most=4)
+        finally:
+            await embedder._client.close()
 
     with serving(lambda body: "", embed=scripted(cases)) as server:
         found = asyncio.run(run(server))
@@ -381,6 +389,8 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
         response = await generator.generate(Prompt(messages=(Message(role="user", content="Well?"),)), candidate)
         with pytest.raises(EmbeddingError) as failed:
             await embedder.embed(["a"])
+        await generator._client.close()
+        await embedder._client.close()
         return [*told, str(response.error), str(failed.value)]
 
     fault = Fault(reset=True) if reason == "reset" else Fault(hang_s=3.0)
