@@ -10,6 +10,7 @@ EvalError
 ├── JudgeError         a judge gave no verdict
 │   ├── Throttled      429: wait (`retry_after_s`) and try again; not counted as a try
 │   ├── Unavailable    5xx, time-out, lost connection: try again
+│   │   └── Unreadable a reply came that is no completion (odd JSON, HTML, nothing): try again
 │   ├── Unauthorised   401, 403: the key is wrong or may not use the model
 │   ├── UnknownModel   404: the provider has no such model
 │   ├── Refused        the judge or its content filter declined: the outcome is `abstained`
@@ -21,6 +22,17 @@ A failure of one row never raises past its stage: it becomes data (`Response.err
 """
 
 from __future__ import annotations
+
+import re
+
+SAID = "; it said: "  # in an error's text: what follows is an excerpt of the provider's reply
+# Places in lists, identifiers, long figures.
+_VARYING = re.compile(r"(?<=[A-Za-z_]\.)\d+(?=\.)|(?<=\[)\d+(?=\])|\b[0-9a-f]{12,}\b|\d{5,}")
+
+
+def cause_of(error: str) -> str:
+    """What an error has in common with others of its kind: its text without the reply's excerpt and what differs by unit."""
+    return _VARYING.sub("N", error.partition(SAID)[0])[:300]
 
 
 class EvalError(Exception):
@@ -54,11 +66,21 @@ class GenerationError(EvalError):
 
 
 class JudgeError(EvalError):
-    """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the same."""
+    """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the same. Where a provider
+    answered: the HTTP `status`, and its own `code` and `kind` (the type) of the error, "" where it named none."""
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+        code: str = "",
+        kind: str = "",
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.status, self.code, self.kind = status, code, kind
         self.input_tokens = 0
         self.output_tokens = 0
         self.cost_usd = 0.0
@@ -70,6 +92,10 @@ class Throttled(JudgeError):
 
 
 class Unavailable(JudgeError):
+    pass
+
+
+class Unreadable(Unavailable):
     pass
 
 

@@ -364,7 +364,8 @@ class GenerationSummary(Frozen):
 
     `cached_tokens` of the prompts came from the engine's prefix cache; `cache_hit_rate` is their share of the prompt tokens of
     the units where that was measured. Both are None where it never was. `truncated` units lost the middle of their prompt,
-    `thinking` units answered with thinking blocks, and `prompt_forms` counts units by how they were asked (chat, plain).
+    `thinking` units answered with thinking blocks, and `prompt_forms` counts units by how they were asked (chat, plain). Of
+    `uncounted` answers the server did not tell the tokens, or not as numbers that can be: the sums are without them.
     """
 
     candidate: str
@@ -383,6 +384,7 @@ class GenerationSummary(Frozen):
     truncated: int = 0
     thinking: int = 0
     prompt_forms: dict[str, int] = Field(default_factory=dict)
+    uncounted: int = 0
 
 
 class TaskMetric(Frozen):
@@ -567,11 +569,22 @@ class Sweep(Frozen):
     fallbacks: tuple[int, ...] = ()
 
 
+class Cause(Frozen):
+    """Why `n_units` units failed, as far as they have it in common, and the whole text of one of them. A unit whose metrics
+    failed for several causes counts in each."""
+
+    cause: str
+    n_units: int
+    example: str
+    unit_id: str
+
+
 class Summary(Frozen):
     """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in a streamed run.
 
     `tasks` and `macro` are there where samples name their tasks or a rule was compared with the judge, `heat_maps` where they
     name length and depth. `n_disagreements` units are listed in the file DISAGREEMENTS; None where nothing was compared.
+    `causes` of failed units stand most frequent first.
     `headline` names the metric that stands for quality. `performance` is there where a run has several candidates, or its
     suite is about both; `recommendation` where there are several, `sweeps` where some differ in temperature alone.
     """
@@ -596,6 +609,7 @@ class Summary(Frozen):
     recommendation: Recommendation | None = None
     sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
 
 
 def dumps(value: Mapping[str, Any] | list[Any]) -> str:

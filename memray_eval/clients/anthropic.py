@@ -10,11 +10,12 @@ from instructor import Mode
 from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
+from memray_eval.clients.edge import Edge, HttpReply, counted, mappings_in, text_in
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, instructed_request
 from memray_eval.clients.payload_logs import silence_payload_logs
+from memray_eval.clients.transport import client_options
 from memray_eval.config import required_key
-from memray_eval.errors import JudgeError, Unavailable
-from memray_eval.types import Usage
+from memray_eval.errors import JudgeError
 
 silence_payload_logs()
 
@@ -24,6 +25,7 @@ class AnthropicWire:
 
     def __init__(self, client: anthropic.AsyncAnthropic, model: str, parameters: Mapping[str, Any]) -> None:
         self._client, self._model = client, model
+        self._edge = Edge(str(client.base_url), client.api_key or "")
         self.parameters: Mapping[str, Any] = dict(parameters)
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
@@ -34,36 +36,38 @@ class AnthropicWire:
         del arguments["messages"]
         return arguments
 
-    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
+    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> HttpReply:
         turns = [turn for turn in talk if turn["role"] != "system"]
         # As an extra body: what the SDK takes by name it walks through, type by type, at every call.
         body = {**prepared, "messages": turns}
-        return await self._client.messages.create(
-            model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body
-        )
+        create = self._client.messages.with_raw_response.create  # raw: the SDK does not check what it reads
+        answer = (
+            await create(model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body)
+        ).http_response
+        return HttpReply(answer.status_code, answer.content)
 
-    def read(self, completion: Any) -> Reply:
-        usage = Usage(input_tokens=completion.usage.input_tokens, output_tokens=completion.usage.output_tokens)
-        text = "".join(block.text for block in completion.content if block.type == "text")
-        if completion.stop_reason == "refusal":
-            return Reply(text, usage, "refused")
-        return Reply(text, usage, "truncated" if completion.stop_reason == "max_tokens" else "done")
+    def read(self, completion: HttpReply) -> Reply:
+        said = self._edge.object(completion)
+        usage, known = counted(said.get("usage"), ("input_tokens",), ("output_tokens",))
+        with self._edge.reading(completion, usage):
+            blocks = mappings_in(said, "content")
+            text = "".join(text_in(block, "text") for block in blocks if block.get("type") == "text")
+            ending = text_in(said, "stop_reason")
+            if ending == "refusal":
+                return Reply(text, usage, "refused", known)
+            return Reply(text, usage, "truncated" if ending == "max_tokens" else "done", known)
 
-    def translate(self, error: BaseException) -> JudgeError | None:
+    def translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, anthropic.APIStatusError):
-            return by_status(error.status_code, error.response.headers.get("retry-after"))
-        if isinstance(error, anthropic.APITimeoutError):
-            return Unavailable("no answer in time")
-        return Unavailable("the connection was lost") if isinstance(error, anthropic.APIConnectionError) else None
+            answer = error.response
+            return self._edge.refusal(error.status_code, answer.headers.get("retry-after"), answer.content)
+        return self._edge.lost(error)
 
 
 def anthropic_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     key = required_key(spec.api_key_env or "ANTHROPIC_API_KEY", f"judge {spec.name}")
 
-    async def hear(response: Any) -> None:
-        await access.gate.heard(response.headers)
-
-    http = anthropic.DefaultAioHttpClient(timeout=spec.timeout_s, event_hooks={"response": [hear]})
+    http = anthropic.DefaultAioHttpClient(**client_options(spec.timeout_s, access.gate.heard))
     client = anthropic.AsyncAnthropic(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )

@@ -7,9 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from memray_eval.config import BreakerConfig
-from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Truncated, Unauthorised, Unavailable, UnknownModel
+from memray_eval.errors import (
+    JudgeError,
+    Malformed,
+    Refused,
+    Throttled,
+    Truncated,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    Unreadable,
+)
 
-ALIVE = (Throttled, Refused, Truncated, Malformed)  # no verdict, but somebody answered
+ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)  # no verdict, but somebody answered
 FATAL = (Unauthorised, UnknownModel)  # asking again does not help until somebody mends it
 
 

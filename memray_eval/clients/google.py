@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import httpx
+import httpx2
 from google import genai
 from google.genai import errors, types
 from instructor import Mode
 from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
+from memray_eval.clients.edge import Edge, HttpReply, Odd, counted, first_in, mapping_in, mappings_in, text_in
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, instructed_request
 from memray_eval.clients.payload_logs import silence_payload_logs
+from memray_eval.clients.transport import client_options
 from memray_eval.config import required_key
 from memray_eval.errors import JudgeError
-from memray_eval.types import Usage
 
 silence_payload_logs()
 
+_ADDRESS = "https://generativelanguage.googleapis.com"
 _REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
 
 
 class GoogleWire:
     assistant_role = "model"
 
-    def __init__(self, client: genai.Client, model: str, parameters: Mapping[str, Any]) -> None:
-        self._client, self._model = client, model
+    def __init__(self, client: genai.Client, model: str, parameters: Mapping[str, Any], edge: Edge) -> None:
+        self._client, self._model, self._edge = client, model, edge
         self.parameters: Mapping[str, Any] = dict(parameters)
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
@@ -35,43 +38,63 @@ class GoogleWire:
         any_question = {"role": "user", "content": "?"}  # instructor wants one; the real ones come with each call
         request["messages"] = [{"role": "system", "content": system}, any_question] if system else [any_question]
         arguments = instructed_request(Provider.GENAI, Mode.JSON, judgment, request)
-        return {"model": arguments["model"], "config": arguments["config"]}
+        config = arguments["config"].model_copy(update={"should_return_http_response": True})
+        return {"model": arguments["model"], "config": config}
 
-    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
+    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> HttpReply:
         turns = [
             types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
             for turn in talk
             if turn["role"] != "system"
         ]
-        return await self._client.aio.models.generate_content(contents=turns, **prepared)
+        completion = await self._client.aio.models.generate_content(contents=turns, **prepared)
+        answer = completion.sdk_http_response  # as it came: what the SDK makes of it, it does not check
+        return HttpReply(200, (answer.body if answer is not None else None) or "")
 
-    def read(self, completion: Any) -> Reply:
-        spent = completion.usage_metadata
-        usage = Usage(
-            input_tokens=(spent.prompt_token_count or 0) if spent else 0,
-            output_tokens=((spent.candidates_token_count or 0) + (spent.thoughts_token_count or 0)) if spent else 0,
-        )
-        candidate = completion.candidates[0] if completion.candidates else None
-        if candidate is None:  # the prompt itself was blocked
-            return Reply("", usage, "refused")
-        parts = candidate.content.parts if candidate.content and candidate.content.parts else []
-        text = "".join(part.text or "" for part in parts)
-        reason = candidate.finish_reason.name if candidate.finish_reason else ""
-        if reason in _REFUSALS:
-            return Reply(text, usage, "refused")
-        return Reply(text, usage, "truncated" if reason == "MAX_TOKENS" else "done")
+    def read(self, completion: HttpReply) -> Reply:
+        said = self._edge.object(completion)
+        output = ("candidatesTokenCount", "thoughtsTokenCount")
+        usage, known = counted(said.get("usageMetadata"), ("promptTokenCount",), output)
+        with self._edge.reading(completion, usage):
+            if not said.get("candidates") and _blocked(said):
+                return Reply("", usage, "refused", known)
+            candidate = first_in(said, "candidates")
+            if not {"content", "finishReason"} & candidate.keys():
+                raise Odd("candidates[0] has neither content nor finishReason")
+            text, reason = _text(candidate), text_in(candidate, "finishReason")
+            if reason in _REFUSALS:
+                return Reply(text, usage, "refused", known)
+            return Reply(text, usage, "truncated" if reason == "MAX_TOKENS" else "done", known)
 
-    def translate(self, error: BaseException) -> JudgeError | None:
+    def translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, errors.APIError):
             headers = getattr(error.response, "headers", None) or {}
-            return by_status(error.code, headers.get("retry-after"))
-        return None
+            status = getattr(error.response, "status_code", None) or error.code
+            body = getattr(error.response, "content", None) or json.dumps(error.details, default=str)
+            return self._edge.refusal(int(status), headers.get("retry-after"), body)
+        return self._edge.lost(error)
+
+
+def _blocked(said: Mapping[str, Any]) -> bool:
+    """Whether the prompt itself was blocked: then there is no candidate, and the reason is named."""
+    feedback = said.get("promptFeedback")
+    return isinstance(feedback, Mapping) and bool(text_in(feedback, "blockReason"))
+
+
+def _text(candidate: Mapping[str, Any]) -> str:
+    if candidate.get("content") is None:
+        return ""
+    content = mapping_in(candidate, "content")
+    parts = mappings_in(content, "parts") if content.get("parts") is not None else ()
+    return "".join(text_in(part, "text") for part in parts)
 
 
 def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     key = required_key(spec.api_key_env or "GOOGLE_API_KEY", f"judge {spec.name}")
-    http = httpx.AsyncClient(timeout=spec.timeout_s)  # over aiohttp the SDK sends a lost call a second time by itself
+    # Over aiohttp the SDK sends a lost call a second time by itself.
+    http = httpx2.AsyncClient(**client_options(spec.timeout_s))
     options = types.HttpOptions(base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http)
     client = genai.Client(api_key=key, http_options=options)
-    wire = GoogleWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters})
+    edge = Edge(spec.base_url or _ADDRESS, key)
+    wire = GoogleWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}, edge)
     return InstructedJudge(spec, wire, access, http.aclose)

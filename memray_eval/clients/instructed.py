@@ -12,6 +12,7 @@ as a refusal is, for the metrics that share the judgment would pay for the same 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -19,42 +20,36 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-import httpx
 from instructor import Mode
 from instructor.utils.providers import Provider
 from instructor.v2.core.registry import mode_registry
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.clients.cache import CachedCall, call_key, schema_digest
+from memray_eval.clients.edge import valid_text
 from memray_eval.clients.gate import Turn
 from memray_eval.clients.limiter import Cost
-from memray_eval.clients.policy import RetryPolicy, parse_retry_after
+from memray_eval.clients.policy import RetryPolicy
 from memray_eval.clients.prices import FREE, Price
 from memray_eval.clients.watching import UNWATCHED, Outcome, Watch, outcome_of
-from memray_eval.errors import (
-    JudgeError,
-    Malformed,
-    Refused,
-    Throttled,
-    Truncated,
-    Unauthorised,
-    Unavailable,
-    UnknownModel,
-)
+from memray_eval.errors import JudgeError, Malformed, Refused, Truncated
 from memray_eval.ports import Verdict
 from memray_eval.types import Message, Usage
 
 REASKS = 2  # a malformed verdict is asked for again, at most twice
 _OR_UNREADABLE = ", or said nothing that could be read"
+# In JSON: an escaped backslash, a whole surrogate pair, or (group 1) half of one, which no parser takes.
+_HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)")
 CHARACTERS_A_TOKEN = 4.0  # a rough start for how large a prompt is; the gate corrects it by what calls really take
 
 
 class Reply(NamedTuple):
-    """A raw completion, read: its text, its tokens, and how it ended."""
+    """A raw completion, read: its text, its tokens, and how it ended. `is_counted`: the provider told all of its tokens."""
 
     text: str
     usage: Usage
     ending: Literal["done", "refused", "truncated"]
+    is_counted: bool = True
 
 
 class Wire(Protocol):
@@ -72,10 +67,12 @@ class Wire(Protocol):
         """Sends the turns of a talk, system first, and returns the provider's completion."""
         ...
 
-    def read(self, completion: Any) -> Reply: ...
+    def read(self, completion: Any) -> Reply:
+        """What the completion says. Raises JudgeError: Unreadable where it is none."""
+        ...
 
     def translate(self, error: BaseException) -> JudgeError | None:
-        """An SDK's exception as ours, by its type; never with a prompt, a reply or a key in the text. None: not the SDK's."""
+        """An SDK's exception as ours, by what happened; never with a prompt or a key in the text. None: not the SDK's."""
         ...
 
 
@@ -131,19 +128,6 @@ class JudgeSpec:
     price: Price = FREE
 
 
-def by_status(status: int, retry_after: str | None) -> JudgeError:
-    """The error of an HTTP status."""
-    if status == 429:
-        return Throttled("429: too many requests", retry_after_s=parse_retry_after(retry_after))
-    if status in (401, 403):
-        return Unauthorised(f"{status}: the key is wrong or may not use this model")
-    if status == 404:
-        return UnknownModel("404: the provider has no such model")
-    if status == 408 or status >= 500:
-        return Unavailable(f"the provider answered {status}")
-    return JudgeError(f"the provider answered {status}")
-
-
 @dataclass(frozen=True)
 class Access:
     """How a judge is reached: when calls are tried again, what lets them through, where they are remembered (None: nowhere),
@@ -178,6 +162,7 @@ class InstructedJudge:
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0) -> Verdict:
         """The filled-in judgment; a call that was paid before costs nothing and is marked. Raises JudgeError, which carries the
         tokens that were spent all the same."""
+        messages = [_sendable(message) for message in messages]
         prepared = self._prepare(judgment, messages[0].content if messages[0].role == "system" else "")
         if self._calls is None:
             return await self._ask(messages, judgment, prepared, None)
@@ -271,14 +256,15 @@ class InstructedJudge:
     ) -> BaseModel:
         """One call. Its verdict is remembered before its turn ends: what is in flight is all that a kill can lose."""
         with self._watched(turn, spent):
-            reply = spent.add(self._wire.read(await self._sent(request, talk)))
-            turn.used = Cost(reply.usage.input_tokens, reply.usage.output_tokens)
+            reply = spent.add(await self._replied(request, talk, turn, spent))
+            turn.used = _used(reply.usage, turn, reply.is_counted)
             return await self._read(reply, judgment, remember)
 
     @contextmanager
     def _watched(self, turn: Turn, spent: _Spent) -> Iterator[None]:
         self._watch.sent(is_again=spent.calls > 0)
         spent.calls += 1
+        before, uncounted = spent.usage, spent.uncounted
         outcome: Outcome = "abandoned"
         try:
             yield
@@ -290,13 +276,19 @@ class InstructedJudge:
             outcome = outcome_of(error)
             raise
         finally:
-            self._watch.ended(outcome, turn.used, self._price.of(*turn.used))
+            used = Cost(spent.usage.input_tokens - before.input_tokens, spent.usage.output_tokens - before.output_tokens)
+            self._watch.ended(outcome, used, self._price.of(*used), is_counted=spent.uncounted == uncounted)
 
-    async def _sent(self, request: dict[str, Any], talk: list[dict[str, str]]) -> Any:
+    async def _replied(self, request: dict[str, Any], talk: list[dict[str, str]], turn: Turn, spent: _Spent) -> Reply:
+        """The call and what it says. Whatever is raised by the SDK, or over an odd reply, is a JudgeError from here on."""
         try:
-            return await self._wire.send(request, talk)
-        except Exception as error:  # whatever the SDK raises becomes ours here, by its type
-            raise self._translated(error) from None
+            return self._wire.read(await self._wire.send(request, talk))
+        except Exception as raised:
+            error = self._translated(raised)
+            usage = Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
+            if usage != Usage():  # an odd reply may be paid for
+                turn.used, spent.usage = _used(usage, turn), spent.usage + usage
+            raise error from None
 
     async def _read(
         self, reply: Reply, judgment: type[BaseModel], remember: Callable[[str | None], Awaitable[None]]
@@ -311,11 +303,21 @@ class InstructedJudge:
         return filled
 
     def _translated(self, error: Exception) -> JudgeError:
-        if isinstance(error, TimeoutError | httpx.TimeoutException):
-            return Unavailable("no answer in time")
-        if isinstance(error, OSError | httpx.TransportError):
-            return Unavailable(f"no answer: {type(error).__name__}")
+        if isinstance(error, JudgeError):
+            return error
         return self._wire.translate(error) or JudgeError(f"the call could not be made: {type(error).__name__}")
+
+
+def _sendable(message: Message) -> Message:
+    """The message as UTF-8 can carry it: a candidate may have answered with half a character."""
+    text = valid_text(message.content)
+    return message if text is message.content else message.model_copy(update={"content": text})
+
+
+def _used(usage: Usage, turn: Turn, is_counted: bool = True) -> Cost:
+    """What limiter and budget reckon with: the estimate stands for tokens that the provider did not tell."""
+    known = Cost(usage.input_tokens, usage.output_tokens)
+    return known if is_counted else Cost(known[0] or turn.estimate[0], known[1] or turn.estimate[1])
 
 
 class RepeatedJudge:
@@ -331,6 +333,7 @@ class RepeatedJudge:
 def _filled(text: str, judgment: type[BaseModel]) -> BaseModel:
     """The judgment in a reply, which may wrap its JSON in a fence or in words, or hold none that parses and be read as free
     text, where the judgment can be. Raises _Misfit."""
+    text = _HALF.sub(lambda found: "\\ufffd" if found[1] else found[0], text) if "\\u" in text else text
     start, end = text.find("{"), text.rfind("}") + 1
     wrapped = [text[start:end]] if 0 <= start < end - 1 and (start, end) != (0, len(text)) else []
     for candidate in (text, *wrapped):
@@ -350,17 +353,18 @@ def _reads_text(judgment: type[BaseModel]) -> bool:
 
 
 class _Spent:
-    """Calls so far for one verdict, how many of them were answered, and the tokens of them all."""
+    """Calls so far for one verdict, how many of them were `answered`, and the tokens of them all; `uncounted` of the calls did
+    not tell theirs."""
 
     def __init__(self, price: Price) -> None:
-        self.usage, self.calls, self.answered, self._price = Usage(), 0, 0, price
+        self.usage, self.calls, self.answered, self.uncounted, self._price = Usage(), 0, 0, 0, price
 
     @property
     def cost_usd(self) -> float:
         return self._price.of(self.usage.input_tokens, self.usage.output_tokens)
 
     def add(self, reply: Reply) -> Reply:
-        self.usage = self.usage + reply.usage
+        self.usage, self.uncounted = self.usage + reply.usage, self.uncounted + (not reply.is_counted)
         self.answered += 1
         return reply
 

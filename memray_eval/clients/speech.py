@@ -10,17 +10,19 @@ from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any, TypeVar, cast
 
-import httpx
 import openai
 from pydantic import BaseModel, Field, ValidationError, create_model
 
+from memray_eval.clients.edge import HttpReply, Odd, valid_text
 from memray_eval.clients.gate import Turn
-from memray_eval.clients.instructed import Access, by_status
+from memray_eval.clients.instructed import Access, Reply
 from memray_eval.clients.limiter import Cost
+from memray_eval.clients.openai import edge_of, raw_reply, read_completion, translated
 from memray_eval.clients.payload_logs import silence_payload_logs
 from memray_eval.clients.policy import RetryPolicy
+from memray_eval.clients.transport import client_options
 from memray_eval.config import Count, Positive, server_key
-from memray_eval.errors import JudgeError, Malformed, Refused, Truncated, Unavailable
+from memray_eval.errors import Malformed, Refused, Truncated
 from memray_eval.types import Frozen, Share
 
 silence_payload_logs()
@@ -30,6 +32,7 @@ SPEAKING_MODEL, VOICE = "gpt-4o-mini-tts", "alloy"
 LISTENING_MODEL = "gpt-audio"
 MAX_OUTPUT_TOKENS = 512
 TOKENS_A_CLIP = 600.0  # a rough figure: half a minute at some 10 tokens a second, the question, the answer
+MOST_SOUND_BYTES = 64_000_000  # a wav of the longest text that a provider takes is some 15 MB
 PATIENCE = RetryPolicy(tries=4, ceiling_s=120.0)  # sound is worth less than a verdict: after that it does without
 
 _QUESTION = """Listen to the voice in this recording: its pitch, loudness, rate and quality, not the words. How probable is each
@@ -53,7 +56,7 @@ class _Caller:
     def __init__(self, whose: str, server: SpeechServer, access: Access) -> None:
         key = server_key(server.base_url, server.api_key_env, whose)
         self._access, self._slots = access, asyncio.Semaphore(server.max_in_flight)
-        http = openai.DefaultAioHttpClient(timeout=server.timeout_s)
+        http = openai.DefaultAioHttpClient(**client_options(server.timeout_s, most_bytes=MOST_SOUND_BYTES))
         self.client = openai.AsyncOpenAI(
             api_key=key, base_url=server.base_url, timeout=server.timeout_s, max_retries=0, http_client=http
         )
@@ -64,12 +67,22 @@ class _Caller:
         async def attempt(turn: Turn) -> T:
             try:
                 reply = await send()
-            except Exception as error:  # whatever the SDK raises becomes ours here, by its type
-                raise _translated(error) from None
-            turn.used = spent(reply)
+                turn.used = spent(reply)
+            except Exception as error:  # whatever the SDK raises, or an odd reply does, becomes ours here
+                raise translated(self.client, error) from None
             return reply
 
         return await self._access.policy.run(attempt, partial(self._admitted, tokens))
+
+    def sound(self, reply: HttpReply) -> bytes:
+        """The audio of a reply. Raises JudgeError where it is text: JSON, a page of HTML, nothing."""
+        body, edge = reply.body if isinstance(reply.body, bytes) else reply.body.encode(), edge_of(self.client)
+        if body.lstrip()[:1] in (b"{", b"["):
+            edge.object(reply)
+        with edge.reading(reply):
+            if not body.strip() or body.lstrip()[:1] in (b"{", b"[", b"<"):
+                raise Odd("the body is no audio" if body.strip() else "the body is empty")
+        return body
 
     @asynccontextmanager
     async def _admitted(self, tokens: float) -> AsyncIterator[Turn]:
@@ -95,12 +108,12 @@ class OpenAIVoice:
 
     async def speak(self, text: str) -> bytes:
         """The text as a wav. Raises JudgeError."""
-        create = self._caller.client.audio.speech.create
+        create, text = self._caller.client.audio.speech.with_raw_response.create, valid_text(text)
         tokens = len(text) / 4
 
         async def send() -> bytes:
-            reply = await create(model=self.model, voice=self.voice, input=text, response_format="wav")
-            return reply.content
+            reply = raw_reply(await create(model=self.model, voice=self.voice, input=text, response_format="wav"))
+            return self._caller.sound(reply)
 
         return await self._caller.ask(send, tokens, lambda _: Cost(tokens))
 
@@ -124,11 +137,13 @@ class OpenAIListener:
         model = _emotions(tuple(labels))
         body = self._body(wav, model)
 
-        async def send() -> Any:
-            return await self._caller.client.chat.completions.create(model=self.model, messages=[], extra_body=body)
+        create = self._caller.client.chat.completions.with_raw_response.create
 
-        completion = await self._caller.ask(send, TOKENS_A_CLIP, _used)
-        return _read(completion, model)
+        async def send() -> Reply:
+            reply = raw_reply(await create(model=self.model, messages=[], extra_body=body))
+            return read_completion(edge_of(self._caller.client), reply)
+
+        return _read(await self._caller.ask(send, TOKENS_A_CLIP, _used), model)
 
     def _body(self, wav: bytes, model: type[BaseModel]) -> dict[str, Any]:
         question = _QUESTION.format(schema=json.dumps(model.model_json_schema()))
@@ -145,31 +160,17 @@ def _emotions(labels: tuple[str, ...]) -> type[BaseModel]:
     return cast(type[BaseModel], create_model("Emotions", __doc__="How probable each emotion is.", **fields))
 
 
-def _used(completion: Any) -> Cost:
-    usage = completion.usage
-    return Cost(usage.prompt_tokens, usage.completion_tokens) if usage else Cost(TOKENS_A_CLIP)
+def _used(reply: Reply) -> Cost:
+    return Cost(reply.usage.input_tokens, reply.usage.output_tokens) if reply.is_counted else Cost(TOKENS_A_CLIP)
 
 
-def _read(completion: Any, model: type[BaseModel]) -> dict[str, float]:
-    choice = completion.choices[0] if completion.choices else None
-    if choice is None or choice.message.refusal or choice.finish_reason == "content_filter":
+def _read(reply: Reply, model: type[BaseModel]) -> dict[str, float]:
+    if reply.ending == "refused":
         raise Refused("the model declined to listen")
-    if choice.finish_reason == "length":
+    if reply.ending == "truncated":
         raise Truncated("the answer was cut off at the output limit")
-    text = choice.message.content or ""
-    start, end = text.find("{"), text.rfind("}")  # some wrap their JSON in a fence
+    start, end = reply.text.find("{"), reply.text.rfind("}")  # some wrap their JSON in a fence
     try:
-        return dict(model.model_validate_json(text[start : end + 1]))
+        return dict(model.model_validate_json(reply.text[start : end + 1]))
     except ValidationError:
         raise Malformed("the answer is no distribution over the labels") from None
-
-
-def _translated(error: Exception) -> JudgeError:
-    """As ours, by its type, without the text, the audio or the key."""
-    if isinstance(error, openai.APIStatusError):
-        return by_status(error.status_code, error.response.headers.get("retry-after"))
-    if isinstance(error, TimeoutError | httpx.TimeoutException | openai.APITimeoutError):
-        return Unavailable("no answer in time")
-    if isinstance(error, OSError | httpx.TransportError | openai.APIConnectionError):
-        return Unavailable(f"no answer: {type(error).__name__}")
-    return JudgeError(f"the call could not be made: {type(error).__name__}")

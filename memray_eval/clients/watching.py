@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from pydantic import Field
 
 from memray_eval.clients.limiter import Cost
-from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavailable
+from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavailable, Unreadable
 from memray_eval.types import Frozen
 
 Outcome: TypeAlias = Literal["ok", "malformed", "refused", "truncated", "throttled", "unavailable", "error", "abandoned"]
@@ -23,6 +23,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _BY_TYPE: dict[type[JudgeError], Outcome] = {
     Throttled: "throttled",
     Unavailable: "unavailable",
+    Unreadable: "malformed",
     Refused: "refused",
     Truncated: "truncated",
 }
@@ -44,8 +45,9 @@ class Watch(Protocol):
         """A call goes to the provider; `is_again` where it is not the first for its verdict."""
         ...
 
-    def ended(self, outcome: Outcome, used: Cost, cost_usd: float) -> None:
-        """A call that was sent is over; one that its caller gave up on is `abandoned`."""
+    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None:
+        """A call that was sent is over; one that its caller gave up on is `abandoned`. It is not counted where the provider did
+        not tell its tokens, or not as numbers that can be."""
         ...
 
     def looked_up(self, is_hit: bool) -> None:
@@ -65,7 +67,7 @@ class _Blind:
 
     def sent(self, is_again: bool) -> None: ...
 
-    def ended(self, outcome: Outcome, used: Cost, cost_usd: float) -> None: ...
+    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None: ...
 
     def looked_up(self, is_hit: bool) -> None: ...
 
@@ -80,7 +82,7 @@ class Calls(Frozen):
 
     `sent` to the provider, `retried` of them not the first for their verdict; those that ended, by `outcomes`; verdicts
     `cached` and `missed` among the calls that were paid; verdicts by how many calls each `took`, and those that `failed`;
-    tokens, dollars, and the seconds that calls waited for their slots.
+    tokens, dollars, and the seconds that calls waited for their slots. The tokens and dollars of `uncounted` calls are unknown.
     """
 
     sent: int = 0
@@ -94,6 +96,7 @@ class Calls(Frozen):
     output_tokens: int = 0
     cost_usd: float = 0.0
     waited_s: float = 0.0
+    uncounted: int = 0
 
     def __add__(self, other: Calls) -> Calls:
         sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
@@ -163,8 +166,9 @@ class _Page:
         self._counts["retried"] += is_again
         self.is_news = True
 
-    def ended(self, outcome: Outcome, used: Cost, cost_usd: float) -> None:
+    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None:
         self._in_flight -= 1
+        self._counts["uncounted"] += not is_counted
         self._outcomes[outcome] += 1
         self._counts["input_tokens"] += round(used.input_tokens)
         self._counts["output_tokens"] += round(used.output_tokens)

@@ -17,6 +17,7 @@ from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, Block, GenerationSummary, Line, MetricSummary, Summary
 
 WIDTH = 70
+CAUSES_SHOWN = 5
 BAR = "█"
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
@@ -87,12 +88,22 @@ def _header(summary: Summary) -> Iterator[str]:
     yield f"Total Samples: {summary.n_samples}" + (f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else "")
     if summary.n_failed_units:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
+        yield from cause_lines(summary)
     if summary.evaluation_s is not None:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
     for candidate in summary.candidates:
         yield _speed(candidate)
         yield from _prompts(candidate)
+
+
+def cause_lines(summary: Summary) -> Iterator[str]:
+    """Why units failed, most frequent first, with one example of each."""
+    for cause in summary.causes[:CAUSES_SHOWN]:
+        yield f"  {cause.n_units} x {cause.cause}"
+        yield f"    such as unit {cause.unit_id}" + (f": {cause.example}" if cause.example != cause.cause else "")
+    if (rest := len(summary.causes) - CAUSES_SHOWN) > 0:
+        yield f"  and {rest} other causes; summary.json lists them"
 
 
 def _judges(summary: Summary) -> str:
@@ -112,7 +123,9 @@ def _speed(candidate: GenerationSummary) -> str:
     ends = ", ".join(f"{count} {reason}" for reason, count in candidate.finish_reasons.items()) or "none"
     return (
         f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, {rate}{ttft}; "
-        f"ended by: {ends}" + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
+        f"ended by: {ends}"
+        + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
+        + (f"; tokens unknown of {candidate.uncounted} answers" if candidate.uncounted else "")
     )
 
 

@@ -29,7 +29,7 @@ from memray_eval.runtime.enriching import affect_choices
 from memray_eval.runtime.judge_server import judge_server
 from memray_eval.runtime.pipeline import Work, judge_waiting, run_pipeline, split
 from memray_eval.runtime.plan import Capacity, device_of, fitted, judge_pool
-from memray_eval.runtime.progress import STAGES, Course, ProgressCounter, StageCount, displayed
+from memray_eval.runtime.progress import STAGES, Course, ProgressCounter, displayed
 from memray_eval.runtime.reading import suite_of
 from memray_eval.runtime.services import Handles, beside_the_driver, start_services
 from memray_eval.runtime.stock import Stock, drop_duplicates
@@ -95,7 +95,7 @@ class Job:
             if stopped and not self.folder.parts():
                 raise Stopped(f"stopped before any unit was finished: {stopped}")
             drop_duplicates(self.folder)
-            summary = self._summarise(course.stages, stopped)
+            summary = self._summarise(course, stopped)
         except KeyboardInterrupt:
             self._write_manifest("interrupted")
             raise
@@ -165,7 +165,8 @@ class Job:
         absent |= {stage for stage, names in (("judge", at_judge), ("embed", at_embed)) if not names}
         return tuple(stage for stage in STAGES if stage not in absent)
 
-    def _summarise(self, stages: dict[str, StageCount], stopped: str | None) -> Summary:
+    def _summarise(self, course: Course, stopped: str | None) -> Summary:
+        stages = course.stages
         # A session that only did a part cannot say how fast the whole was generated.
         generation_s = None if self.before else stages["generate"].span_s
         records = self.folder.records()
@@ -193,7 +194,8 @@ class Job:
             performance=performance,
             recommendation=recommend(performance, self._pairs(headline, performance)),
             sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
-            notes=(*self._notes(reduced.n_units, stopped), *self._inapplicable(reduced.metrics)),
+            notes=(*self._notes(reduced.n_units, stopped), *_uncounted(course.calls), *self._inapplicable(reduced.metrics)),
+            causes=reduced.causes,
         )
 
     def _with_reason(self, metric: MetricSummary) -> MetricSummary:
@@ -281,6 +283,14 @@ class Job:
         if course is not None:
             manifest |= _course(course)
         self.folder.write_manifest(manifest)
+
+
+def _uncounted(calls: Mapping[str, Any]) -> list[str]:
+    """What to say of judge calls whose tokens the provider did not tell."""
+    if not (n := calls.get("uncounted", 0)):
+        return []
+    told = "no token counts that can be: tokens, costs and what is left of a budget are without them, or estimated"
+    return [f"the provider told of {n} of {calls['sent']} judge calls {told}."]
 
 
 def _course(course: Course) -> dict[str, Any]:

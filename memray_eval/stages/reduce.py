@@ -21,25 +21,29 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from memray_eval.errors import cause_of
 from memray_eval.metric import Metric, Outcomes, summarise
 from memray_eval.ports import FloatArray
 from memray_eval.rows import RECORD_SCHEMA
-from memray_eval.types import GenerationSummary, MetricSummary
+from memray_eval.types import Cause, GenerationSummary, MetricSummary
 
+MOST_CAUSES = 20  # of failures, the most frequent ones
 _FILES_AT_ONCE = 8  # more than there may be cores, because a cloud's files take their time to come
 _UNITS_AT_ONCE = 8192  # of a large file, so that its scores are not all in memory before they are taken apart
 _SCORE = "scores.list.element"
 _CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
 _OF_ENGINE = ("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks")  # records of older versions lack them
 _OF_UNITS = ("candidate", "model", "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", *_OF_ENGINE)
-_COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "parts", "judge")))
+_OF_SCORES = ("metric", "status", "value", "parts", "judge", "error")
+_COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in _OF_SCORES), "unit_id")
 _UNITS = pa.schema([*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())])
 
 _GENERATION = """
 SELECT candidate, any_value(model), count(*), count_if(unanswered), coalesce(sum(prompt_tokens), 0),
        coalesce(sum(output_tokens), 0), avg(ttft_s), quantile_cont(ttft_s, 0.95), avg(duration_s),
        sum(cached_tokens), sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL),
-       count(*) FILTER (truncated_tokens > 0), count(*) FILTER (thinking_blocks > 0)
+       count(*) FILTER (truncated_tokens > 0), count(*) FILTER (thinking_blocks > 0),
+       count(*) FILTER (finish_reason IS NOT NULL AND (prompt_tokens IS NULL OR output_tokens IS NULL))
 FROM units GROUP BY candidate ORDER BY candidate
 """
 _FINISH = "SELECT finish_reason, count(*) FROM units WHERE candidate = ? AND finish_reason IS NOT NULL GROUP BY 1 ORDER BY 1"
@@ -57,6 +61,7 @@ class Reduced:
     n_failed_units: int
     generation: tuple[GenerationSummary, ...]
     metrics: tuple[MetricSummary, ...]
+    causes: tuple[Cause, ...] = ()
 
 
 def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], generation_s: float | None) -> Reduced:
@@ -81,6 +86,7 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], generation_
             for metric in metrics
             for candidate in generation
         ),
+        causes=tuple(_causes(block.causes for block in found)),
     )
 
 
@@ -100,10 +106,11 @@ def _first_of_each(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
 
 
 class _Block(NamedTuple):
-    """What a block of records holds: a row a unit, and the outcomes of each metric and candidate."""
+    """What a block of records holds: a row a unit, the outcomes of each metric and candidate, and why units failed."""
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, Outcomes]]
+    causes: dict[str, Cause]
 
 
 def _read(file: pads.ParquetFileFragment, kept: Flags, metrics: Sequence[Metric]) -> list[_Block]:
@@ -130,7 +137,35 @@ def _block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
     failed[unit[names["status"].where("error")]] = True
     columns = [*(_column(batch, name) for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
     outcomes = _outcomes(scores, names, _coded(batch["candidate"]), unit, metrics)
-    return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes))
+    errors = pc.struct_field(scores, "error").filter(pa.array(names["status"].where("error")))
+    causes = _block_causes(batch, unit[names["status"].where("error")], errors)
+    return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes), causes)
+
+
+def _block_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:
+    """Why units of a block failed, by cause. `errors` are those of scores, of the rows `unit`; where an answer failed, that is
+    the cause, not what its metrics say of it."""
+    texts = {row: {text: None} for row, text in enumerate(batch["error"].to_pylist()) if text is not None}
+    for row, text in zip(unit.tolist(), errors.to_pylist(), strict=True):
+        if batch["error"][row].is_valid:
+            continue
+        texts.setdefault(row, {})[text or "no reason was given"] = None
+    found: dict[str, Cause] = {}
+    for row, told in texts.items():
+        for cause, text in {cause_of(text): text for text in told}.items():
+            known = found.get(cause) or Cause(cause=cause, n_units=0, example=text, unit_id=batch["unit_id"][row].as_py())
+            found[cause] = known.model_copy(update={"n_units": known.n_units + 1})
+    return found
+
+
+def _causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
+    """Those of all blocks, the most frequent first."""
+    found: dict[str, Cause] = {}
+    for block in blocks:
+        for cause, here in block.items():
+            before = found.get(cause)
+            found[cause] = here if before is None else before.model_copy(update={"n_units": before.n_units + here.n_units})
+    return sorted(found.values(), key=lambda cause: (-cause.n_units, cause.cause))[:MOST_CAUSES]
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -215,7 +250,22 @@ def _generation(units: Any, generation_s: float | None) -> Iterator[GenerationSu
     with duckdb.connect() as database:
         database.register("units", units)
         for row in database.execute(_GENERATION).fetchall():
-            name, model, n, failed, prompt, output, ttft, ttft_p95, duration, cached, measured, truncated, thinking = row
+            (
+                name,
+                model,
+                n,
+                failed,
+                prompt,
+                output,
+                ttft,
+                ttft_p95,
+                duration,
+                cached,
+                measured,
+                truncated,
+                thinking,
+                uncounted,
+            ) = row
             yield GenerationSummary(
                 candidate=name,
                 model=model,
@@ -232,5 +282,6 @@ def _generation(units: Any, generation_s: float | None) -> Iterator[GenerationSu
                 cache_hit_rate=int(cached) / int(measured) if measured else None,
                 truncated=truncated,
                 thinking=thinking,
+                uncounted=uncounted,
                 prompt_forms=dict(database.execute(_FORMS, [name]).fetchall()),
             )

@@ -18,7 +18,7 @@ import threading
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -50,7 +50,20 @@ class Fault:
     hang_s: float = 0.0
 
 
-Reply = Callable[[dict[str, Any]], str | Answer | Fault]
+@dataclass(frozen=True)
+class Raw:
+    """These bytes as they are, in pieces; then the reply ends, or the connection is closed in its middle, or nothing comes
+    any more."""
+
+    body: bytes | tuple[bytes, ...]
+    status: int = 200
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    then: Literal["end", "close", "stall"] = "end"
+
+
+Outcome = Answer | Fault | Raw
+Reply = Callable[[dict[str, Any]], str | Outcome]
 
 
 @dataclass(kw_only=True)
@@ -69,7 +82,7 @@ class Storm:
     reply: Reply = judgment_reply
     attempts: Counter[str] = field(default_factory=Counter)
 
-    def __call__(self, body: dict[str, Any]) -> str | Answer | Fault:
+    def __call__(self, body: dict[str, Any]) -> str | Outcome:
         digest = body_digest(body)
         self.attempts[digest] += 1
         chance = random.Random(f"{self.seed} {digest} {self.attempts[digest]}").random()
@@ -83,7 +96,7 @@ class Storm:
                 return fault
             chance -= rate
         scripted = self.reply(body)
-        if chance >= self.rate_malformed or isinstance(scripted, Fault):
+        if chance >= self.rate_malformed or isinstance(scripted, Fault | Raw):
             return scripted
         text = scripted.text if isinstance(scripted, Answer) else scripted
         return text[: len(text) // 2]
@@ -185,7 +198,8 @@ class Provider(Tally):
     keep_requests: bool = True
     down: bool = False
     clock: Callable[[], float] = time.monotonic
-    held: dict[str, str | Answer | Fault] = field(default_factory=dict)  # scripted for a request that the limits then refused
+    embed: Callable[[dict[str, Any]], Raw | None] = lambda body: None  # what to answer instead of embeddings
+    held: dict[str, str | Outcome] = field(default_factory=dict)  # scripted for a request that the limits then refused
 
     @property
     def root(self) -> str:
@@ -251,13 +265,15 @@ class Provider(Tally):
             if isinstance(outcome, Answer):
                 self.answered[digest] += 1
                 self.input_tokens, self.output_tokens = self.input_tokens + spent.input, self.output_tokens + spent.output
+            if isinstance(outcome, Raw):
+                return await _write_raw(request, outcome, headers)
             if isinstance(outcome, Fault) and not (outcome.cut and body.get("stream")):
                 return await failed(request, outcome, headers)
             return await write(request, body, outcome, spent, headers)
         finally:
             self.in_flight -= 1
 
-    def _let_in(self, body: dict[str, Any], digest: str, now_s: float) -> tuple[Answer | Fault, Spent, float]:
+    def _let_in(self, body: dict[str, Any], digest: str, now_s: float) -> tuple[Outcome, Spent, float]:
         """What to answer, its tokens, and 0.0; or seconds to wait, where it does not fit the limits. What was scripted for a
         request that is refused waits for the next with that body."""
         if wait_s := self.window.wait_s(now_s):
@@ -273,8 +289,8 @@ class Provider(Tally):
         self.times.append(now_s)
         return outcome, spent, 0.0
 
-    def _spent(self, body: dict[str, Any], outcome: Answer | Fault) -> Spent:
-        if isinstance(outcome, Fault):
+    def _spent(self, body: dict[str, Any], outcome: Outcome) -> Spent:
+        if isinstance(outcome, Fault | Raw):
             return Spent()
         if not self.count_tokens:
             return Spent(INPUT_TOKENS, len(outcome.text.split()))
@@ -283,8 +299,10 @@ class Provider(Tally):
         characters = sum(map(len, message_texts(body))) + (len(json.dumps(schema)) if schema else 0)
         return Spent(math.ceil(characters / 4), math.ceil(len(outcome.text) / 4))
 
-    async def embeddings(self, request: web.Request) -> web.Response:
+    async def embeddings(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        if (odd := self.embed(body)) is not None:
+            return await _write_raw(request, odd, {})
         data = [{"object": "embedding", "index": i, "embedding": word_vector(text)} for i, text in enumerate(body["input"])]
         spent = {"prompt_tokens": 1, "total_tokens": 1}
         return web.json_response({"object": "list", "model": body["model"], "data": data, "usage": spent})
@@ -297,6 +315,22 @@ async def failed(request: web.Request, fault: Fault, headers: dict[str, str] | N
     headers = (headers or {}) | ({"retry-after": fault.retry_after} if fault.retry_after is not None else {})
     error = {"error": {"message": "scripted", "code": fault.status, "status": "SCRIPTED", "type": "scripted"}}
     return web.json_response(error, status=fault.status, headers=headers)
+
+
+async def _write_raw(request: web.Request, raw: Raw, headers: dict[str, str]) -> web.StreamResponse:
+    response = web.StreamResponse(status=raw.status, headers={"content-type": raw.content_type} | headers | dict(raw.headers))
+    await response.prepare(request)
+    for piece in (raw.body,) if isinstance(raw.body, bytes) else raw.body:
+        if piece:
+            await response.write(piece)
+    if raw.then == "stall":
+        await asyncio.sleep(30)
+    if raw.then == "close" and request.transport is not None:
+        await asyncio.sleep(0.01)
+        request.transport.close()
+        return response
+    await response.write_eof()
+    return response
 
 
 def _openai_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:

@@ -12,7 +12,7 @@ from memray_eval.metric import ComputedMetric, Measure, Outcomes, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render, section
 from memray_eval.report.tables import judge_label, length_label
-from memray_eval.types import Agreement, GenerationSummary, HeatMap, MacroSummary, Summary, TaskMetric, TaskSummary
+from memray_eval.types import Agreement, Cause, GenerationSummary, HeatMap, MacroSummary, Summary, TaskMetric, TaskSummary
 
 GENERATION = GenerationSummary(
     candidate="gemma", model="gemma3:4b", n=2, n_failed=0, prompt_tokens=10, output_tokens=20, output_tokens_per_s=5.0,
@@ -53,6 +53,20 @@ def test_the_whole_summary() -> None:
 
 def test_it_prints_the_same_from_its_json() -> None:
     assert render(Summary.model_validate_json(summary().model_dump_json())) == EXPECTED
+
+
+def test_why_units_failed_stands_below_their_number() -> None:
+    causes = [Cause(cause=f"cause {n}", n_units=9 - n, example=f"cause {n}; it said: x", unit_id=f"u{n}") for n in range(7)]
+    failed = summary().model_copy(update={"n_failed_units": 2, "causes": (*causes,)})
+    lines = render(failed).splitlines()
+    at = lines.index("Failed Units: 2 of 2")
+    assert lines[at + 1 : at + 3] == ["  9 x cause 0", "    such as unit u0: cause 0; it said: x"]
+    assert lines[at + 11] == "  and 2 other causes; summary.json lists them"
+
+
+def test_answers_without_token_counts_are_told() -> None:
+    told = summary().model_copy(update={"candidates": (GENERATION.model_copy(update={"uncounted": 2}),)})
+    assert "ended by: 2 stop; tokens unknown of 2 answers\n" in render(told)
 
 
 def test_a_rubric_metric_has_its_distribution_with_bars() -> None:

@@ -29,7 +29,7 @@ from memray_eval.report.scores import numbered, read_scores
 from memray_eval.report.statistics import Interval, figures_interval, mean_interval, standard_error, wilson_interval
 from memray_eval.report.tables import in_words
 from memray_eval.results import RunFolder
-from memray_eval.types import MetricSummary, Record, Score
+from memray_eval.types import Cause, MetricSummary, Record, Score
 from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
 
 
@@ -152,6 +152,15 @@ def test_what_was_not_scored_has_no_figure(tmp_path: Path) -> None:
     assert not ids & {"matrix", "heat", "speed", "temperature", "agreement"}
     assert "nothing scored" in page.text
     assert "0.000" not in page.text
+
+
+def test_why_units_failed_stands_at_the_head(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    cause = Cause(cause="no <answer>: h reset the connection", n_units=2, example="all of <it>", unit_id="u1")
+    folder.write_summary(full_summary(3, candidates(1)).model_copy(update={"causes": (cause,), "n_failed_units": 2}), "")
+    text = Page(render_html(folder)).text
+    assert text.index("2 of 3 units failed") < text.index("2 × no <answer>: h reset the connection")
+    assert "such as unit u1: all of <it>" in text
 
 
 def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:

@@ -1,0 +1,423 @@
+"""Whatever a server sends, nothing escapes the unit that asked: table-driven, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, Field
+
+from memray_eval.clients import embeddings, openai
+from memray_eval.clients.anthropic import anthropic_judge
+from memray_eval.clients.cache import CachedCall
+from memray_eval.clients.embeddings import OpenAIEmbedder
+from memray_eval.clients.google import google_judge
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec
+from memray_eval.clients.openai import OpenAIGenerator, openai_judge
+from memray_eval.clients.policy import RetryPolicy
+from memray_eval.clients.speech import OpenAIListener, OpenAIVoice, SpeechServer
+from memray_eval.clients.watching import CallBook
+from memray_eval.config import EmbeddingConfig, ServerConfig
+from memray_eval.errors import EmbeddingError, JudgeError, Malformed, Refused, Unavailable, Unreadable, cause_of
+from memray_eval.types import Candidate, Message, Prompt, Response
+from tests.servers.judgments import message_texts
+from tests.servers.provider import Fault, Provider, Raw, serving, tone_wav
+from tests.wire.odd_replies import (
+    BODIES,
+    SECRET,
+    Cases,
+    anthropic_cases,
+    embedding_cases,
+    error,
+    google_cases,
+    openai_cases,
+    raw,
+    stream_cases,
+)
+
+GOOD = json.dumps({"score": 4, "explanation": "fine words"})
+BUILDERS = {"openai": openai_judge, "anthropic": anthropic_judge, "google": google_judge}
+TABLES = {"openai": openai_cases(GOOD), "anthropic": anthropic_cases(GOOD), "google": google_cases(GOOD)}
+CASE = re.compile(r"<case (.*)>")
+
+
+class Rating(BaseModel):
+    """How good it is."""
+
+    score: int = Field(ge=1, le=5)
+    explanation: str
+
+
+class Slept:
+    """A clock that only moves when somebody sleeps on it; every call has its own."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    async def sleep(self, delay_s: float) -> None:
+        self.delays.append(delay_s)
+
+    def clock(self) -> float:
+        return sum(self.delays)
+
+
+class Kept:
+    """Calls that are remembered, in a dict."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, CachedCall] = {}
+
+    async def get(self, key: str) -> CachedCall | None:
+        return self.calls.get(key)
+
+    async def put(self, call: CachedCall) -> None:
+        self.calls[call.key] = call
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", SECRET)
+    monkeypatch.setattr(openai, "PAUSE_S", 0.01)
+    monkeypatch.setattr(embeddings, "PAUSE_S", 0.01)
+
+
+def scripted(cases: Cases) -> Callable[[dict[str, Any]], Raw]:
+    """Answers by the case that a request's text names."""
+
+    def reply(body: dict[str, Any]) -> Raw:
+        text = "\n".join([*message_texts(body), *body.get("input", ()), body.get("prompt", "")])
+        found = CASE.search(text)
+        assert found is not None
+        return cases[found[1]][0]
+
+    return reply
+
+
+def judge_at(wire: str, server: Provider, access: Access, timeout_s: float = 20.0) -> InstructedJudge:
+    base_url = server.base_url if wire == "openai" else server.root
+    spec = JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=timeout_s)
+    return BUILDERS[wire](spec, access)
+
+
+async def all_at_once(cases: Cases, ask: Callable[[str], Awaitable[Any]], most: int = 8) -> dict[str, Any]:
+    """What comes of every case, an exception among them."""
+    places = asyncio.Semaphore(most)
+
+    async def one(name: str) -> Any:
+        async with places:
+            return await ask(name)
+
+    found = await asyncio.gather(*(one(name) for name in cases), return_exceptions=True)
+    return dict(zip(cases, found, strict=True))
+
+
+def check_text(name: str, text: str) -> None:
+    """What an error says holds neither key nor prompt, is short, and says something."""
+    assert SECRET not in text, name
+    assert "<case" not in text, name
+    assert 10 < len(text) < 450, (name, text)
+    assert text.isprintable(), (name, text)
+    text.encode()
+
+
+@pytest.mark.parametrize("wire", BUILDERS)
+def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
+    cases, kept, book = TABLES[wire], Kept(), CallBook()
+    assert len(cases) >= 60
+
+    async def run(server: Provider) -> dict[str, Any]:
+        slept = Slept()
+        policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
+        short = RetryPolicy(tries=2, ceiling_s=0.01)
+        judge = judge_at(wire, server, Access(policy, calls=kept, watch=book.of("j")))
+        throttled = judge_at(wire, server, Access(short, calls=kept))
+
+        async def ask(name: str) -> Any:
+            messages = (Message(role="system", content="Rate."), Message(role="user", content=f"Well? \ud83d <case {name}>"))
+            is_throttled = "429" in name or "rate limit" in name
+            return await (throttled if is_throttled else judge).judge(messages, Rating)
+
+        try:
+            return await all_at_once(cases, ask)
+        finally:
+            await judge.aclose()
+            await throttled.aclose()
+
+    with serving(scripted(cases)) as server:
+        found = asyncio.run(run(server))
+    for name, (_, expected) in cases.items():
+        outcome = found[name]
+        if expected is None:
+            assert not isinstance(outcome, BaseException), (name, outcome)
+            assert outcome.judgment.score == 4
+            outcome.judgment.explanation.encode()
+            assert 0 <= outcome.usage.input_tokens + outcome.usage.output_tokens <= 100
+            continue
+        if "429" in name or "rate limit" in name:
+            assert isinstance(outcome, JudgeError), (name, outcome)
+            continue
+        assert type(outcome) is expected, (name, outcome)
+        check_text(name, str(outcome))
+        assert outcome.__cause__ is None
+    verdicts = sum(expected in (None, Refused) for _, expected in cases.values())
+    assert len(kept.calls) == verdicts  # and of the others nothing is remembered
+    assert sum(call.judgment is None for call in kept.calls.values()) == sum(case[1] is Refused for case in cases.values())
+    uncounted = sum(expected is None and "usage" in name.lower() for name, (_, expected) in cases.items())
+    assert book.take()["j"].calls.uncounted >= uncounted - 2  # thoughts that were not counted may be missing
+
+
+def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
+    cases: Cases = {
+        "inside": (raw({"error": {"message": "m" * 500, "type": "novel", "code": "c7"}}), Unreadable),
+        "status": (raw({"error": {"message": f"bad key {SECRET}, you", "type": "auth", "code": "c8"}}, status=400), JudgeError),
+        "empty": (raw({"choices": []}), Unreadable),
+        "escapes": (Raw("\x1b[31mred\x07 \u202e".encode()), Unreadable),
+        "other key": (Raw(b"Bearer abcdef.ghijkl and sk-proj-abcdefghijkl and AIzaSyA1234567890"), Unreadable),
+    }
+
+    async def run(server: Provider) -> dict[str, Any]:
+        judge = judge_at("openai", server, Access(RetryPolicy(tries=1)))
+        try:
+            return await all_at_once(cases, lambda name: judge.judge((Message(role="user", content=f"<case {name}>"),), Rating))
+        finally:
+            await judge.aclose()
+
+    with serving(scripted(cases)) as server:
+        found = asyncio.run(run(server))
+        host = f"127.0.0.1:{server.port}"
+    inside, status, empty = found["inside"], found["status"], found["empty"]
+    assert (inside.status, inside.code, inside.kind) == (200, "c7", "novel")
+    said = '{"error": {"message": "' + "m" * 177 + "..."
+    assert str(inside) == f"{host} answered 200, but with an error (code c7, type novel); it said: {said}"
+    assert (status.status, status.code, status.kind) == (400, "c8", "auth")
+    assert str(status).startswith("the provider answered 400 (code c8, type auth); it said: ")
+    assert "bad key [key], you" in str(status)
+    assert str(empty) == f'{host} answered 200, but with no completion: choices is empty; it said: {{"choices": []}}'
+    assert r"\x1b[31mred\x07 \u202e" in str(found["escapes"])
+    assert "it said: [key] and [key] and [key]" in str(found["other key"])
+    assert cause_of(str(empty)).endswith("answered 200, but with no completion: choices is empty")
+
+
+@pytest.mark.parametrize("wire", BUILDERS)
+def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> None:
+    usage = {
+        "openai": {"usage": {"prompt_tokens": 7, "completion_tokens": 3}, "choices": []},
+        "anthropic": {"usage": {"input_tokens": 7, "output_tokens": 3}, "content": None},
+        "google": {"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3}, "candidates": []},
+    }[wire]
+    left: list[Raw | str] = [raw(usage), raw(usage), GOOD]
+    slept = Slept()
+
+    async def run(server: Provider) -> Any:
+        judge = judge_at(wire, server, Access(RetryPolicy(sleep=slept.sleep, clock=slept.clock)))
+        try:
+            return await judge.judge((Message(role="user", content="Well?"),), Rating)
+        finally:
+            await judge.aclose()
+
+    with serving(lambda body: left.pop(0)) as server:
+        verdict = asyncio.run(run(server))
+    assert verdict.usage.input_tokens == 7 + 7 + 10
+    assert len(slept.delays) == 2
+
+
+def candidate_at(base_url: str) -> Candidate:
+    return Candidate(name="c", model="m", backend="openai", base_url=base_url, api_key_env="TEST_KEY")
+
+
+def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
+    cases = stream_cases()
+    assert len(cases) >= 60
+
+    async def run(server: Provider) -> dict[str, Any]:
+        candidate = candidate_at(server.base_url)
+        generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=1.0))
+        generator._client.max_retries = 0  # what the SDK tries again is its own matter; it would take its time here
+
+        async def ask(name: str) -> Response:
+            prompt = Prompt(messages=(Message(role="user", content=f"Where? \ud83d <case {name}>"),))
+            return await generator.generate(prompt, candidate)
+
+        try:
+            return await all_at_once(cases, ask, most=6)
+        finally:
+            await generator._client.close()
+
+    with serving(scripted(cases)) as server:
+        found = asyncio.run(run(server))
+    for name, (_, expected) in cases.items():
+        response = found[name]
+        assert isinstance(response, Response), (name, response)
+        response.text.encode()
+        for count in (response.prompt_tokens, response.output_tokens, response.cached_tokens):
+            assert count is None or 0 <= count <= 10**9, name
+        if expected is None:
+            assert (response.error, response.text[:9]) == (None, "In Bergen"), name
+        else:
+            assert response.error is not None, name
+            assert response.error.startswith(f"{expected.__name__}: "), (name, response.error)
+            check_text(name, response.error)
+    assert found["a character in two halves"].text == "In Bergen\U0001f600"
+    assert found["half a character"].text == "In Bergen\ufffd"
+    assert found["closed before its end"].text == "In Bergen"
+    assert found["usage negative"].output_tokens is None
+    assert found["good"].output_tokens == 2
+
+
+def test_a_stream_that_breaks_is_asked_for_once_more() -> None:
+    broken, _ = stream_cases()["closed before its end"]
+    left: list[Raw | str] = [broken, "In Bergen"]
+    with serving(lambda body: left.pop(0)) as server:
+        candidate = candidate_at(server.base_url)
+
+        async def ask() -> Response:
+            generator = OpenAIGenerator(candidate, ServerConfig())
+            try:
+                return await generator.generate(Prompt(messages=(Message(role="user", content="Where?"),)), candidate)
+            finally:
+                await generator._client.close()
+
+        response = asyncio.run(ask())
+    assert (response.text, response.error, left) == ("In Bergen", None, [])
+
+
+def test_no_reply_of_an_embedding_server_escapes_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = embedding_cases()
+    assert len(cases) >= 60
+
+    async def run(server: Provider) -> dict[str, Any]:
+        config = EmbeddingConfig(model="openai/m", base_url=server.base_url, api_key_env="TEST_KEY")
+        embedder = OpenAIEmbedder(config)
+        embedder._client.max_retries = 0
+        try:
+            return await all_at_once(cases, lambda name: embedder.embed([f"a \ud83d <case {name}>", "b"]), most=4)
+        finally:
+            await embedder._client.close()
+
+    with serving(lambda body: "", embed=scripted(cases)) as server:
+        found = asyncio.run(run(server))
+    for name, (_, expected) in cases.items():
+        outcome = found[name]
+        if expected is None:
+            assert isinstance(outcome, np.ndarray), (name, outcome)
+            norms = np.linalg.norm(outcome, axis=1)
+            assert np.allclose(norms, 1) or "zero" in name, name
+        else:
+            assert type(outcome) is EmbeddingError, (name, outcome)
+            assert str(outcome).startswith(f"openai/m: {expected.__name__}: "), (name, outcome)
+            check_text(name, str(outcome))
+
+
+def test_no_reply_about_speech_escapes_its_utterance() -> None:
+    voices: Cases = {name: case for name, case in BODIES.items() if "9 MB" not in name and "bomb" not in name}
+    voices["bytes that are no UTF-8"] = (Raw(tone_wav(0.1)), None)
+    for name in ("spaces",):
+        voices[name] = (Raw(b" \n\t "), Unreadable)
+    for name in ("null", "a text", "a number", "true", "plain words", "a number of 5,000 digits", "an unknown character set"):
+        voices.pop(name)  # bytes that may be sound: the decoder says that they are no wav
+    ears = {**openai_cases(json.dumps({"joy": 1.0})), "good": (raw({"choices": []}), Unreadable)}
+
+    async def run(server: Provider) -> tuple[dict[str, Any], dict[str, Any]]:
+        place = SpeechServer(base_url=server.base_url, api_key_env="TEST_KEY", timeout_s=20)
+        access = Access(RetryPolicy(tries=1, ceiling_s=5.0))
+        throttled = Access(RetryPolicy(tries=1, ceiling_s=0.05))
+        voice, hasty = OpenAIVoice(server=place, access=access), OpenAIVoice(server=place, access=throttled)
+        listener = OpenAIListener(server=place, access=throttled)
+        try:
+            spoken = await all_at_once(
+                voices, lambda name: (hasty if "429" in name or "rate" in name else voice).speak(f"a \ud83d <case {name}>")
+            )
+            server.reply = lambda body: ears[next(names)][0]
+            names = iter(ears)
+            heard = await all_at_once(ears, lambda name: listener.listen(tone_wav(0.1), ["joy"]), most=1)
+        finally:
+            for one in (voice, hasty, listener):
+                await one.aclose()
+        return spoken, heard
+
+    with serving(scripted(voices)) as server:
+        spoken, heard = asyncio.run(run(server))
+    for name, (_, expected) in voices.items():
+        assert isinstance(spoken[name], JudgeError | (bytes if expected is None else JudgeError)), (name, spoken[name])
+    for name in ears:
+        assert isinstance(heard[name], JudgeError | dict), (name, heard[name])
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port that nobody listens at."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+NOBODY = "no-such-host.invalid"
+REASONS = {
+    "DNS": "the name no-such-host.invalid:81 cannot be resolved (DNS)",
+    "refused": "127.0.0.1:{port} refused the connection",
+    "reset": "127.0.0.1:{port} ",  # a closed connection is seen as reset or as closed, by who looks first
+    "timed out": "127.0.0.1:{port} did not answer in time (timed out)",
+    "TLS": "TLS with 127.0.0.1:{port} failed: ",
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
+    async def ask(url: str) -> list[str]:
+        access = Access(RetryPolicy(tries=1))
+        told = []
+        for wire, builder in BUILDERS.items():
+            base_url = f"{url}/v1" if wire == "openai" else url
+            spec = JudgeSpec(name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=0.5)
+            judge = builder(spec, access)
+            with pytest.raises(Unavailable) as raised:
+                await judge.judge((Message(role="user", content="Well?"),), Rating)
+            await judge.aclose()
+            told.append(str(raised.value))
+        candidate = candidate_at(f"{url}/v1")
+        generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=0.5))
+        embedder = OpenAIEmbedder(EmbeddingConfig(model="openai/m", base_url=f"{url}/v1", api_key_env="TEST_KEY"))
+        generator._client.max_retries = embedder._client.max_retries = 0
+        embedder._client.timeout = 0.5
+        response = await generator.generate(Prompt(messages=(Message(role="user", content="Well?"),)), candidate)
+        with pytest.raises(EmbeddingError) as failed:
+            await embedder.embed(["a"])
+        await generator._client.close()
+        await embedder._client.close()
+        return [*told, str(response.error), str(failed.value)]
+
+    fault = Fault(reset=True) if reason == "reset" else Fault(hang_s=3.0)
+    raw_fault = Raw(b"", then="close") if reason == "reset" else Raw(b"", then="stall")
+    with serving(lambda body: fault, embed=lambda body: raw_fault) as server, closed_port() as nobody:
+        port = nobody if reason == "refused" else server.port
+        address = f"{NOBODY}:81" if reason == "DNS" else f"127.0.0.1:{port}"
+        told = asyncio.run(ask(f"{'https' if reason == 'TLS' else 'http'}://{address}"))
+    for one in told:
+        assert REASONS[reason].format(port=port) in one, one
+    if reason == "reset":
+        assert all("reset the connection" in one or "closed the connection" in one for one in told), told
+
+
+def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
+    kept, left = Kept(), [error(code=400, status="FAILED_PRECONDITION"), raw({"candidates": []}), GOOD]
+
+    async def run(server: Provider) -> list[Any]:
+        judge = judge_at("google", server, Access(RetryPolicy(tries=1), calls=kept))
+        question = (Message(role="user", content="Well?"),)
+        asked = [await asyncio.gather(judge.judge(question, Rating), return_exceptions=True) for _ in range(3)]
+        await judge.aclose()
+        return [one for [one] in asked]
+
+    with serving(lambda body: left.pop(0)) as server:
+        first, second, third = asyncio.run(run(server))
+    assert (type(first), type(second)) == (JudgeError, Unreadable)
+    assert not isinstance(first, Refused | Malformed)
+    assert third.judgment.score == 4
+    assert len(kept.calls) == 1
