@@ -5,10 +5,12 @@ EvalError
 ├── DataError          a dataset that cannot be read as it stands        exit code 2
 ├── ResourceError      the plan needs what the machine or cluster lacks  exit code 3
 ├── Stopped            a run ended early, before anything was finished    exit code 1
-│   └── BudgetSpent    the next judge call does not fit the run's budget: the run stops, to be resumed
+│   ├── BudgetSpent    the next judge call does not fit the run's budget: the run stops, to be resumed
+│   └── JudgeStalled   a judge lets no call through any more (429 without end, quota used up): the run stops, to be resumed
 ├── GenerationError    the model under test could not be started or asked
 ├── JudgeError         a judge gave no verdict
 │   ├── Throttled      429: wait (`retry_after_s`) and try again; not counted as a try
+│   ├── QuotaExhausted the account's quota or credit is used up: waiting does not help
 │   ├── Unavailable    5xx, time-out, lost connection: try again
 │   ├── Unauthorised   401, 403: the key is wrong or may not use the model
 │   ├── UnknownModel   404: the provider has no such model
@@ -49,12 +51,17 @@ class BudgetSpent(Stopped):
     pass
 
 
+class JudgeStalled(Stopped):
+    pass
+
+
 class GenerationError(EvalError):
     pass
 
 
 class JudgeError(EvalError):
-    """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the same."""
+    """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the same. `is_stalled` is set
+    where the judge lets no call through any more, so that the next one would fail in the same way."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -62,9 +69,14 @@ class JudgeError(EvalError):
         self.input_tokens = 0
         self.output_tokens = 0
         self.cost_usd = 0.0
+        self.is_stalled = False
 
 
 class Throttled(JudgeError):
+    pass
+
+
+class QuotaExhausted(JudgeError):
     pass
 
 

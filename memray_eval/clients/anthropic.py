@@ -10,8 +10,8 @@ from instructor import Mode
 from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
-from memray_eval.config import required_key
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request, judge_key
+from memray_eval.clients.quota import quota_error
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.types import Usage
 
@@ -48,14 +48,15 @@ class AnthropicWire:
 
     def translate(self, error: BaseException) -> JudgeError | None:
         if isinstance(error, anthropic.APIStatusError):
-            return by_status(error.status_code, error.response.headers.get("retry-after"))
+            quota = quota_error(error.status_code, error.body)
+            return quota or by_status(error.status_code, error.response.headers.get("retry-after"))
         if isinstance(error, anthropic.APITimeoutError):
             return Unavailable("no answer in time")
         return Unavailable("the connection was lost") if isinstance(error, anthropic.APIConnectionError) else None
 
 
 def anthropic_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
-    key = required_key(spec.api_key_env or "ANTHROPIC_API_KEY", f"judge {spec.name}")
+    key = judge_key(spec, "ANTHROPIC_API_KEY")
 
     async def hear(response: Any) -> None:
         await access.gate.heard(response.headers)

@@ -21,14 +21,17 @@ import pyarrow as pa
 from pyarrow import fs
 from pydantic import AfterValidator, Field
 
+from memray_eval.config import calls_file
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.storage import is_object_store, locate, write_whole
 from memray_eval.types import Frozen, Message, dumps
 
 BUSY_S = 30.0  # how long to wait for another process's write
+CHECK_BUSY_S, CHECK_S = 10.0, 5.0  # before a run: how long to wait for that, and how long to look for damage
 KEYS_A_QUERY = 500  # an older SQLite takes 999 parameters a statement
 SUFFIX = ".jsonl.zst"
 READERS = 16  # segments read at once
+_ELSEWHERE = "name another file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
 _APPLICATION, _VERSION = 0x4D45_4A43, 1  # "MEJC" in the file's header, and the version of the table below
 _FIELDS = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created", "judgment")
 _COLUMNS = ", ".join(_FIELDS)
@@ -138,6 +141,24 @@ class CallCache:
         with self._writing() as connection:
             connection.executemany(_INSERT, rows)
 
+    def check(self) -> None:
+        """Raises where calls could not be kept now, or the file is damaged as far as CHECK_S of looking show."""
+        deadline = time.monotonic() + CHECK_S
+        with self._lock, _translated(self.path):
+            self._connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
+            try:
+                (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                    raise
+                found = "ok"
+            finally:
+                self._connection.set_progress_handler(None, 0)
+            if found != "ok":
+                raise _foreign(self.path, f"is damaged ({found})")
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("ROLLBACK")
+
     def stats(self) -> CacheStats:
         query = "SELECT judge, count(*), sum(cost_usd), min(created), max(created) FROM calls GROUP BY judge ORDER BY judge"
         with self._lock, _translated(self.path):
@@ -220,6 +241,11 @@ def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the file is a cache of this version; False: it is empty. Raises ConfigError where it is neither."""
     query = "SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), count(*) FROM sqlite_master"
     application, version, tables = connection.execute(query).fetchone()
+    if application == _APPLICATION and version > _VERSION:
+        raise ConfigError(
+            f"the judge cache {path} was written by a newer memray-eval (version {version}; this one reads {_VERSION}): update "
+            f"memray-eval, or {_ELSEWHERE}, or start it anew with {_clear(path)}"
+        )
     if application == _APPLICATION and version != _VERSION:
         raise _foreign(path, f"is of version {version}, not {_VERSION}")
     if application != _APPLICATION and (application, version, tables) != (0, 0, 0):
@@ -247,7 +273,9 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise ResourceError(f"the judge cache {path} cannot be used: {error}") from error
+        is_locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        held = "another program holds it: wait until that has ended, or " if is_locked else ""
+        raise ResourceError(f"the judge cache {path} cannot be used: {error}; {held}{_ELSEWHERE}") from error
     except sqlite3.DatabaseError as error:
         if type(error) is not sqlite3.DatabaseError:  # a subclass is a bug of this file; itself is a file that is no database
             raise
@@ -255,7 +283,11 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _foreign(path: Path, what: str) -> ConfigError:
-    return ConfigError(f"the judge cache {path} {what}; start it anew with `memray-eval cache clear`")
+    return ConfigError(f"the judge cache {path} {what}; start it anew with {_clear(path)}, or {_ELSEWHERE}")
+
+
+def _clear(path: Path) -> str:
+    return "`memray-eval cache clear`" + ("" if path == calls_file() else f" and --cache {path}")
 
 
 class SegmentLog:

@@ -12,8 +12,8 @@ from instructor import Mode
 from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
-from memray_eval.config import required_key
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request, judge_key
+from memray_eval.clients.quota import quota_error
 from memray_eval.errors import JudgeError
 from memray_eval.types import Usage
 
@@ -61,12 +61,12 @@ class GoogleWire:
     def translate(self, error: BaseException) -> JudgeError | None:
         if isinstance(error, errors.APIError):
             headers = getattr(error.response, "headers", None) or {}
-            return by_status(error.code, headers.get("retry-after"))
+            return quota_error(error.code, error.details) or by_status(error.code, headers.get("retry-after"))
         return None
 
 
 def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
-    key = required_key(spec.api_key_env or "GOOGLE_API_KEY", f"judge {spec.name}")
+    key = judge_key(spec, "GOOGLE_API_KEY")
     http = httpx.AsyncClient(timeout=spec.timeout_s)  # over aiohttp the SDK sends a lost call a second time by itself
     options = types.HttpOptions(base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http)
     client = genai.Client(api_key=key, http_options=options)

@@ -14,7 +14,8 @@ from instructor.utils.providers import Provider
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, by_status, instructed_request, judge_key
+from memray_eval.clients.quota import quota_error
 from memray_eval.config import ServerConfig, server_key
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.types import Candidate, Prompt, Response, Usage, split_thinking
@@ -147,7 +148,8 @@ class OpenAIWire:
 
     def translate(self, error: BaseException) -> JudgeError | None:
         if isinstance(error, openai.APIStatusError):
-            return by_status(error.status_code, error.response.headers.get("retry-after"))
+            quota = quota_error(error.status_code, error.body)
+            return quota or by_status(error.status_code, error.response.headers.get("retry-after"))
         if isinstance(error, openai.APITimeoutError):
             return Unavailable("no answer in time")
         return Unavailable("the connection was lost") if isinstance(error, openai.APIConnectionError) else None
@@ -168,7 +170,7 @@ def bounded(schema: Any) -> Any:
 
 
 def openai_judge(spec: JudgeSpec, access: Access, is_small: bool = False) -> InstructedJudge:
-    key = server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
+    key = judge_key(spec, "OPENAI_API_KEY")
 
     async def hear(response: Any) -> None:
         await access.gate.heard(response.headers)
