@@ -7,13 +7,14 @@ a folder of any pyarrow file system, for runs whose folder is in the cloud, wher
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -155,7 +156,7 @@ class CallCache:
             finally:
                 self._connection.set_progress_handler(None, 0)
             if found != "ok":
-                raise _foreign(self.path, f"is damaged ({found})")
+                raise _foreign(self.path, f"is damaged ({found.splitlines()[-1]})")
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("ROLLBACK")
 
@@ -199,6 +200,19 @@ class CallCache:
             yield connection
 
 
+def check_file(path: Path | str) -> None:
+    """Makes sure that a cache can be used, and makes nothing. Raises ConfigError or ResourceError, which say what to do: the
+    file is damaged, is something else, is a newer version's, or is locked; or no file can be made there."""
+    path = Path(path)
+    if path.exists():
+        with closing(CallCache(path, CHECK_BUSY_S)) as cache:
+            cache.check()
+        return
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise _unopened(path, f"{folder} is no folder that can be written")
+
+
 def discard(path: Path | str) -> None:
     """Deletes the file of a cache that CallCache will not open. Raises ConfigError where it cannot be deleted."""
     try:
@@ -218,9 +232,11 @@ def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         return sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.OperationalError) as error:
-        raise ConfigError(
-            f"cannot open the judge cache {path}: {error}; set MEMRAY_EVAL_CACHE to a folder that can be written"
-        ) from None
+        raise _unopened(path, error) from None
+
+
+def _unopened(path: Path, why: object) -> ConfigError:
+    return ConfigError(f"cannot open the judge cache {path}: {why}; set MEMRAY_EVAL_CACHE to a folder that can be written")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:

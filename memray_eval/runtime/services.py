@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from memray_eval.clients.batching import Batcher
 from memray_eval.clients.budget import Spending, Treasury
 from memray_eval.clients.building import Services
-from memray_eval.clients.cache import CHECK_BUSY_S, CachedCall, CallCache, SegmentLog
+from memray_eval.clients.cache import CachedCall, CallCache, SegmentLog, check_file
 from memray_eval.clients.limiter import HORIZON_S, Grant, Limiter, Reservation, Standing
 from memray_eval.clients.watching import Watch
 from memray_eval.config import Budget, RateLimits, RunConfig, calls_file
@@ -134,8 +133,7 @@ def check_calls(cache: str, folder: str) -> None:
     """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it could not be remembered."""
     file, _ = (None, None) if cache == OFF else where_calls_are(cache, folder)
     if file is not None:
-        with closing(CallCache(file, CHECK_BUSY_S)) as calls:
-            calls.check()
+        check_file(file)
 
 
 def where_calls_are(cache: str, folder: str) -> tuple[str | None, str | None]:
