@@ -27,7 +27,7 @@ CANARY_S = 10.0  # while nothing is known of a judge one call goes first; anothe
 GATHER_S, LOOK_S = 0.1, 1.0  # the first in the queue waits so long at least, for more than one slot, and looks again so often
 CUT, RECOVERY_PER_S = 0.5, 1 / 60  # on a 429 the pace halves; it grows back by this share of the limit a second
 MEMORY_CALLS, SIGN = 50.0, 0.25  # over about so many calls, this share of 429s is no chance any more
-FIRST_PACE = 0.8  # of a limit that was just learnt, until the pace has grown back
+FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20  # a limit that was just learnt is approached from this share of it, at this rate
 FIRST_FOUND_PER_MIN = 60.0  # what is taken for an unknown limit at least, when the first 429 comes after few calls
 SHYNESS, LEAST_KEPT = 0.95, 0.7  # a found limit moves to a little below the pace that was too much, but not down by more
 DOUBLES_S = 200.0  # a found limit is tried out slowly at first, then faster: at double pace so long after it was reached
@@ -155,6 +155,7 @@ class Pace:
         self._blocked_until = self._last_slot = not_before
         self._remembers_from = not_before + WINDOW_S if not_before else 0.0
         self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
+        self._recovery_per_s = RECOVERY_PER_S
         self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
         self._is_found, self._found_at, self._moved_at = False, -math.inf, -math.inf
         self._ended: deque[tuple[float, int]] = deque()
@@ -289,7 +290,7 @@ class Pace:
         """Takes over what the provider says of what the user has not set. The first time the pace begins below it: many calls
         start at once then, some of them late, and a provider may count by the second."""
         if not self.is_proven:
-            self._ease(FIRST_PACE, now)
+            self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
         for lane, after in self._news(limits):
             before, self._per_min[lane] = self._per_min[lane], after
@@ -320,9 +321,9 @@ class Pace:
         recent = [entry for entry in self._last_second if entry[0] >= now - LOOK_S]
         return sum(throttles for _, _, throttles in recent) >= SIGN * sum(calls for _, calls, _ in recent)
 
-    def _ease(self, factor: float, now: float) -> None:
+    def _ease(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
         """Slows the pace down; it grows back from when slots are given again."""
-        self._factor, self._eased_at = factor, now
+        self._factor, self._eased_at, self._recovery_per_s = factor, now, recovery_per_s
 
     def _find(self, per_min: float, now: float) -> None:
         self._per_min[REQUESTS], self._is_found = per_min, True
@@ -338,14 +339,14 @@ class Pace:
 
     def _lasts(self, lane: str, amount: float, start: float) -> float:
         """Seconds from `start` until there is room for more in a lane: a share of a minute, stretched while the pace recovers.
-        There it grows by RECOVERY_PER_S, so that what it lets go is the area below it."""
+        There it grows by `_recovery_per_s`, so that what it lets go is the area below it."""
         even_s, factor = amount * WINDOW_S / (self._per_min[lane] or math.inf), self._factor_now(start)
         if factor >= 1.0:
             return even_s / factor
-        after = math.sqrt(factor**2 + 2 * RECOVERY_PER_S * even_s)
+        after = math.sqrt(factor**2 + 2 * self._recovery_per_s * even_s)
         if after <= 1.0:
-            return (after - factor) / RECOVERY_PER_S
-        return (1.0 - factor) / RECOVERY_PER_S + even_s - (1.0 - factor**2) / (2 * RECOVERY_PER_S)
+            return (after - factor) / self._recovery_per_s
+        return (1.0 - factor) / self._recovery_per_s + even_s - (1.0 - factor**2) / (2 * self._recovery_per_s)
 
     def _caps(self, now: float) -> dict[str, float]:
         """Per limited lane, what may be let go in a minute. A pace that was cut is slower, but not counted anew."""
@@ -353,10 +354,10 @@ class Pace:
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
     def _factor_now(self, now: float) -> float:
-        grown = self._factor + max(0.0, now - max(self._blocked_until, self._eased_at)) * RECOVERY_PER_S
+        grown = self._factor + max(0.0, now - max(self._blocked_until, self._eased_at)) * self._recovery_per_s
         if grown <= 1.0 or not self._is_found:
             return min(1.0, grown)
-        beyond_s = (grown - 1.0) / RECOVERY_PER_S
+        beyond_s = (grown - 1.0) / self._recovery_per_s
         return 1.0 + (beyond_s / DOUBLES_S) ** 3
 
 

@@ -186,9 +186,9 @@ def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(hel
         assert said == []
         return
     assert said == [
-        "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge table's, of a beginner's account): "
-        "the provider has not told its own. If yours allows more, raise it: --set 'judging.limits={openai/m: {requests_per_min: "
-        "NUMBER}}', also with `memray-eval resume`"
+        "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge table's, of a beginner's "
+        "account): the provider has not told its own. If yours allows more, raise it: "
+        "--set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with `memray-eval resume`"
     ]
 
 
@@ -293,8 +293,8 @@ def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked() -> None:
     for error in (quota, throttled):
         with pytest.raises(JudgeStalled, match=f"openai/m: {error}"):
             asyncio.run(FallbackJudge([Failing(error, is_stalled=True)]).judge([], BaseModel))
+        judges = [Failing(error, is_stalled=True), Failing(other, is_stalled=False)]
         with pytest.raises(JudgeError, match="else"):
-            judges = [Failing(error, is_stalled=True), Failing(other, is_stalled=False)]
             asyncio.run(FallbackJudge(judges).judge([], BaseModel))
     with pytest.raises(Throttled):
         asyncio.run(FallbackJudge([Failing(throttled, is_stalled=False)]).judge([], BaseModel))
