@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -304,3 +305,58 @@ def test_a_retry_after_that_is_no_number_of_seconds() -> None:
     assert parse_retry_after("nan") is None
     assert parse_retry_after("-5") == 0.0
     assert parse_retry_after("inf") == float("inf")
+
+
+STALLS = ((0.5, 0.9), (3.0, 3.3), (6.0, 6.25))  # of every process of a busy machine: what was due meanwhile is late
+
+
+async def stalled_sleep(delay_s: float) -> None:
+    due = clock() - EPOCH + delay_s
+    late = next((end for start, end in STALLS if start <= due < end), due)
+    await asyncio.sleep(late + EPOCH - clock())
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(members: int) -> None:
+    """3,000 calls at 3,000 a minute, of a provider that counts by the second and tells its limit with every answer."""
+
+    async def main() -> None:
+        let_in, refused, headers = deque[float](), list[float](), {"x-ratelimit-limit-requests": "3000"}
+        limiter = Limiter(clock=clock)
+        gates = [
+            Gate(
+                "openai/m",
+                limiter,
+                Breaker("openai/m", BreakerConfig(), print, clock),
+                member=str(number),
+                members=members,
+                max_in_flight=128,
+                clock=clock,
+                sleep=stalled_sleep,
+            )
+            for number in range(members)
+        ]
+
+        async def call(number: int) -> None:
+            gate = gates[number % members]
+            while True:
+                try:
+                    async with gate.turn(100) as turn:
+                        while let_in and let_in[0] <= clock() - 1.0:
+                            let_in.popleft()
+                        is_full = len(let_in) >= 50
+                        (refused if is_full else let_in).append(clock())
+                        await asyncio.sleep(0.2)
+                        await gate.heard(headers)
+                        if is_full:
+                            raise Throttled("429", retry_after_s=0.3)
+                        turn.used = USED
+                        return
+                except Throttled:
+                    await asyncio.sleep(0.3)
+
+        await asyncio.gather(*map(call, range(3000)))
+        assert len(refused) <= 2
+        assert clock() - EPOCH <= 70
+
+    run(main())
