@@ -28,6 +28,7 @@ REPORT_S = 2.0  # what calls took is reported after so long, where no reservatio
 LATE_AT_START_S, START_S = 0.1, 12.0  # so long after a limit was learnt even a short burst of late calls is avoided
 LOOK_S = 1.0  # so often a gate whose calls wait looks whether the judge still lets any through
 QUIET_S = 10.0  # without an answer for so long, and with nothing but 429s, it says so
+LONGEST_BACKOFF_S = 60.0  # a call that was refused comes back within so long, where the provider does not say when
 PROBE_S = 60.0  # a judge that let nothing through is asked again after so long, where the run goes on without it
 LONGEST_RETRY_AFTER_S = 86_400.0  # a provider that says to wait for longer than a day is not believed
 LEAST_REQUESTS_PER_MIN, LEAST_TOKENS_PER_MIN, MOST_PER_MIN = 0.1, 1.0, 1e15  # nor is a limit outside of these
@@ -105,7 +106,7 @@ class Gate:
         self._name, self._patience_s, self._say, self._noted = judge.partition(" ")[0], patience_s, say, set[str]()
         self._answered, self._answered_at, self._refusal = 0, -math.inf, ""
         self._stalled: tuple[str, float] | None = None
-        self._learnt_at = -math.inf
+        self._learnt_at = self._asleep_until = -math.inf
         self._tending: asyncio.Task[None] | None = None
         self._found_per_min: float | None = None
 
@@ -133,6 +134,10 @@ class Gate:
                     self._breaker.failed(error)
                     error.retry_after_s = self._plausible(error.retry_after_s)
                     self._refusal = str(error) + _retry_after(error.retry_after_s)
+                    again_s = error.retry_after_s if error.retry_after_s is not None else LONGEST_BACKOFF_S
+                    self._asleep_until = (
+                        self._clock() + (again_s if again_s <= self._patience_s else LONGEST_BACKOFF_S) + LOOK_S
+                    )
                     await self._throttled(turn, error.retry_after_s)
                     raise
                 except JudgeError as error:
@@ -282,10 +287,10 @@ class Gate:
                 self._pause(until)
 
     async def _tend(self) -> None:
-        """While calls wait, or are refused: says that the judge has let none through for a while, fails those that wait when
-        that lasts, and ends their waiting when the run stops."""
+        """While calls wait, or will be tried again: says that the judge has let none through for a while, fails those that wait
+        when that lasts, and ends their waiting when the run stops."""
         began = self._clock()
-        while self._waiting or self._in_flight or self._refusal:
+        while self._waiting or self._in_flight or self._clock() <= self._asleep_until:
             await self._sleep(LOOK_S)
             if self._is_stopping():
                 self._fail_waiting(lambda: Stopped("the run is stopping"))
@@ -319,7 +324,9 @@ class Gate:
         return self._is_firm and getattr(self._limits, lane) is not None
 
     def _stall(self, reason: str, now: float) -> None:
-        if self._stalled is None or now >= self._stalled[1] + QUIET_S:  # those that came after the pause have tried
+        if self._stalled is not None and self._stalled[1] <= now < self._stalled[1] + QUIET_S:
+            return  # those that came after the pause have their try
+        if self._stalled is None or now >= self._stalled[1]:
             self._stalled = reason, now + PROBE_S
         self._fail_waiting(lambda: _stalled_error(reason))
 

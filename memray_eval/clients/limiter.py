@@ -27,6 +27,7 @@ CANARY_S = 10.0  # while nothing is known of a judge one call goes first; anothe
 GATHER_S, LOOK_S = 0.1, 1.0  # the first in the queue waits so long at least, for more than one slot, and looks again so often
 CUT, RECOVERY_PER_S = 0.5, 1 / 60  # on a 429 the pace halves; it grows back by this share of the limit a second
 MEMORY_CALLS, SIGN = 50.0, 0.25  # over about so many calls, this share of 429s is no chance any more
+LONGEST_PAUSE_S = 600.0  # after so long a judge is tried again, whatever its Retry-After: somebody may have mended it
 FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20  # a limit that was just learnt is approached from this share of it, at this rate
 FIRST_FOUND_PER_MIN = 60.0  # what is taken for an unknown limit at least, when the first 429 comes after few calls
 SHYNESS, LEAST_KEPT = 0.95, 0.7  # a found limit moves to a little below the pace that was too much, but not down by more
@@ -272,7 +273,8 @@ class Pace:
             if not self.is_free and now - self._eased_at > HORIZON_S:
                 self._ease(factor * (1.0 - self._throttle_share), now)
             return
-        self._blocked_until = max(self._blocked_until, now + (1.0 if retry_after_s is None else retry_after_s))
+        pause_s = 1.0 if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
+        self._blocked_until = max(self._blocked_until, now + pause_s)
         if sent_at <= self._cut_at:
             return
         if self.is_free:

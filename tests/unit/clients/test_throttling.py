@@ -140,6 +140,32 @@ def test_a_judge_that_answers_now_and_then_is_no_stalled_one() -> None:
     run(main())
 
 
+def test_a_member_that_had_nothing_to_ask_for_long_does_not_take_that_for_a_stall() -> None:
+    """Its last call was refused, and failed; nobody has asked the judge since."""
+
+    async def main() -> None:
+        judge = Judge()
+        ends = await judge.ask_many(3, refusing())
+        assert all(isinstance(end, Throttled) for end in ends)
+        await asyncio.sleep(5 * CEILING_S)
+        assert await judge.ask_many(5, answer) == [None] * 5
+
+    run(main())
+
+
+def test_a_stalled_judge_is_tried_again_after_a_minute_where_the_run_goes_on() -> None:
+    async def main() -> None:
+        judge = Judge()
+        await judge.ask_many(30, refusing())
+        (at_once,) = await judge.ask_many(1, answer)
+        assert isinstance(at_once, Throttled)
+        assert at_once.is_stalled
+        await asyncio.sleep(61)
+        assert await judge.ask_many(1, answer) == [None]
+
+    run(main())
+
+
 def test_a_judge_that_comes_back_before_the_ceiling_goes_on() -> None:
     async def main() -> None:
         judge = Judge()
