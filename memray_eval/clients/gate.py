@@ -134,10 +134,6 @@ class Gate:
                     self._breaker.failed(error)
                     error.retry_after_s = self._plausible(error.retry_after_s)
                     self._refusal = str(error) + _retry_after(error.retry_after_s)
-                    again_s = error.retry_after_s if error.retry_after_s is not None else LONGEST_BACKOFF_S
-                    self._asleep_until = (
-                        self._clock() + (again_s if again_s <= self._patience_s else LONGEST_BACKOFF_S) + LOOK_S
-                    )
                     await self._throttled(turn, error.retry_after_s)
                     raise
                 except JudgeError as error:
@@ -376,6 +372,8 @@ class Gate:
             self._paused_until, self._free_until = until, 0.0
 
     async def _throttled(self, turn: Turn, retry_after_s: float | None) -> None:
+        is_told = retry_after_s is not None and retry_after_s <= self._patience_s
+        self._asleep_until = self._clock() + LOOK_S + ((retry_after_s or 0.0) if is_told else LONGEST_BACKOFF_S)
         self._done += self._outlived(turn) - turn.is_counted
         done, self._done = self._done, 0
         try:
