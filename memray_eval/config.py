@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -18,6 +20,9 @@ from memray_eval.types import GIVEN, Candidate, Frozen, Name, Temperature
 EMBEDDED = "embedded"
 MAX_YAML_DEPTH, MAX_YAML_VALUES = 32, 100_000
 DEFAULT_OUT = "results"  # in the working directory, unless the job or the command line says otherwise
+BASE_URL_VARIABLES = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL", "google": "GOOGLE_GEMINI_BASE_URL"}
+_PROVIDER_HOSTS = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
+_PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
 API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 
 Jury = str | tuple[str, ...]  # one judge, or several who vote
@@ -90,6 +95,13 @@ class RateLimits(Frozen):
     concurrency: Count | None = None
 
 
+class JudgePrice(Frozen):
+    """US dollars per million tokens of one judge; 0 for a server that bills nobody."""
+
+    input_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    output_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class BreakerConfig(Frozen):
     """When a judge that is down is left alone, in each judge actor: after `failures` calls in a row without an answer, or
     `fatal` with a wrong key or model name. One call then probes it after `probe_s`, doubling up to `longest_probe_s`; the
@@ -117,12 +129,16 @@ class JudgingConfig(Frozen):
     """How judges are asked, whichever they are: at most `max_in_flight` calls at a time to each judge in each of `actors`
     actors; both follow from the limits and the expected `latency_s` of a call unless they are set.
 
-    `limits` by judge (provider/model) replace those of the judge table and are kept even where the provider would allow more;
-    others are learnt from the provider's answers. `cache` is where verdicts are kept, so that no call is paid twice: `auto` is
-    one file on this machine (in the run's folder when that is in the cloud), `off` none, else a path.
+    `limits` by judge (provider/model) replace those of the judge table and are kept whatever the provider's headers say; others
+    are learnt from the provider's answers. `price` by judge, in US dollars per million tokens, replaces the table's; a judge
+    with neither has no known price, and no budget in dollars. `ceiling_s` is how long one verdict may take; a judge that has
+    let no call through for so long, waiting included, stops the run, resumably. `cache` is where verdicts are kept, so that
+    no call is paid twice: `auto` is one file on this machine (in the run's folder when that is in the cloud), `off` none, else
+    a path.
 
     `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible server is
-    `judge: openai/MODEL` with `base_urls: {openai: URL}`. `fallbacks` are asked, in order, when a judge gives no verdict.
+    `judge: openai/MODEL` with `base_urls: {openai: URL}`; a base URL in the environment (OPENAI_BASE_URL, ANTHROPIC_BASE_URL,
+    GOOGLE_GEMINI_BASE_URL) is such a server too. `fallbacks` are asked, in order, when a judge gives no verdict.
     `on_judge_failure` is what becomes of a response on which no judge gave a verdict, refusals among them: `error` (no value),
     or, for metrics that have such ways, `string_match` (1 where the response is an accepted answer to the letter, whatever the
     case) or `zero` (semantic_correctness), or `default` (the companion's 0.5, also written `on_unparsed: default`); each names
@@ -137,6 +153,7 @@ class JudgingConfig(Frozen):
     max_in_flight: Count | None = None
     latency_s: Positive = 3.0
     limits: dict[str, RateLimits] = Field(default_factory=dict)
+    price: dict[str, JudgePrice] = Field(default_factory=dict)
     breaker: BreakerConfig = BreakerConfig()
     cache: NameOrOff = "auto"
     timeout_s: Positive = 120.0
@@ -582,6 +599,30 @@ def calls_file() -> Path:
 def api_key(variable: str) -> str | None:
     """The key in an environment variable, None when unset or empty. Never log or store what this returns."""
     return os.environ.get(variable) or None
+
+
+def environment_url(provider: Provider) -> str | None:
+    """The server that a provider's SDK asks instead of the provider, by its environment variable; None where that is unset or
+    names the provider itself."""
+    url = os.environ.get(BASE_URL_VARIABLES[provider], "").strip().rstrip("/")
+    is_theirs = any(f".{host_of(url)}".endswith(f".{theirs}") for theirs in _PROVIDER_HOSTS)
+    return url if url and not is_theirs else None
+
+
+def host_of(url: str) -> str:
+    """The host that a URL names, "" where it names none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # half an IPv6 address
+        return ""
+
+
+def is_private_host(host: str) -> bool:
+    """Whether a host is this machine or one of its own network, by its address or its name: nobody bills for what it does."""
+    try:
+        return ipaddress.ip_address(host).is_private or ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return bool(host) and ("." not in host or host.endswith(_PRIVATE_ENDINGS))
 
 
 def server_key(base_url: str | None, api_key_env: str | None, whose: str) -> str:

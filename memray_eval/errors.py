@@ -5,10 +5,12 @@ EvalError
 ├── DataError          a dataset that cannot be read as it stands        exit code 2
 ├── ResourceError      the plan needs what the machine or cluster lacks  exit code 3
 ├── Stopped            a run ended early, before anything was finished    exit code 1
-│   └── BudgetSpent    the next judge call does not fit the run's budget: the run stops, to be resumed
+│   ├── BudgetSpent    the next judge call does not fit the run's budget: the run stops, to be resumed
+│   └── JudgeStalled   a judge lets no call through any more (429 without end, quota used up): the run stops, to be resumed
 ├── GenerationError    the model under test could not be started or asked
 ├── JudgeError         a judge gave no verdict
 │   ├── Throttled      429: wait (`retry_after_s`) and try again; not counted as a try
+│   ├── QuotaExhausted the account's quota or credit is used up: waiting does not help
 │   ├── Unavailable    5xx, time-out, lost connection: try again
 │   │   └── Unreadable a reply came that is no completion (odd JSON, HTML, nothing): try again
 │   ├── Unauthorised   401, 403: the key is wrong or may not use the model
@@ -61,13 +63,18 @@ class BudgetSpent(Stopped):
     pass
 
 
+class JudgeStalled(Stopped):
+    pass
+
+
 class GenerationError(EvalError):
     pass
 
 
 class JudgeError(EvalError):
     """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the same. Where a provider
-    answered: the HTTP `status`, and its own `code` and `kind` (the type) of the error, "" where it named none."""
+    answered: the HTTP `status`, and its own `code` and `kind` (the type) of the error, "" where it named none. `is_stalled` is set
+    where the judge lets no call through any more, so that the next one would fail in the same way."""
 
     def __init__(
         self,
@@ -85,9 +92,14 @@ class JudgeError(EvalError):
         self.output_tokens = 0
         self.cost_usd = 0.0
         self.calls = 0
+        self.is_stalled = False
 
 
 class Throttled(JudgeError):
+    pass
+
+
+class QuotaExhausted(JudgeError):
     pass
 
 

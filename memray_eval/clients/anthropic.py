@@ -11,10 +11,9 @@ from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
 from memray_eval.clients.edge import Edge, HttpReply, counted, mappings_in, text_in
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, instructed_request
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, instructed_request, judge_key
 from memray_eval.clients.payload_logs import silence_payload_logs
 from memray_eval.clients.transport import client_options
-from memray_eval.config import required_key
 from memray_eval.errors import JudgeError
 
 silence_payload_logs()
@@ -65,7 +64,7 @@ class AnthropicWire:
 
 
 def anthropic_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
-    key = required_key(spec.api_key_env or "ANTHROPIC_API_KEY", f"judge {spec.name}")
+    key = judge_key(spec, "ANTHROPIC_API_KEY")
 
     http = anthropic.DefaultAioHttpClient(**client_options(spec.timeout_s, access.gate.heard))
     client = anthropic.AsyncAnthropic(

@@ -20,7 +20,7 @@ from memray_eval.errors import (
 )
 
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)  # no verdict, but somebody answered
-FATAL = (Unauthorised, UnknownModel)  # asking again does not help until somebody mends it
+FATAL = (Unauthorised, UnknownModel, QuotaExhausted)  # asking again does not help until somebody mends it
 
 
 @dataclass
@@ -51,10 +51,15 @@ class Breaker:
         self._failures = self._fatals = self._in_flight = 0
         self._outage: _Outage | None = None
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it is open for what somebody has to mend."""
+        return self._outage is not None and self._outage.is_fatal
+
     def admit(self) -> float:
         """Seconds to wait before asking again; 0.0: go, the breaker is closed or this call is its one probe.
 
-        While it is open and no probe is due, raises what opened it (Unauthorised, UnknownModel), or Unavailable once it has
+        While it is open and no probe is due, raises what opened it (one of FATAL), or Unavailable once it has
         been open for longer than `outage_s`.
         """
         outage = self._outage

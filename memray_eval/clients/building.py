@@ -3,8 +3,10 @@ calls and the run's money."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +19,7 @@ from memray_eval.clients.gate import Gate
 from memray_eval.clients.instructed import Access, CallStore, InstructedJudge, JudgeSpec, RepeatedJudge
 from memray_eval.clients.limiter import Cost, LimiterPort
 from memray_eval.clients.policy import RetryPolicy
-from memray_eval.clients.prices import Price
+from memray_eval.clients.prices import FREE, Price
 from memray_eval.clients.routing import (
     Choice,
     JudgeTable,
@@ -26,12 +28,13 @@ from memray_eval.clients.routing import (
     is_embedded,
     limits_of,
     load_table,
+    own_server,
     price_of,
     provider_of,
 )
 from memray_eval.clients.watching import UNWATCHED, Watch
 from memray_eval.config import JudgingConfig
-from memray_eval.errors import BudgetSpent, JudgeError, Refused
+from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge, Verdict
 from memray_eval.types import Message, Usage
@@ -90,8 +93,7 @@ class _Building:
 
     def with_fallbacks(self, name: str, repeat: int) -> Judge:
         names = [name, *(fallback for fallback in self._config.fallbacks if fallback != name)]
-        judges = [RepeatedJudge(self._judge(each), repeat) for each in names]
-        return judges[0] if len(judges) == 1 else FallbackJudge(judges)
+        return FallbackJudge([RepeatedJudge(self._judge(each), repeat) for each in names])
 
     def _judge(self, name: str) -> InstructedJudge:
         if name not in self._built:
@@ -100,19 +102,21 @@ class _Building:
 
     def _provider(self, name: str) -> InstructedJudge:
         config, provider = self._config, provider_of(name)
+        server = own_server(provider, config)
         module = importlib.import_module(f"memray_eval.clients.{provider}")  # an SDK takes a second: only the one that is used
         builder: _Builder = getattr(module, f"{provider}_judge")
         spec = JudgeSpec(
             name=name,
             model=name.partition("/")[2],
             base_url=config.base_urls.get(provider),
+            environment_url=None if provider in config.base_urls else server,
             api_key_env=config.api_key_envs.get(provider),
             timeout_s=config.timeout_s,
             max_output_tokens=config.max_output_tokens,
             parameters=self._table.models.get(name, ModelEntry()).parameters,
-            price=price_of(name, self._table),
+            price=price_of(name, config, self._table) or FREE,
         )
-        return builder(spec, self._access(name, config.max_output_tokens, config.base_urls.get(provider, "")))
+        return builder(spec, self._access(name, config.max_output_tokens, server or ""))
 
     def _embedded(self, name: str) -> InstructedJudge:
         from memray_eval.clients.openai import openai_judge
@@ -145,9 +149,22 @@ class _Building:
             is_firm=is_firm,
             max_in_flight=services.max_in_flight,
             max_output_tokens=max_output_tokens,
-            purse=JudgePurse(services.ledger, price_of(name, self._table)) if services.ledger is not None else None,
+            patience_s=config.ceiling_s,
+            say=services.say,
+            purse=self._purse(name),
         )
-        return Access(RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s), gate, services.calls, watch)
+        policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
+        return Access(policy, gate, services.calls, watch)
+
+    async def _sleep(self, delay_s: float) -> None:
+        """Sleeps, but not past the stop of the run: a call that waits to be tried again must not hold that up."""
+        until = time.monotonic() + delay_s
+        while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
+            await asyncio.sleep(min(left_s, 1.0))
+
+    def _purse(self, name: str) -> JudgePurse | None:
+        ledger, price = self._services.ledger, price_of(name, self._config, self._table) or FREE
+        return None if ledger is None else JudgePurse(ledger, price)
 
 
 class JudgePurse:
@@ -169,7 +186,8 @@ class JudgePurse:
 
 
 class FallbackJudge:
-    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a verdict of sorts: final."""
+    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a verdict of sorts: final.
+    Where the last one lets no call through any more, JudgeStalled ends the run, instead of one unit after the other."""
 
     def __init__(self, judges: Sequence[Judge]) -> None:
         self.name = " then ".join(judge.name for judge in judges)
@@ -186,10 +204,14 @@ class FallbackJudge:
                 lost = lost + Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
                 cost_usd, calls = cost_usd + error.cost_usd, calls + error.calls
                 if position == len(self._judges) - 1:
+                    if error.is_stalled:
+                        raise JudgeStalled(f"{judge.name}: {error}") from None
                     error.input_tokens, error.output_tokens = lost.input_tokens, lost.output_tokens
                     error.cost_usd, error.calls = cost_usd, calls
                     raise
                 continue
+            if not position:
+                return verdict
             spent = {"usage": verdict.usage + lost, "cost_usd": verdict.cost_usd + cost_usd, "calls": verdict.calls + calls}
             return verdict.model_copy(update=spent)
         raise JudgeError("no judge to ask")

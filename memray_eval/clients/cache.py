@@ -7,13 +7,14 @@ a folder of any pyarrow file system, for runs whose folder is in the cloud, wher
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,14 +22,17 @@ import pyarrow as pa
 from pyarrow import fs
 from pydantic import AfterValidator, Field
 
+from memray_eval.config import calls_file
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.storage import is_object_store, locate, write_whole
 from memray_eval.types import Frozen, Message, dumps
 
 BUSY_S = 30.0  # how long to wait for another process's write
+CHECK_BUSY_S, CHECK_S = 10.0, 5.0  # before a run: how long to wait for that, and how long to look for damage
 KEYS_A_QUERY = 500  # an older SQLite takes 999 parameters a statement
 SUFFIX = ".jsonl.zst"
 READERS = 16  # segments read at once
+_ELSEWHERE = "name another file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
 _APPLICATION, _VERSION = 0x4D45_4A43, 1  # "MEJC" in the file's header, and the version of the table below
 _FIELDS = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created", "judgment")
 _COLUMNS = ", ".join(_FIELDS)
@@ -138,6 +142,24 @@ class CallCache:
         with self._writing() as connection:
             connection.executemany(_INSERT, rows)
 
+    def check(self) -> None:
+        """Raises where calls could not be kept now, or the file is damaged as far as CHECK_S of looking show."""
+        deadline = time.monotonic() + CHECK_S
+        with self._lock, _translated(self.path):
+            self._connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
+            try:
+                (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                    raise
+                found = "ok"
+            finally:
+                self._connection.set_progress_handler(None, 0)
+            if found != "ok":
+                raise _foreign(self.path, f"is damaged ({found.splitlines()[-1]})")
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("ROLLBACK")
+
     def stats(self) -> CacheStats:
         query = "SELECT judge, count(*), sum(cost_usd), min(created), max(created) FROM calls GROUP BY judge ORDER BY judge"
         with self._lock, _translated(self.path):
@@ -178,6 +200,19 @@ class CallCache:
             yield connection
 
 
+def check_file(path: Path | str) -> None:
+    """Makes sure that a cache can be used, and makes nothing. Raises ConfigError or ResourceError, which say what to do: the
+    file is damaged, is something else, is a newer version's, or is locked; or no file can be made there."""
+    path = Path(path)
+    if path.exists():
+        with closing(CallCache(path, CHECK_BUSY_S)) as cache:
+            cache.check()
+        return
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise _unopened(path, f"{folder} is no folder that can be written")
+
+
 def discard(path: Path | str) -> None:
     """Deletes the file of a cache that CallCache will not open. Raises ConfigError where it cannot be deleted."""
     try:
@@ -197,9 +232,11 @@ def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         return sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.OperationalError) as error:
-        raise ConfigError(
-            f"cannot open the judge cache {path}: {error}; set MEMRAY_EVAL_CACHE to a folder that can be written"
-        ) from None
+        raise _unopened(path, error) from None
+
+
+def _unopened(path: Path, why: object) -> ConfigError:
+    return ConfigError(f"cannot open the judge cache {path}: {why}; set MEMRAY_EVAL_CACHE to a folder that can be written")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
@@ -220,6 +257,11 @@ def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the file is a cache of this version; False: it is empty. Raises ConfigError where it is neither."""
     query = "SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), count(*) FROM sqlite_master"
     application, version, tables = connection.execute(query).fetchone()
+    if application == _APPLICATION and version > _VERSION:
+        raise ConfigError(
+            f"the judge cache {path} was written by a newer memray-eval (version {version}; this one reads {_VERSION}): update "
+            f"memray-eval, or {_ELSEWHERE}, or start it anew with {_clear(path)}"
+        )
     if application == _APPLICATION and version != _VERSION:
         raise _foreign(path, f"is of version {version}, not {_VERSION}")
     if application != _APPLICATION and (application, version, tables) != (0, 0, 0):
@@ -247,7 +289,9 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise ResourceError(f"the judge cache {path} cannot be used: {error}") from error
+        is_locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        held = "another program holds it: wait until that has ended, or " if is_locked else ""
+        raise ResourceError(f"the judge cache {path} cannot be used: {error}; {held}{_ELSEWHERE}") from error
     except sqlite3.DatabaseError as error:
         if type(error) is not sqlite3.DatabaseError:  # a subclass is a bug of this file; itself is a file that is no database
             raise
@@ -255,7 +299,11 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _foreign(path: Path, what: str) -> ConfigError:
-    return ConfigError(f"the judge cache {path} {what}; start it anew with `memray-eval cache clear`")
+    return ConfigError(f"the judge cache {path} {what}; start it anew with {_clear(path)}, or {_ELSEWHERE}")
+
+
+def _clear(path: Path) -> str:
+    return "`memray-eval cache clear`" + ("" if path == calls_file() else f" and --cache {path}")
 
 
 class SegmentLog:

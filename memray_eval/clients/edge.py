@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from memray_eval.clients.policy import parse_retry_after
+from memray_eval.clients.quota import quota_error
 from memray_eval.clients.transport import host_of, lost
 from memray_eval.errors import (
     SAID,
     JudgeError,
+    QuotaExhausted,
     Throttled,
     Unauthorised,
     Unavailable,
@@ -90,6 +92,15 @@ def by_status(status: int, retry_after: str | None, told: Told = Told()) -> Judg
     return error
 
 
+def _error_of(status: int, retry_after: str | None, said: Mapping[str, Any], told: Told) -> JudgeError:
+    """The error of a status and of what the provider said: a used-up quota is no rate limit."""
+    error = quota_error(status, said)
+    if error is None:
+        return by_status(status, retry_after, told)
+    error.status, error.code, error.kind = status, told.code, told.kind
+    return error
+
+
 @dataclass(frozen=True)
 class Edge:
     """Where calls go: the address, and the key, which no message may hold."""
@@ -113,7 +124,7 @@ class Edge:
             said = _error_in(_parsed(body))
         except Odd:
             said = {}
-        return by_status(status, retry_after, self._told(said, body))
+        return _error_of(status, retry_after, said, self._told(said, body))
 
     def object(self, reply: HttpReply) -> dict[str, Any]:
         """A reply's JSON object. Raises Unreadable where it is none, and the error that it holds, where it holds one."""
@@ -126,8 +137,9 @@ class Edge:
                 raise Odd(f"the body is {kind_of(said)}")
         told = self._told(error, reply.body)
         status = _status_of(error)
-        raised = Unreadable("") if status is None else by_status(status, None)
-        raised.args = (f"{self.host} answered {reply.status}, but with an error{told}",)
+        raised = Unreadable("") if status is None else _error_of(status, None, error, told)
+        if not isinstance(raised, QuotaExhausted):
+            raised.args = (f"{self.host} answered {reply.status}, but with an error{told}",)
         raised.status, raised.code, raised.kind = reply.status, told.code, told.kind
         raise raised
 

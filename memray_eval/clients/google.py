@@ -14,10 +14,9 @@ from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
 from memray_eval.clients.edge import Edge, HttpReply, Odd, counted, first_in, mapping_in, mappings_in, text_in
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, instructed_request
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, instructed_request, judge_key
 from memray_eval.clients.payload_logs import silence_payload_logs
 from memray_eval.clients.transport import client_options
-from memray_eval.config import required_key
 from memray_eval.errors import JudgeError
 
 silence_payload_logs()
@@ -90,7 +89,7 @@ def _text(candidate: Mapping[str, Any]) -> str:
 
 
 def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
-    key = required_key(spec.api_key_env or "GOOGLE_API_KEY", f"judge {spec.name}")
+    key = judge_key(spec, "GOOGLE_API_KEY")
     # Over aiohttp the SDK sends a lost call a second time by itself.
     http = httpx2.AsyncClient(**client_options(spec.timeout_s))
     options = types.HttpOptions(base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http)

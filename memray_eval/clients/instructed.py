@@ -32,6 +32,7 @@ from memray_eval.clients.limiter import Cost
 from memray_eval.clients.policy import RetryPolicy
 from memray_eval.clients.prices import FREE, Price
 from memray_eval.clients.watching import UNWATCHED, Outcome, Watch, outcome_of
+from memray_eval.config import api_key, required_key, server_key
 from memray_eval.errors import JudgeError, Malformed, Refused, Truncated
 from memray_eval.ports import Verdict
 from memray_eval.types import Message, Usage
@@ -115,17 +116,29 @@ Close: TypeAlias = Callable[[], Awaitable[None]]
 @dataclass(frozen=True, kw_only=True)
 class JudgeSpec:
     """Which model judges, where, and with what parameters. `api_key_env` None: the provider's usual variable, and none at a
-    base_url of one's own. `served` names what a server of the run's own serves, whose address is another every time."""
+    base_url of one's own. `environment_url` is the server that the SDK finds in the environment where there is no `base_url`.
+    `served` names what a server of the run's own serves, whose address is another every time."""
 
     name: str
     model: str
     base_url: str | None = None
+    environment_url: str | None = None
     served: str = ""
     api_key_env: str | None = None
     timeout_s: float = 120.0
     max_output_tokens: int = 2048
     parameters: Mapping[str, Any] = field(default_factory=dict)
     price: Price = FREE
+
+
+def judge_key(spec: JudgeSpec, variable: str) -> str:
+    """The key that a judge is asked with: from `api_key_env`, else the provider's usual `variable`, whose key goes to the
+    server that the environment names beside it, if it is set. Raises ConfigError where a key is needed and not set."""
+    if spec.environment_url is not None:
+        return api_key(spec.api_key_env or variable) or "none"
+    if spec.base_url is not None and variable == "OPENAI_API_KEY":  # it goes to OpenAI only
+        return server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
+    return required_key(spec.api_key_env or variable, f"judge {spec.name}")
 
 
 @dataclass(frozen=True)
@@ -153,7 +166,7 @@ class InstructedJudge:
 
     def __init__(self, spec: JudgeSpec, wire: Wire, access: Access, close: Close) -> None:
         self.name, self.aclose = spec.name, close
-        self._identity = f"{spec.name} {spec.served or spec.base_url or ''}".strip()
+        self._identity = f"{spec.name} {spec.served or spec.base_url or spec.environment_url or ''}".strip()
         self._wire, self._price = wire, spec.price
         self._policy, self._gate, self._calls, self._watch = access.policy, access.gate, access.calls, access.watch
         self._prepared: dict[tuple[type[BaseModel], str], _Prepared] = {}

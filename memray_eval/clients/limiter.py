@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from memray_eval.config import RateLimits
@@ -27,6 +27,8 @@ CANARY_S = 10.0  # while nothing is known of a judge one call goes first; anothe
 GATHER_S, LOOK_S = 0.1, 1.0  # the first in the queue waits so long at least, for more than one slot, and looks again so often
 CUT, RECOVERY_PER_S = 0.5, 1 / 60  # on a 429 the pace halves; it grows back by this share of the limit a second
 MEMORY_CALLS, SIGN = 50.0, 0.25  # over about so many calls, this share of 429s is no chance any more
+LONGEST_PAUSE_S = 600.0  # after so long a judge is tried again, whatever its Retry-After: somebody may have mended it
+FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20  # a limit that was just learnt is approached from this share of it, at this rate
 FIRST_FOUND_PER_MIN = 60.0  # what is taken for an unknown limit at least, when the first 429 comes after few calls
 SHYNESS, LEAST_KEPT = 0.95, 0.7  # a found limit moves to a little below the pace that was too much, but not down by more
 DOUBLES_S = 200.0  # a found limit is tried out slowly at first, then faster: at double pace so long after it was reached
@@ -56,9 +58,10 @@ class Cost(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """What a member (one judge actor) asks of the limiter: slots for calls of these costs. With it come what it knows of the
-    limits, so that a limiter that was restarted learns them again, and what its last calls really took (`owed`: actual minus
-    estimated tokens, `done`: how many ended, those with a 429 apart)."""
+    """What a member (one judge actor) asks of the limiter: slots for calls of these costs. With it come the limits that it
+    began with and those that the provider has `told`, so that a limiter that was restarted learns them again, and what its
+    last calls really took (`owed`: actual minus estimated tokens, `done`: how many ended, those with a 429 apart, `answered`:
+    how many of them by an answer)."""
 
     judge: str
     member: str
@@ -69,16 +72,37 @@ class Reservation(NamedTuple):
     done: int = 0
     members: int = 1
     found_per_min: float | None = None
+    told: RateLimits | None = None
+    answered: int = 0
+
+
+class HeldBy(NamedTuple):
+    """The limit that calls wait for, and whether it is only assumed: nobody set it, and the provider has not told it."""
+
+    lane: str
+    per_min: float
+    is_assumed: bool
+
+
+class Standing(NamedTuple):
+    """Since when (epoch seconds) all calls to a judge got a 429; since when some wait and none was given a slot, and for which
+    limit. None: it is not so."""
+
+    refused_since: float | None = None
+    slotless_since: float | None = None
+    held_by: HeldBy | None = None
 
 
 class Grant(NamedTuple):
     """When the first calls of a reservation may be sent (epoch seconds), or until when any may; how many calls the member
-    may have in flight (None: as many as it likes); and the limit that 429s have taught, for a limiter that is restarted."""
+    may have in flight (None: as many as it likes); the limit that 429s have taught, for a limiter that is restarted; and the
+    limit that these calls, or those behind them, have to wait for."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
     share: int | None = None
     found_per_min: float | None = None
+    held_by: HeldBy | None = None
 
 
 class _LastMinute:
@@ -114,27 +138,32 @@ class _LastMinute:
 class Pace:
     """One judge's schedule. Times are epoch seconds, all from the caller.
 
-    Limits are firm (set by the user; learnt ones can only lower them) or assumed (learnt ones replace them). After a 429 the
+    Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them). After a 429 the
     pace halves and grows back. A quantity without a limit is free until the first 429: then the calls of the minute before it
     are taken for the limit, and from then on it is searched for: the pace rises to a little below where the last 429 came,
     stays near it for a while, and rises on, ever faster, to the next.
     """
 
-    def __init__(self, limits: RateLimits, is_firm: bool, not_before: float = 0.0) -> None:
-        self._firm = {lane: getattr(limits, lane) for lane in LANES} if is_firm else dict.fromkeys(LANES)
+    def __init__(self, limits: RateLimits, is_firm: bool, not_before: float = 0.0, told: RateLimits | None = None) -> None:
+        self._own = limits if is_firm else RateLimits()
+        self._told = set[str]()
         self._per_min: dict[str, float | None] = {lane: getattr(limits, lane) for lane in LANES}
+        for lane, per_min in self._news(told or RateLimits()):
+            self._per_min[lane] = per_min
         self._free_at = dict.fromkeys(LANES, not_before)
-        if not_before and limits.requests_per_min:  # the last slot of the limiter before may be just then
-            self._free_at[REQUESTS] += WINDOW_S / limits.requests_per_min
+        if not_before and self._per_min[REQUESTS]:  # the last slot of the limiter before may be just then
+            self._free_at[REQUESTS] += WINDOW_S / (self._per_min[REQUESTS] or math.inf)
         self._blocked_until = self._last_slot = not_before
         self._remembers_from = not_before + WINDOW_S if not_before else 0.0
         self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
+        self._recovery_per_s = RECOVERY_PER_S
         self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
         self._is_found, self._found_at, self._moved_at = False, -math.inf, -math.inf
         self._ended: deque[tuple[float, int]] = deque()
         self._last_minute = _LastMinute()
         self.concurrency = limits.concurrency
         self.is_proven = is_firm
+        self.refused_since: float | None = None
 
     @property
     def is_free(self) -> bool:
@@ -183,9 +212,33 @@ class Pace:
     def blocked_until(self) -> float:
         return self._blocked_until
 
-    def settle(self, owed: Cost, done: int, now: float) -> None:
+    def held_by(self, cost: Cost, now: float) -> HeldBy | None:
+        """The limit that a call of this cost waits for, where that is further away than the horizon."""
+        caps = self._caps(now)
+        due = {lane: max(self._free_at[lane], self._last_minute.room_at(cost, {lane: caps[lane]})) for lane in caps}
+        lane = max(due, key=lambda lane: due[lane], default=REQUESTS)
+        if not due or due[lane] <= now + HORIZON_S or self._blocked_until > now:
+            return None
+        is_assumed = lane not in self._told and getattr(self._own, lane) is None and not (self._is_found and lane == REQUESTS)
+        return HeldBy(lane, self._per_min[lane] or 0.0, is_assumed)
+
+    def hold(self, limits: RateLimits) -> None:
+        """Takes over the limits that a user has set for a run that came later."""
+        if limits == self._own:
+            return
+        self._own = limits
+        for lane in LANES:
+            own: float | None = getattr(limits, lane)
+            if own is not None or lane not in self._told:
+                self._per_min[lane] = own
+        self._is_found = self._is_found and limits.requests_per_min is None and REQUESTS not in self._told
+        self.concurrency, self.is_proven = limits.concurrency, True
+
+    def settle(self, owed: Cost, done: int, now: float, answered: int = 0) -> None:
         """Calls ended: what they took beyond their estimates moves the token lanes on, or back. Fewer than none: some that were
         counted beforehand got a 429."""
+        if answered:
+            self.refused_since = None
         self._throttle_share = min(1.0, self._throttle_share * (1.0 - 1.0 / MEMORY_CALLS) ** done)
         self._last_second.append((now, done, 0))
         while self._last_second[0][0] < now - LOOK_S:
@@ -212,6 +265,7 @@ class Pace:
         there is a limit.
         """
         self.is_proven = True
+        self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
         self._last_second.append((now, 1, 1))
         factor = self._factor_now(now)
@@ -219,7 +273,8 @@ class Pace:
             if not self.is_free and now - self._eased_at > HORIZON_S:
                 self._ease(factor * (1.0 - self._throttle_share), now)
             return
-        self._blocked_until = max(self._blocked_until, now + (1.0 if retry_after_s is None else retry_after_s))
+        pause_s = 1.0 if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
+        self._blocked_until = max(self._blocked_until, now + pause_s)
         if sent_at <= self._cut_at:
             return
         if self.is_free:
@@ -234,17 +289,25 @@ class Pace:
         self._blocked_until = max(self._blocked_until, self._last_slot)  # slots given at the old pace are dropped
 
     def learn(self, limits: RateLimits, now: float) -> None:
-        """Takes over what the provider says. A firm limit is only ever lowered."""
+        """Takes over what the provider says of what the user has not set. The first time the pace begins below it: many calls
+        start at once then, some of them late, and a provider may count by the second."""
+        if not self.is_proven:
+            self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
-        for lane in LANES:
-            said, firm, before = getattr(limits, lane), self._firm[lane], self._per_min[lane]
-            if said is None:
-                continue
-            self._per_min[lane] = after = said if firm is None else min(said, firm)
+        for lane, after in self._news(limits):
+            before, self._per_min[lane] = self._per_min[lane], after
             if before and self._free_at[lane] > now:  # what waits ahead was planned at the old rate
                 self._free_at[lane] = now + (self._free_at[lane] - now) * before / after
             if lane == REQUESTS:
                 self._is_found = False
+
+    def _news(self, said: RateLimits) -> Iterator[tuple[str, float]]:
+        """What the provider says of each lane that the user has not set; from now on it is told, not assumed."""
+        for lane in LANES:
+            per_min: float | None = getattr(said, lane)
+            if per_min is not None and getattr(self._own, lane) is None:
+                self._told.add(lane)
+                yield lane, per_min
 
     def resume(self, found_per_min: float, now: float) -> None:
         """Takes over a limit that was found before a restart, where nothing is known."""
@@ -260,9 +323,9 @@ class Pace:
         recent = [entry for entry in self._last_second if entry[0] >= now - LOOK_S]
         return sum(throttles for _, _, throttles in recent) >= SIGN * sum(calls for _, calls, _ in recent)
 
-    def _ease(self, factor: float, now: float) -> None:
+    def _ease(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
         """Slows the pace down; it grows back from when slots are given again."""
-        self._factor, self._eased_at = factor, now
+        self._factor, self._eased_at, self._recovery_per_s = factor, now, recovery_per_s
 
     def _find(self, per_min: float, now: float) -> None:
         self._per_min[REQUESTS], self._is_found = per_min, True
@@ -278,14 +341,14 @@ class Pace:
 
     def _lasts(self, lane: str, amount: float, start: float) -> float:
         """Seconds from `start` until there is room for more in a lane: a share of a minute, stretched while the pace recovers.
-        There it grows by RECOVERY_PER_S, so that what it lets go is the area below it."""
+        There it grows by `_recovery_per_s`, so that what it lets go is the area below it."""
         even_s, factor = amount * WINDOW_S / (self._per_min[lane] or math.inf), self._factor_now(start)
         if factor >= 1.0:
             return even_s / factor
-        after = math.sqrt(factor**2 + 2 * RECOVERY_PER_S * even_s)
+        after = math.sqrt(factor**2 + 2 * self._recovery_per_s * even_s)
         if after <= 1.0:
-            return (after - factor) / RECOVERY_PER_S
-        return (1.0 - factor) / RECOVERY_PER_S + even_s - (1.0 - factor**2) / (2 * RECOVERY_PER_S)
+            return (after - factor) / self._recovery_per_s
+        return (1.0 - factor) / self._recovery_per_s + even_s - (1.0 - factor**2) / (2 * self._recovery_per_s)
 
     def _caps(self, now: float) -> dict[str, float]:
         """Per limited lane, what may be let go in a minute. A pace that was cut is slower, but not counted anew."""
@@ -293,10 +356,10 @@ class Pace:
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
     def _factor_now(self, now: float) -> float:
-        grown = self._factor + max(0.0, now - max(self._blocked_until, self._eased_at)) * RECOVERY_PER_S
+        grown = self._factor + max(0.0, now - max(self._blocked_until, self._eased_at)) * self._recovery_per_s
         if grown <= 1.0 or not self._is_found:
             return min(1.0, grown)
-        beyond_s = (grown - 1.0) / RECOVERY_PER_S
+        beyond_s = (grown - 1.0) / self._recovery_per_s
         return 1.0 + (beyond_s / DOUBLES_S) ** 3
 
 
@@ -314,6 +377,8 @@ class LimiterPort(Protocol):
 
     async def pause(self, judge: str, known: float) -> float: ...
 
+    async def standing(self, judge: str) -> Standing: ...
+
 
 class Limiter:
     """The paces of all judges of a cluster, behind one queue each: first come, first served. `hold_s` after a restart nothing
@@ -327,13 +392,14 @@ class Limiter:
         self._changes: dict[str, asyncio.Event] = {}
         self._pauses: dict[str, asyncio.Event] = {}
         self._canaries: dict[str, float] = {}
+        self._slotless: dict[str, tuple[float, HeldBy | None]] = {}
         self._members: dict[str, dict[str, float]] = {}
 
     async def reserve(self, wanted: Reservation) -> Grant:
         """At least one slot (waits until there is one within the horizon), or freedom where nothing is limited."""
         pace, now = self._pace(wanted), self._clock()
         was_proven = pace.is_proven
-        pace.settle(wanted.owed, wanted.done, now)
+        pace.settle(wanted.owed, wanted.done, now, wanted.answered)
         if wanted.found_per_min is not None:
             pace.resume(wanted.found_per_min, now)
         if pace.is_proven and not was_proven:
@@ -342,28 +408,36 @@ class Limiter:
             self._waiting[wanted.judge] += 1
             try:
                 async with self._queues[wanted.judge]:
-                    times, free_until = await self._slots(wanted, pace)
+                    granted = await self._slots(wanted, pace)
+                    self._slotless.pop(wanted.judge, None)
             finally:
                 self._waiting[wanted.judge] -= 1
+                if not self._waiting[wanted.judge]:
+                    self._slotless.pop(wanted.judge, None)
         else:
-            times, free_until = (), 0.0
-        return Grant(times, free_until, self._share(wanted, pace), pace.found_per_min)
+            granted = Grant()
+        return granted._replace(share=self._share(wanted, pace), found_per_min=pace.found_per_min)
 
-    async def _slots(self, wanted: Reservation, pace: Pace) -> tuple[tuple[float, ...], float]:
+    async def _slots(self, wanted: Reservation, pace: Pace) -> Grant:
         """The first in the queue waits for its slots; for freedom until the given moment; or, while nothing is known, to be
         the one call that goes first."""
+        held_by: HeldBy | None = None
         while True:
             now = self._clock()
             if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
-                return (), now + FREE_S
+                return Grant(free_until=now + FREE_S)
             if pace.is_proven or now - self._canaries.get(wanted.judge, -math.inf) > CANARY_S:
                 costs = wanted.costs[: self._turn(wanted, pace) if pace.is_proven else 1]
                 if times := pace.reserve(costs, now):
                     self._canaries[wanted.judge] = times[0]
-                    if len(times) < len(costs):  # or who is the last to find some would always get less than the others
+                    if len(times) < len(costs):
+                        held_by = pace.held_by(costs[len(times)], now) or held_by
+                        # or who is the last to find some would always get less than the others
                         await asyncio.sleep(GATHER_S)
                         times += pace.reserve(costs[len(times) :], self._clock())
-                    return times, 0.0
+                    return Grant(times, held_by=held_by)
+                held_by = pace.held_by(costs[0], now)
+                self._slotless[wanted.judge] = self._slotless.get(wanted.judge, (now, None))[0], held_by
                 wait_s = pace.opens_at(now, wanted.costs[0]) - now
             else:
                 wait_s = LOOK_S
@@ -398,14 +472,21 @@ class Limiter:
             await _happens(self._pauses, judge, deadline - self._clock())
         return pace.blocked_until()
 
+    async def standing(self, judge: str) -> Standing:
+        """Whether a judge still lets calls through."""
+        pace, (since, held_by) = self._paces.get(judge), self._slotless.get(judge, (None, None))
+        return Standing(pace.refused_since if pace is not None else None, since, held_by)
+
     def known(self) -> Mapping[str, RateLimits]:
         """The limits of every judge so far."""
         return {judge: pace.limits() for judge, pace in self._paces.items()}
 
     def _pace(self, wanted: Reservation) -> Pace:
         if wanted.judge not in self._paces:
-            self._paces[wanted.judge] = Pace(wanted.limits, wanted.is_firm, self._not_before)
+            self._paces[wanted.judge] = Pace(wanted.limits, wanted.is_firm, self._not_before, wanted.told)
             self._queues[wanted.judge] = asyncio.Lock()
+        elif wanted.is_firm:
+            self._paces[wanted.judge].hold(wanted.limits)
         return self._paces[wanted.judge]
 
     def _share(self, wanted: Reservation, pace: Pace) -> int | None:

@@ -28,7 +28,7 @@ from memray_eval.clients.edge import (
     valid_text,
     whole,
 )
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, instructed_request
+from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Reply, instructed_request, judge_key
 from memray_eval.clients.payload_logs import silence_payload_logs
 from memray_eval.clients.transport import MOST_BYTES, client_options
 from memray_eval.config import ServerConfig, server_key
@@ -293,7 +293,7 @@ def bounded(schema: Any) -> Any:
 
 
 def openai_judge(spec: JudgeSpec, access: Access, is_small: bool = False) -> InstructedJudge:
-    key = server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
+    key = judge_key(spec, "OPENAI_API_KEY")
 
     # aiohttp below the SDK: half the CPU of a call over httpx2.
     http = openai.DefaultAioHttpClient(**client_options(spec.timeout_s, access.gate.heard))

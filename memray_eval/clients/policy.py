@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from memray_eval.errors import Throttled, Unavailable
 
+SHORTEST_WAIT_S = 0.05  # also where a provider says 0, so that nobody is asked without a pause
 A = TypeVar("A")
 T = TypeVar("T")
 
@@ -20,7 +22,8 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class RetryPolicy:
     """A throttled call waits as long as the provider says (else as a failure would) and is no try; a failed one waits a
-    random share of a doubling delay, up to `tries` tries. No call waits past `ceiling_s` of wall clock in all."""
+    random share of a doubling delay, up to `tries` tries. No call waits past `ceiling_s` of wall clock in all; where a
+    provider says to wait for longer than that, the admission decides when the next try goes."""
 
     tries: int = 5
     first_delay_s: float = 0.5
@@ -46,8 +49,12 @@ class RetryPolicy:
                     finally:
                         left_s -= self.clock() - began
             except Throttled as error:
+                if not is_admitted:
+                    raise
                 throttles += 1
-                delay_s = error.retry_after_s if error.retry_after_s is not None else self._backoff_s(throttles)
+                said_s = error.retry_after_s
+                is_told = said_s is not None and said_s <= self.ceiling_s
+                delay_s = max(SHORTEST_WAIT_S, said_s or 0.0) if is_told else self._backoff_s(throttles)
                 last: Throttled | Unavailable = error
             except Unavailable as error:
                 failures += 1
@@ -70,11 +77,12 @@ def parse_retry_after(value: str | None, now_s: float | None = None) -> float | 
     if value is None:
         return None
     try:
-        return max(0.0, float(value))
+        seconds = float(value)
+        return None if math.isnan(seconds) else max(0.0, seconds)
     except ValueError:
         pass
     try:
         moment = email.utils.parsedate_to_datetime(value).timestamp()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     return max(0.0, moment - (time.time() if now_s is None else now_s))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import Field, ValidationError
 
-from memray_eval.clients.prices import Price
+from memray_eval.clients.prices import FREE, Price
 from memray_eval.config import (
     EMBEDDED,
     JudgingConfig,
@@ -21,6 +21,9 @@ from memray_eval.config import (
     RunConfig,
     api_key,
     describe,
+    environment_url,
+    host_of,
+    is_private_host,
     names_a_file,
     nearest,
     parse_yaml,
@@ -45,11 +48,11 @@ KEYS: dict[Provider, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC
 
 
 class ModelEntry(Frozen):
-    """One judge model: its prices per million tokens with their date, the limits of a beginner's account (where a run starts
-    until the provider says better), and the parameters it is asked with."""
+    """One judge model: its prices per million tokens with their date (none: not known), the limits of a beginner's account
+    (where a run starts until the provider says better), and the parameters it is asked with."""
 
-    input_usd: float = 0.0
-    output_usd: float = 0.0
+    input_usd: float | None = None
+    output_usd: float | None = None
     price_date: str = "unknown"
     limits: RateLimits = RateLimits()
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -272,13 +275,38 @@ def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[Rate
         return RateLimits(), True
     if name in config.limits:
         return config.limits[name], True
-    is_theirs = provider_of(name) not in config.base_urls
+    is_theirs = own_server(provider_of(name), config) is None
     return (table.models.get(name, ModelEntry()).limits if is_theirs else RateLimits()), False
 
 
-def price_of(name: str, table: JudgeTable) -> Price:
+def own_server(provider: Provider, config: JudgingConfig) -> str | None:
+    """The server that is asked in a provider's place, from the config or the environment; None: the provider itself."""
+    return config.base_urls.get(provider) or environment_url(provider)
+
+
+def price_of(name: str, config: JudgingConfig, table: JudgeTable) -> Price | None:
+    """What a judge's tokens cost: by the config, else by the table; None where neither says."""
+    if is_embedded(name):
+        return FREE
+    if (own := config.price.get(name)) is not None:
+        return Price(own.input_usd, own.output_usd)
     entry = table.models.get(name, ModelEntry())
-    return Price(entry.input_usd, entry.output_usd)
+    if entry.input_usd is None and entry.output_usd is None:
+        return None
+    return Price(entry.input_usd or 0.0, entry.output_usd or 0.0)
+
+
+def unpriced(choices: Iterable[Choice], config: JudgingConfig, table: JudgeTable) -> list[str]:
+    """The judges that may be asked and whose price is not known, fallbacks among them."""
+    asked = {name: None for choice in choices for name in choice.judges if name != RULES}
+    names = dict.fromkeys([*asked, *config.fallbacks]) if asked else {}
+    return [name for name in names if price_of(name, config, table) is None]
+
+
+def may_bill(name: str, config: JudgingConfig) -> bool:
+    """Whether a judge is asked at an address where somebody may bill for it: not on this machine or its own network."""
+    server = own_server(provider_of(name), config)
+    return server is None or not is_private_host(host_of(server))
 
 
 def is_embedded(judge: str) -> bool:
@@ -305,7 +333,7 @@ def provider_of(name: str) -> Provider:
 
 def _is_reachable(name: str, config: JudgingConfig) -> bool:
     provider = provider_of(name)
-    return provider in config.base_urls or api_key(config.api_key_envs.get(provider, KEYS[provider])) is not None
+    return own_server(provider, config) is not None or api_key(config.api_key_envs.get(provider, KEYS[provider])) is not None
 
 
 def check_judge(name: str, config: JudgingConfig) -> None:

@@ -24,7 +24,7 @@ from memray_eval.config import EmbeddingConfig, JudgingConfig, MetricOptions, Se
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import BudgetSpent, Stopped
+from memray_eval.errors import BudgetSpent, JudgeStalled, Stopped
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge
@@ -226,7 +226,7 @@ class JudgeRecords:
         try:
             async with self._seats:
                 judged = await judge_record(record, self._metrics, judges, self._asking)
-        except BudgetSpent as error:
+        except (BudgetSpent, JudgeStalled) as error:
             self._desk.counter.stop.remote(str(error))
             return None
         except Stopped:

@@ -14,7 +14,8 @@ from itertools import chain
 
 from memray_eval.clients.instructed import CHARACTERS_A_TOKEN
 from memray_eval.clients.limiter import SLACK_S
-from memray_eval.clients.routing import Choice, JudgeTable, is_embedded, limits_of, price_of
+from memray_eval.clients.prices import FREE, Price
+from memray_eval.clients.routing import Choice, JudgeTable, limits_of, price_of
 from memray_eval.config import RateLimits, RunConfig
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.errors import ConfigError
@@ -47,7 +48,8 @@ class Bound(Frozen):
 
 
 class JudgeEstimate(Frozen):
-    """What one judge will be asked: calls, tokens, US dollars, seconds at its limits, and what bounds it."""
+    """What one judge will be asked: calls, tokens, US dollars (none of them where its price is not known), seconds at its
+    limits, and what bounds it."""
 
     judge: str
     calls: int
@@ -56,6 +58,7 @@ class JudgeEstimate(Frozen):
     usd: float
     seconds: float
     bound_by: str
+    is_priced: bool = True
 
 
 class StageEstimate(Frozen):
@@ -135,7 +138,7 @@ def estimate(
         answered[record.candidate.name] += _tokens(record.response.text if record.response else "") * scale
     cpus = site.judge_cpus if site is not None else capacity.cpus
     by_judge = {name: _judge_bounds(name, load[name], config, table, pool) for name in sorted(load)}
-    judges = tuple(_judge(name, load[name], by_judge[name][0], table) for name in by_judge)
+    judges = tuple(_judge(name, load[name], by_judge[name][0], price_of(name, config.judging, table)) for name in by_judge)
     bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
     bounds += [*_generation(config, waves, site, answered, units / len(config.candidates)), *_writing(units, cpus)]
     bounds.sort(key=lambda bound: -bound.seconds)
@@ -235,14 +238,15 @@ def _judge_load(
     return {name: (calls[name] * scale, inputs[name] * scale, calls[name] * scale * verdict) for name in calls}
 
 
-def _judge(name: str, load: _Load, slowest: Bound, table: JudgeTable) -> JudgeEstimate:
+def _judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> JudgeEstimate:
     calls, inputs, outputs = load
     return JudgeEstimate(
         judge=name,
         calls=round(calls),
         input_tokens=round(inputs),
         output_tokens=round(outputs),
-        usd=0.0 if is_embedded(name) else price_of(name, table).of(inputs, outputs),
+        usd=(price or FREE).of(inputs, outputs),
+        is_priced=price is not None,
         seconds=slowest.seconds,
         bound_by=slowest.what.removeprefix(f"{name}, "),
     )

@@ -20,7 +20,8 @@ def lines(made: Estimate) -> Iterator[str]:
     yield f"  candidates: {made.prompt_tokens:,} tokens in, {made.output_tokens:,} out"
     for judge in made.judges:
         tokens = f"{judge.input_tokens:,} tokens in, {judge.output_tokens:,} out"
-        yield f"  {judge.judge}: {judge.calls:,} calls, {tokens}, ${judge.usd:,.2f}, {_span(judge.seconds)} ({judge.bound_by})"
+        price = f"${judge.usd:,.2f}" if judge.is_priced else "no price known (judging.price)"
+        yield f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, {_span(judge.seconds)} ({judge.bound_by})"
     for stage in made.stages:
         yield f"  {stage.stage} alone: {_span(stage.seconds)} ({stage.bound_by})"
     yield f"  start-up: {_span(made.startup_s)}"

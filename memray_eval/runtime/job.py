@@ -93,11 +93,16 @@ class Job:
             course: Course = ray.get(counter.course.remote())
             stopped = course.stopped
             if stopped and not self.folder.parts():
-                raise Stopped(f"stopped before any unit was finished: {stopped}")
+                raise Stopped(
+                    f"stopped before any unit was finished: {stopped}. Go on with `memray-eval resume {self.folder.path}`"
+                )
             drop_duplicates(self.folder)
             summary = self._summarise(course, stopped)
         except KeyboardInterrupt:
             self._write_manifest("interrupted")
+            raise
+        except Stopped as error:
+            self._write_manifest("stopped", error=str(error))
             raise
         except EvalError as error:
             self._write_manifest("failed", error=str(error))

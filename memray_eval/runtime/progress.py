@@ -25,6 +25,7 @@ from memray_eval.types import Frozen
 STAGES = ("read", "generate", "judge", "embed", "write")
 POLL_S = 0.5
 PLAIN_EVERY_S = 10.0
+SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 
 
 class StageCount(Frozen):
@@ -71,6 +72,7 @@ class ProgressCounter:
         self._stages = dict.fromkeys(STAGES, StageCount())
         self._order, self._carried = tuple(stages), 0
         self._lines: list[str] = []
+        self._told_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
         self._calls, self._timeline, self._exporter = CallTotals(), RunTimeline(time.time()), Exporter(run_id)
@@ -121,8 +123,12 @@ class ProgressCounter:
         return self._stages
 
     def tell(self, line: str) -> None:
-        """Something that a person should read: a judge is down, the run is stopping."""
-        self._lines.append(line)
+        """Something that a person should read: a judge is down, the run is stopping. What several workers tell at about the
+        same time is shown once."""
+        now = time.time()
+        if now - self._told_at.get(line, 0.0) > SAME_S:
+            self._lines.append(line)
+        self._told_at[line] = now
 
     def told(self, since: int) -> list[str]:
         return self._lines[since:]

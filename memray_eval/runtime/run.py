@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from memray_eval.clients.routing import Choice, choose, embedded_model, load_table
+from memray_eval.clients.routing import Choice, choose, embedded_model, load_table, may_bill, unpriced
 from memray_eval.config import PATH_FIELDS, RUBRICS, RunConfig, server_key, with_settings
 from memray_eval.datasets.cutting import coalesce
 from memray_eval.datasets.parsing import Problem
@@ -31,6 +31,7 @@ from memray_eval.runtime.packages import require_package
 from memray_eval.runtime.pipeline import split
 from memray_eval.runtime.plan import Capacity, check, device_of, judge_pool
 from memray_eval.runtime.reading import reading_of, suite_of
+from memray_eval.runtime.services import check_calls
 from memray_eval.runtime.sites import Site, site_of
 from memray_eval.runtime.stock import Stock, take_stock
 from memray_eval.runtime.submission.keys import refuse_keys
@@ -63,7 +64,7 @@ def run(
     if run_id is not None and folder.has_manifest():
         return _go_on(folder, moved(folder.read_config(), config), say, quiet)
     with ExitStack() as place, ExitStack() as stack:  # the folder is let go when nothing of the run is up any more
-        start = _start(config, generate_only, stack, say, check_found)
+        start = _start(config, folder.path, generate_only, stack, say, check_found)
         _check_cost(start, agree)
         place.enter_context(held_first(folder))
         folder.write_config(config)
@@ -100,7 +101,7 @@ def held_first(folder: RunFolder) -> Iterator[None]:
 def _go_on(folder: RunFolder, config: RunConfig, say: Callable[[str], None], quiet: bool) -> Finished:
     with folder.held(), ExitStack() as stack:
         before = with_ended_sessions(folder.read_manifest(), folder.last_written())  # not before: its holder may have gone on
-        start = _start(config, bool(before.get("generate_only")), stack, say)
+        start = _start(config, folder.path, bool(before.get("generate_only")), stack, say)
         _check_same(start, before)
         folder.create()
         stock = take_stock(folder)
@@ -173,15 +174,45 @@ def _estimated(
 
 
 def _check_cost(start: _Start, agree: Callable[[Estimate], bool]) -> None:
-    """Raises ConfigError where a run without a budget may cost more than ASK_USD and nobody agrees."""
-    if start.config.budget.is_set or all(choice.judge == RULES for choice in start.choices.values()):
+    """Raises ConfigError where a run without a budget may cost more than ASK_USD, or nobody knows how much, and nobody
+    agrees."""
+    config = start.config
+    asked = {**start.choices, **affect_choices(config)}
+    if config.budget.is_set or all(choice.judge == RULES for choice in asked.values()):
         return
-    made = _estimated(start.config, start.metrics, start.choices, start.found, start.capacity)
-    if made.usd > ASK_USD and not agree(made):
+    made = _estimated(config, start.metrics, start.choices, start.found, start.capacity)
+    unknown = unpriced(asked.values(), config.judging, load_table(config.judging.models))
+    billing = [name for name in unknown if may_bill(name, config.judging)]
+    if billing and not agree(made):
+        raise ConfigError(
+            f"the price of {', '.join(billing)} is not known, so nobody can say what this run costs ({made.calls} judge "
+            f"calls), and it has no budget; {_give_price(billing)}, or say --yes"
+        )
+    if not billing and made.usd > ASK_USD and not agree(made):
         raise ConfigError(
             f"this run may cost about ${made.usd:,.2f} ({made.calls} judge calls) and has no budget; set one with "
             "--budget-usd, or say --yes. `memray-eval estimate` shows what it is made of."
         )
+
+
+def _check_judges(config: RunConfig, choices: Mapping[str, Choice], path: str) -> None:
+    """Raises ConfigError for a budget in dollars that a judge of unknown price would pass unseen, and what check_calls does."""
+    asked = [choice for choice in {**choices, **affect_choices(config)}.values() if choice.judge != RULES]
+    unknown = unpriced(asked, config.judging, load_table(config.judging.models))
+    if config.budget.usd is not None and unknown:
+        raise ConfigError(
+            f"--budget-usd (budget.usd) cannot be kept: the price of {', '.join(unknown)} is not known; "
+            f"{_give_price(unknown)}, with 0 for a server that bills nobody, or bound the tokens instead (budget.tokens)"
+        )
+    if asked:
+        check_calls(config.judging.cache, path)
+
+
+def _give_price(judges: Sequence[str]) -> str:
+    return (
+        "give it in US dollars per million tokens: "
+        f"--set 'judging.price={{{judges[0]}: {{input_usd: NUMBER, output_usd: NUMBER}}}}'"
+    )
 
 
 @dataclass(frozen=True)
@@ -213,6 +244,7 @@ class _Start:
 
 def _start(
     config: RunConfig,
+    path: str,
     generate_only: bool,
     stack: ExitStack,
     say: Callable[[str], None],
@@ -225,6 +257,7 @@ def _start(
     metrics = () if generate_only else pick(config.metrics or suite.metrics, config.metric_options)
     choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
     check_affect(config)
+    _check_judges(config, choices, path)
     has_judge_server = embedded_model({**choices, **affect_choices(config)}) is not None
     _check_this_machine(config, has_judge_server, embeds=bool(split(metrics, choices)[1]))
     is_local = config.cluster.address is None and not ray.is_initialized()

@@ -17,14 +17,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from memray_eval.clients.batching import Batcher
 from memray_eval.clients.budget import Spending, Treasury
 from memray_eval.clients.building import Services
-from memray_eval.clients.cache import CachedCall, CallCache, SegmentLog
-from memray_eval.clients.limiter import HORIZON_S, Grant, Limiter, Reservation
+from memray_eval.clients.cache import CachedCall, CallCache, SegmentLog, check_file
+from memray_eval.clients.limiter import HORIZON_S, Grant, Limiter, Reservation, Standing
 from memray_eval.clients.watching import Watch
 from memray_eval.config import Budget, RateLimits, RunConfig, calls_file
 from memray_eval.errors import JudgeError
 
 NAMESPACE = "memray_eval"
-LIMITER = "memray_eval_limiter_2"  # it outlives runs: another number when what it is asked, or answers, changes
+LIMITER = "memray_eval_limiter_3"  # it outlives runs: another number when what it is asked, or answers, changes
 AUTO, OFF = "auto", "off"
 _MANY = 10_000  # calls that may wait in a service at once
 
@@ -49,6 +49,9 @@ class LimiterActor:
 
     async def pause(self, judge: str, known: float) -> float:
         return await self._limiter.pause(judge, known)
+
+    async def standing(self, judge: str) -> Standing:
+        return await self._limiter.standing(judge)
 
     async def known(self) -> dict[str, RateLimits]:
         return dict(self._limiter.known())
@@ -126,6 +129,13 @@ def beside_the_driver() -> NodeAffinitySchedulingStrategy:
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
 
 
+def check_calls(cache: str, folder: str) -> None:
+    """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it could not be remembered."""
+    file, _ = (None, None) if cache == OFF else where_calls_are(cache, folder)
+    if file is not None:
+        check_file(file)
+
+
 def where_calls_are(cache: str, folder: str) -> tuple[str | None, str | None]:
     """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is None."""
     place = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
@@ -148,6 +158,10 @@ class _RemoteLimiter:
 
     async def pause(self, judge: str, known: float) -> float:
         return float(await self._handle.pause.remote(judge, known))
+
+    async def standing(self, judge: str) -> Standing:
+        standing: Standing = await self._handle.standing.remote(judge)
+        return standing
 
 
 class _RemoteCalls:

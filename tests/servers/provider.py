@@ -41,10 +41,11 @@ class Answer:
 @dataclass(frozen=True)
 class Fault:
     """Answer with this status; `reset` closes the connection instead; `cut` ends a stream before its finish reason; `hang_s`
-    waits first."""
+    waits first. `code`: the provider's own, in the error's body."""
 
     status: int = 500
     retry_after: str | None = None
+    code: str | None = None
     reset: bool = False
     cut: bool = False
     hang_s: float = 0.0
@@ -186,7 +187,7 @@ Write = Callable[[web.Request, dict[str, Any], Answer | Fault, Spent, dict[str, 
 @dataclass
 class Provider(Tally):
     """The running server: its root address, and what it was asked. `down`: every request is answered 500. `count_tokens`:
-    a token for every four characters, in and out, instead of the fixed figures."""
+    a token for every four characters, in and out, instead of the fixed figures. `more_headers` go with every reply."""
 
     reply: Reply
     latency_s: float = 0.0
@@ -197,6 +198,7 @@ class Provider(Tally):
     count_tokens: bool = False
     keep_requests: bool = True
     down: bool = False
+    more_headers: dict[str, str] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     embed: Callable[[dict[str, Any]], Raw | None] = lambda body: None  # what to answer instead of embeddings
     held: dict[str, str | Outcome] = field(default_factory=dict)  # scripted for a request that the limits then refused
@@ -251,7 +253,7 @@ class Provider(Tally):
             return await failed(request, Fault(hang_s=self.latency_s))
         now_s, digest = self.clock(), body_digest(body)
         outcome, spent, wait_s = self._let_in(body, digest, now_s)
-        headers = announced(self.window, now_s) if self.window.limits.announce else {}
+        headers = (announced(self.window, now_s) if self.window.limits.announce else {}) | self.more_headers
         if wait_s:
             self.n_429 += 1
             return await failed(request, Fault(429, retry_after=f"{math.ceil(wait_s * 1000) / 1000:.3f}"), headers)
@@ -313,7 +315,8 @@ async def failed(request: web.Request, fault: Fault, headers: dict[str, str] | N
     if fault.reset and request.transport is not None:
         request.transport.abort()
     headers = (headers or {}) | ({"retry-after": fault.retry_after} if fault.retry_after is not None else {})
-    error = {"error": {"message": "scripted", "code": fault.status, "status": "SCRIPTED", "type": "scripted"}}
+    named = {"code": fault.code or fault.status, "type": fault.code or "scripted"}
+    error = {"error": {"message": "scripted", "status": "SCRIPTED"} | named}
     return web.json_response(error, status=fault.status, headers=headers)
 
 

@@ -7,6 +7,8 @@ from typing import NoReturn
 
 import pytest
 
+from memray_eval.config import API_KEY_VARIABLES, BASE_URL_VARIABLES
+
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,5 +20,5 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
+    for name in (*API_KEY_VARIABLES, *BASE_URL_VARIABLES.values()):
         monkeypatch.delenv(name, raising=False)

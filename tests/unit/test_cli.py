@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -220,3 +222,45 @@ def test_an_estimate_spreads_its_limit_as_a_run_does(cli, tmp_path: Path) -> Non
     spread, first = (json.loads(cli(*options, "--set", f"limit_order={order}")[1]) for order in ("spread", "first"))
     assert spread["units"] == first["units"]
     assert 0.4 < spread["judges"][0]["input_tokens"] / first["judges"][0]["input_tokens"] < 0.7
+
+
+def given_answers(folder: Path) -> list[str]:
+    path = folder / "answers.jsonl"
+    path.write_text(json.dumps({"query": "How are you?", "response": "I am well, and you?"}) + "\n")
+    server = "judging.base_urls={openai: http://127.0.0.1:9/v1}"
+    return [
+        "evaluate",
+        str(path),
+        "--judge",
+        "openai/own",
+        "--metrics",
+        "empathy",
+        "--out",
+        str(folder / "out"),
+        "--set",
+        server,
+    ]
+
+
+def test_a_budget_in_dollars_is_refused_where_a_price_is_not_known(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = cli(*given_answers(tmp_path), "--budget-usd", "1", "--no-cache")
+    assert (code, out) == (2, "")
+    assert "--budget-usd (budget.usd) cannot be kept: the price of openai/own is not known" in err
+    assert "--set 'judging.price={openai/own: {input_usd: NUMBER, output_usd: NUMBER}}'" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cache_that_cannot_be_used_is_refused_before_the_start(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    cache = tmp_path / "calls.sqlite"
+    asked = [*given_answers(tmp_path), "--set", f"judging.cache={cache}"]
+    cache.write_text("no database")
+    code, out, err = cli(*asked)
+    assert (code, out) == (2, "")
+    assert f"start it anew with `memray-eval cache clear` and --cache {cache}" in err
+    cache.unlink()
+    CallCache(cache).close()
+    with closing(sqlite3.connect(cache)) as newer:
+        newer.execute("PRAGMA user_version = 9")
+    code, _, err = cli(*asked)
+    assert (code, "was written by a newer memray-eval (version 9; this one reads 1): update memray-eval" in err) == (2, True)
+    assert not (tmp_path / "out").exists()

@@ -19,7 +19,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.clients.cache import CachedCall, CacheStats, CallCache, SegmentLog, call_key, discard, schema_digest
+from memray_eval.clients.cache import (
+    CachedCall,
+    CacheStats,
+    CallCache,
+    SegmentLog,
+    call_key,
+    check_file,
+    discard,
+    schema_digest,
+)
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.types import Message
 from tests.conftest import REPOSITORY
@@ -296,6 +305,13 @@ def cut_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:50])
 
 
+def damaged(path: Path) -> None:
+    with closing(CallCache(path)) as cache:
+        cache.put([made(f"{number}", judgment="x" * 5000) for number in range(50)])
+    data = path.read_bytes()
+    path.write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
+
+
 @pytest.mark.parametrize("spoil", [foreign, of_a_later_version, garbage, cut_off])
 def test_a_file_that_is_no_cache_is_a_message_and_left_alone(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     path = tmp_path / "calls"
@@ -341,6 +357,43 @@ def test_a_file_that_stays_locked_is_a_message_and_then_works_again(tmp_path: Pa
         other.execute("ROLLBACK")
         cache.put([made("a")])
         assert set(cache.get("a")) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (of_a_later_version, "was written by a newer memray-eval .*: update memray-eval, or name another file"),
+        (garbage, "cannot be read .*; start it anew with `memray-eval cache clear` and --cache .*, or name another file"),
+        (damaged, "is damaged .*; start it anew with"),
+        (foreign, "is a database of something else; start it anew with"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_beforehand_with_what_to_do(
+    tmp_path: Path, spoil: Callable[[Path], None], told: str
+) -> None:
+    spoil(tmp_path / "calls")
+    with pytest.raises(ConfigError, match=told):
+        check_file(tmp_path / "calls")
+
+
+def test_a_file_that_stays_locked_is_refused_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memray_eval.clients.cache.CHECK_BUSY_S", 0.05)
+    path = tmp_path / "calls"
+    CallCache(path).close()
+    for lock in ("BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"):
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute(lock)
+            with pytest.raises(ResourceError, match=r"database is locked; another program holds it: wait .*--no-cache"):
+                check_file(path)
+    check_file(path)
+
+
+def test_a_file_that_is_to_be_made_is_not_made_by_the_check(tmp_path: Path) -> None:
+    check_file(tmp_path / "new" / "calls")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="file is no folder that can be written; set MEMRAY_EVAL_CACHE"):
+        check_file(tmp_path / "file" / "calls")
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memray_eval.clients.breaker import Breaker
 from memray_eval.clients.gate import CHUNK, FIRST_OUTPUT_TOKENS, MEMORY, REPORT_S, Gate, Turn, limits_from_headers
-from memray_eval.clients.limiter import FREE_S, HORIZON_S, LATE_S, Cost, Grant, Limiter, LimiterPort, Reservation
+from memray_eval.clients.limiter import FREE_S, HORIZON_S, LATE_S, Cost, Grant, Limiter, LimiterPort, Reservation, Standing
 from memray_eval.config import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
 from tests.unit.clients.test_limiter import EPOCH, TICK, Provider, Slot, clock, most, one, run
@@ -64,6 +64,10 @@ class Scripted:
     async def pause(self, judge: str, known: float) -> float:
         self._reach()
         return await self.pauses.get()
+
+    async def standing(self, judge: str) -> Standing:
+        self._reach()
+        return Standing()
 
     def _reach(self) -> None:
         if self.is_down:
@@ -536,7 +540,7 @@ def test_the_limiter_is_told_only_what_is_new() -> None:
 
 @pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 500)])
 def test_reservations_carry_all_that_is_known_of_the_limits(is_firm: bool, requests_per_min: float) -> None:
-    """For a limiter that is restarted: what the user or the table says, and the headers; firm limits stay as low as set."""
+    """For a limiter that is restarted: what the user or the table says, and the headers; firm limits stay as set."""
 
     async def main() -> RateLimits:
         limiter, call = Scripted(), Calls()
@@ -544,7 +548,9 @@ def test_reservations_carry_all_that_is_known_of_the_limits(is_firm: bool, reque
         gate = gate_to(limiter, limits=known, is_firm=is_firm)
         await gate.heard(OPENAI)
         await call(gate)
-        return limiter.asked[0].limits
+        restarted, wanted = Limiter(clock=clock), limiter.asked[0]
+        await restarted.reserve(wanted._replace(costs=()))
+        return restarted.known()["judge"]
 
     assert run(main()) == RateLimits(
         requests_per_min=requests_per_min, tokens_per_min=30_000, output_tokens_per_min=8000, concurrency=7
@@ -631,6 +637,9 @@ class Restarting:
 
     async def pause(self, judge: str, known: float) -> float:
         return await self._asked(lambda: self._limiter.pause(judge, known))
+
+    async def standing(self, judge: str) -> Standing:
+        return await self._limiter.standing(judge)
 
     async def _asked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         while True:

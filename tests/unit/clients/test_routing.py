@@ -11,8 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from memray_eval.clients.building import FallbackJudge
-from memray_eval.clients.routing import Choice, calls_a_record, choose, load_table
-from memray_eval.config import RunConfig, load_config
+from memray_eval.clients.prices import FREE, Price
+from memray_eval.clients.routing import Choice, calls_a_record, choose, limits_of, load_table, may_bill, price_of, unpriced
+from memray_eval.config import JudgingConfig, RateLimits, RunConfig, environment_url, load_config
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics, pick
@@ -299,3 +300,80 @@ def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
         asyncio.run(both.judge([], Nothing))
     assert (raised.value.input_tokens, raised.value.cost_usd) == (6, 0.5)
     assert raised.value.calls == 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("judge", "variable"),
+    [
+        (GPT4O, "OPENAI_BASE_URL"),
+        (OPUS, "ANTHROPIC_BASE_URL"),
+        ("google/gemini-2.0-flash", "GOOGLE_GEMINI_BASE_URL"),
+    ],
+)
+def test_a_server_that_the_environment_names_is_ones_own(judge: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No default account's limits, no key, a call key of its own: as with judging.base_urls."""
+    config, table = JudgingConfig(), load_table(None)
+    assert limits_of(judge, config, table)[0] == table.models[judge].limits != RateLimits()
+    monkeypatch.setenv(variable, "http://10.0.0.5:8000/v1/")
+    assert limits_of(judge, config, table) == (RateLimits(), False)
+    assert chosen({"empathy": judge})["empathy"] == (judge, "as configured"), "it needs no key"
+    assert not may_bill(judge, config)
+    own = config.model_copy(update={"limits": {judge: RateLimits(requests_per_min=7)}})
+    assert limits_of(judge, own, table) == (RateLimits(requests_per_min=7), True)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("", False),
+        ("  ", False),
+        ("https://api.openai.com/v1", False),
+        ("https://eu.api.openai.com/v1", False),
+        ("https://api.openai.com.example.org/v1", True),
+        ("https://proxy.example.org/openai", True),
+        ("http://[::1", True),
+    ],
+)
+def test_the_provider_itself_is_no_server_of_ones_own(url: str, is_own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    assert environment_url("openai") == (url if is_own else None)
+
+
+def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothing(tmp_path: Path) -> None:
+    table = tmp_path / "judges.yaml"
+    table.write_text("models: {openai/a: {input_usd: 1, output_usd: 2}, openai/b: {parameters: {}}, openai/c: {input_usd: 0}}")
+    config = JudgingConfig(price={"openai/x": {"input_usd": 3, "output_usd": 4}, "openai/a": {"input_usd": 5, "output_usd": 6}})
+    known = load_table(str(table))
+    assert price_of("openai/x", config, known) == Price(3, 4)
+    assert price_of("openai/a", config, known) == Price(5, 6)
+    assert price_of("openai/a", JudgingConfig(), known) == Price(1, 2)
+    assert price_of("openai/b", config, known) is None
+    assert price_of("openai/c", config, known) == FREE
+    assert price_of("openai/never-heard-of", config, known) is None
+    assert price_of("embedded", config, known) == FREE
+    choices = [
+        Choice(metric="m", judge="openai/b", why="", others=("openai/x", "rules")),
+        Choice(metric="n", judge="rules", why=""),
+    ]
+    with_fallback = config.model_copy(update={"fallbacks": ("openai/b", "openai/z")})
+    assert unpriced(choices, with_fallback, known) == ["openai/b", "openai/z"]
+    assert unpriced(choices[1:], with_fallback, known) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "bills"),
+    [
+        ("http://127.0.0.1:8000/v1", False),
+        ("http://localhost:8000/v1", False),
+        ("http://192.168.1.5/v1", False),
+        ("http://[::1]:8000/v1", False),
+        ("http://vllm:8000/v1", False),
+        ("http://vllm.default.svc.cluster.local/v1", False),
+        ("https://openrouter.ai/api/v1", True),
+        ("http://8.8.8.8/v1", True),
+        ("nonsense", True),
+    ],
+)
+def test_a_server_of_ones_own_network_bills_nobody(url: str, bills: bool) -> None:
+    assert may_bill("openai/m", JudgingConfig(base_urls={"openai": url})) is bills
+    assert may_bill("openai/m", JudgingConfig())
