@@ -6,6 +6,8 @@ EvalError
 ├── ResourceError      the plan needs what the machine or cluster lacks  exit code 3
 ├── Stopped            a run ended early, before anything was finished    exit code 1
 │   └── BudgetSpent    the next judge call does not fit the run's budget: the run stops, to be resumed
+├── Interrupted        a signal ended the run: what is finished is kept     exit code 130, 143
+├── ServiceLost        a process that the whole run needs has died           exit code 3
 ├── GenerationError    the model under test could not be started or asked
 ├── JudgeError         a judge gave no verdict
 │   ├── Throttled      429: wait (`retry_after_s`) and try again; not counted as a try
@@ -21,6 +23,20 @@ A failure of one row never raises past its stage: it becomes data (`Response.err
 """
 
 from __future__ import annotations
+
+LONGEST_ERROR = 1000  # characters of an exception's text that a record keeps
+
+
+def describe_error(error: BaseException) -> str:
+    """The type and the text of an exception, as a record keeps them: in valid Unicode, and not endless."""
+    try:
+        text = str(error)
+    except Exception as broken:  # a class of somebody else's, whose __str__ fails
+        text = f"its text cannot be read: {type(broken).__name__}"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) > LONGEST_ERROR:
+        text = f"{text[:LONGEST_ERROR]} ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class EvalError(Exception):
@@ -47,6 +63,18 @@ class Stopped(EvalError):
 
 class BudgetSpent(Stopped):
     pass
+
+
+class Interrupted(EvalError):
+    """SIGINT (exit code 130) or SIGTERM (143) ended the run."""
+
+    def __init__(self, message: str, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class ServiceLost(EvalError):
+    exit_code = 3
 
 
 class GenerationError(EvalError):

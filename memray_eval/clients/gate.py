@@ -17,7 +17,7 @@ from memray_eval.clients.breaker import Breaker
 from memray_eval.clients.limiter import LANES, LATE_S, Cost, LimiterPort, Reservation
 from memray_eval.clients.watching import UNWATCHED, Watch
 from memray_eval.config import RateLimits
-from memray_eval.errors import JudgeError, Stopped, Throttled
+from memray_eval.errors import JudgeError, ServiceLost, Stopped, Throttled
 
 CHUNK = 25  # slots are asked for so many at a time, and only for calls that wait
 NOTHING = Cost()
@@ -196,7 +196,8 @@ class Gate:
                 while self._waiting:
                     _, future = self._waiting.popleft()
                     if not future.done():
-                        future.set_exception(JudgeError(f"the rate limiter cannot be reached: {type(error).__name__}"))
+                        lost = JudgeError(f"the rate limiter cannot be reached: {type(error).__name__}")
+                        future.set_exception(error if isinstance(error, ServiceLost) else lost)
                 return
             is_paused = self._clock() < self._paused_until  # what was free before a 429 is no more
             self._free_until, self._found_per_min = 0.0 if is_paused else grant.free_until, grant.found_per_min

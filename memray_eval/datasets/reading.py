@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
 from memray_eval.datasets.sources import Entry
+from memray_eval.errors import describe_error
 from memray_eval.storage import locate, open_reader
 from memray_eval.types import Record, Sample
 
@@ -55,8 +56,11 @@ class Reading:
             return entry.raw
         try:
             fields = dict(self.adapt(entry.raw, entry.path))
-        except ValueError as error:
-            raise InvalidSample([Fault(message=str(error))], str(entry.raw.get("id") or entry.raw.get("_id") or "")) from None
+        except InvalidSample:
+            raise
+        except Exception as error:  # ValueError is a suite's way to say what lacks; any other comes of an odd record
+            text = str(error) if isinstance(error, ValueError) else f"cannot be read as the suite's: {describe_error(error)}"
+            raise InvalidSample([Fault(message=text)], str(entry.raw.get("id") or entry.raw.get("_id") or "")) from None
         if CONTEXT_FILE in fields and "context" not in fields:
             fields["context"] = _context(entry.path, fields.pop(CONTEXT_FILE))
         return fields

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 from memray_eval.datasets.cutting import Cut, CutByContext, Cutter
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.sources import Entry, Shard, entries, whole
 from memray_eval.types import Record, Sample, dumps
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -64,18 +67,33 @@ def scan(
     return found
 
 
-def read_samples(shard: Shard, reading: Reading) -> Iterator[Sample]:
-    """The samples of a shard that `scan` made: its invalid entries are already left out."""
-    return (sample for entry in _readable(shard) if (sample := reading.sample(entry)) is not None)
+Broken: TypeAlias = Callable[[Entry, Exception], None]
 
 
-def read_records(shard: Shard, reading: Reading) -> Iterator[Record]:
-    """The responses of a shard that `scan` made, as records to judge."""
-    return (record for entry in _readable(shard) if (record := reading.record(entry)) is not None)
+def read_samples(shard: Shard, reading: Reading, on_broken: Broken | None = None) -> Iterator[Sample]:
+    """The samples of a shard that `scan` made: its invalid entries are already left out. An entry that raises all the same is
+    told to `on_broken` and left out; without that it raises here."""
+    return _each(shard, reading.sample, on_broken)
 
 
-def _readable(shard: Shard) -> Iterator[Entry]:
-    return (entry for entry in entries(shard) if not isinstance(entry.raw, InvalidSample))
+def read_records(shard: Shard, reading: Reading, on_broken: Broken | None = None) -> Iterator[Record]:
+    """The responses of a shard that `scan` made, as records to judge; `on_broken` as for read_samples."""
+    return _each(shard, reading.record, on_broken)
+
+
+def _each(shard: Shard, make: Callable[[Entry], T | None], on_broken: Broken | None) -> Iterator[T]:
+    for entry in entries(shard):
+        if isinstance(entry.raw, InvalidSample):
+            continue
+        try:
+            made = make(entry)
+        except Exception as error:
+            if on_broken is None:
+                raise
+            on_broken(entry, error)
+            continue
+        if made is not None:
+            yield made
 
 
 def _check(entry: Entry, reading: Reading, seen: dict[bytes, str]) -> Sample | Record | list[Problem] | None:
