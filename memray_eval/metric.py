@@ -261,9 +261,7 @@ def _outcome(
         return without
     try:
         measure, judgment = compute()
-        if not math.isfinite(measure.value):
-            raise ValueError(f"the metric's value is {measure.value}, which is no figure")
-        return Score(
+        score = Score(
             metric=metric.name,
             status="scored",
             value=measure.value,
@@ -271,6 +269,9 @@ def _outcome(
             judgment=None if judgment is None else judgment.model_dump_json(),
             judge=judge,
         )
+        if not math.isfinite(score.value or 0.0):
+            raise ValueError(f"the metric's value is {score.value}, which is no figure")
+        return score
     except Refused as error:  # a verdict that does not say what this metric asks
         return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
     except Exception as error:

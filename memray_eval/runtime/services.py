@@ -23,7 +23,7 @@ from memray_eval.clients.cache import CachedCall, CallCache, SegmentLog
 from memray_eval.clients.limiter import HORIZON_S, Grant, Limiter, Reservation
 from memray_eval.clients.watching import Watch
 from memray_eval.config import Budget, RateLimits, RunConfig, calls_file
-from memray_eval.errors import JudgeError, ServiceLost, describe_error
+from memray_eval.errors import JudgeError, ServiceLost
 
 NAMESPACE = "memray_eval"
 LIMITER = "memray_eval_limiter_2"  # it outlives runs: another number when what it is asked, or answers, changes
@@ -112,8 +112,8 @@ class Handles(NamedTuple):
 def start_services(
     config: RunConfig, folder: str, spent: Spending, members: int, max_in_flight: int, counter: Any = None
 ) -> Handles:
-    """Starts what judge actors share; `counter` hears what a person should know of it. The limiter is the cluster's: it outlives
-    the run, for the next one and for others."""
+    """Starts what judge actors share; `counter` hears what a person should know of it. The limiter is the
+    cluster's: it outlives the run, for the next one and for others."""
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
         name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
     ).remote()
@@ -205,7 +205,8 @@ class _RemoteLedger:
 
 @contextmanager
 def needed(service: str) -> Iterator[None]:
-    """Raises ServiceLost where a service that no run can do without is dead for good. One that Ray starts anew is waited for."""
+    """Raises ServiceLost where a service that no run can do without is dead for good. One that Ray starts
+    anew is waited for."""
     try:
         yield
     except ray.exceptions.RayActorError as error:
@@ -216,9 +217,9 @@ def reason_of(error: BaseException) -> str:
     """Why an actor died, in one line: the error of ours or of Python that ended it, else Ray's own words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Lost|Stopped)\b.*: ", line)]
-    return (raised[-1].removeprefix("memray_eval.errors.") if raised else lines[0] if lines else describe_error(error)).rstrip(
-        "."
-    )
+    if raised:
+        return raised[-1].removeprefix("memray_eval.errors.").rstrip(".")
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _cause(error: ray.exceptions.RayError) -> str:
