@@ -94,10 +94,26 @@ def _alone(record: Record, on_broken: Broken) -> pa.Table:
         return to_table([record])
     except Exception as error:
         on_broken(record.sample.id, error)
+        why = describe_error(error)
+    for whole in (_with_sound_scores, unanswered):
         try:
-            return to_table([unanswered(encodable(record), describe_error(error))])
-        except Exception:  # its unit will be missing, and counted so at the run's end
-            return RECORD_SCHEMA.empty_table()
+            return to_table([whole(record, why)])
+        except Exception:
+            continue
+    return RECORD_SCHEMA.empty_table()  # its unit will be missing, and counted so at the run's end
+
+
+def _with_sound_scores(record: Record, error: str) -> Record:
+    """The record whose scores that no table can hold are errors."""
+
+    def sound(score: Score) -> Score:
+        try:
+            pa.array([_score_row(score)], SCORE_TYPE)
+        except Exception:
+            return Score(metric=score.metric, status="error", judge=score.judge, error=error)
+        return score
+
+    return record.model_copy(update={"scores": tuple(map(sound, record.scores))})
 
 
 def from_table_apart(table: pa.Table, on_broken: Broken) -> tuple[list[Record], pa.Table]:
@@ -114,12 +130,11 @@ def from_table_apart(table: pa.Table, on_broken: Broken) -> tuple[list[Record], 
 
 
 def unanswered(record: Record, error: str) -> Record:
-    """The record as one whose candidate gave no answer."""
-    return record.model_copy(update={"response": Response(error=error), "scores": ()})
+    """The record as one whose candidate gave no answer, with no text that UTF-8 has no bytes for."""
+    return _encodable(record.model_copy(update={"response": Response(error=error), "scores": ()}))
 
 
-def encodable(record: Record) -> Record:
-    """The record with every text such that UTF-8 has bytes for it."""
+def _encodable(record: Record) -> Record:
 
     def of(value: Any) -> Any:
         if isinstance(value, str):

@@ -19,7 +19,7 @@ from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import describe_error
-from memray_eval.rows import encodable, unanswered
+from memray_eval.rows import unanswered
 from memray_eval.runtime.stock import Stock
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import render
@@ -155,7 +155,7 @@ def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Ro
         return {RECORD: record.model_dump_json(), **asked(suite.prompt(sample, record.candidate), record.candidate)}
     except Exception as error:
         why = f"no prompt can be built: {describe_error(error)}"
-        return {RECORD: unanswered(encodable(record), why).model_dump_json(), **unasked}
+        return {RECORD: unanswered(record, why).model_dump_json(), **unasked}
 
 
 def _samples(table: pa.Table, asking: Asking) -> Iterator[Sample]:
