@@ -139,6 +139,8 @@ def watched(on_death: Callable[[str], None]) -> Iterator[None]:
 def _vital_processes() -> dict[str, psutil.Process]:
     """The raylet that this driver talks to, and the cluster's control service where it runs on this machine, by their names."""
     node = ray._private.worker.global_worker.node
+    if node is None:  # connected through a proxy: Ray's processes are elsewhere
+        return {}
     marks = {"raylet": node.raylet_socket_name, "gcs_server": node.session_name}
     found = {}
     for process in psutil.process_iter(["cmdline"]):
