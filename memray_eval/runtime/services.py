@@ -68,8 +68,8 @@ class CallsActor:
             self._cache.put(calls)
         if self._log is not None and self._log.n_unreadable and counter is not None:
             counter.tell.remote(
-                f"{self._log.n_unreadable} segments of paid calls in {self._log.folder} cannot be read (cut off, or of another "
-                "version): the calls in them will be paid again. Put whole copies back before the run, if there are any."
+                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or of another version): "
+                f"{self._log.n_unreadable}. Their calls will be paid again; put whole copies back before a run, if there are any."
             )
 
     def get(self, keys: list[str]) -> list[CachedCall | None]:
