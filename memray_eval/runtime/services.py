@@ -69,7 +69,7 @@ class CallsActor:
         if self._log is not None and self._log.n_unreadable and counter is not None:
             counter.tell.remote(
                 f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or of another version): "
-                f"{self._log.n_unreadable}. Their calls will be paid again; put whole copies back before a run, if there are any."
+                f"{self._log.n_unreadable}. Their calls will be paid again, unless whole copies are put back before a run."
             )
 
     def get(self, keys: list[str]) -> list[CachedCall | None]:
