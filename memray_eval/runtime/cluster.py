@@ -91,10 +91,10 @@ def _start(local: Capacity) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (OSError, ValueError, RuntimeError) as error:
-        if isinstance(error, ConnectionError):
-            raise
-        folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    except ConnectionError:
+        raise
+    except Exception as error:  # no folder, no room, a path too long for a socket: Ray raises whatever comes
+        folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
         raise ResourceError(
             f"the local Ray cannot start: {describe_error(error)}. It keeps its files in {folder}, which must "
             "be a folder with some space and a short path; set RAY_TMPDIR to another, or make room there."

@@ -155,7 +155,8 @@ class EnrichSamples:
             for what in failed.keys() - self._told:
                 self._told.add(what)
                 stands = "unknown" if what == TRAITS else "uniform"
-                self._desk.counter.tell.remote(f"The {what} of sample {sample.id!r} counts as {stands}: {failed[what]}")
+                told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
+                self._desk.counter.tell.remote(told)
         store = Counter(self._senses.store.counts.model_dump() if self._senses and self._senses.store else {})
         counts.update({f"store {name}": count - self._counted[name] for name, count in store.items()})
         self._counted = store

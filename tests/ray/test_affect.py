@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ import psutil
 import pytest
 
 from memray_eval.config import RunConfig
-from memray_eval.errors import ConfigError, Stopped
+from memray_eval.errors import ConfigError
 from memray_eval.rows import from_table
 from memray_eval.runtime.job import Finished
 from memray_eval.runtime.run import resume, run
@@ -166,7 +165,7 @@ def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> 
 def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(job: Job, tmp_path: Path) -> None:
     rows = [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(12)]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with serving(reply) as server:
+    with serving(reply) as candidate, serving(reply, 1.5, count_tokens=True) as judge:
         affect = {
             "enabled": True,
             "emotion": "lexicon",
@@ -176,16 +175,16 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(job: Jo
             "batch_size": 2,
         }
         config = job(
-            server,
+            candidate,
             dataset=str(tmp_path / "samples.jsonl"),
             affect=affect,
             metrics=["politeness"],
             rows_per_block=2,
             budget={"tokens": 9_000},
-            judging={"base_urls": {"openai": server.base_url}, "max_output_tokens": 800},
+            judging={"base_urls": {"openai": judge.base_url}, "max_output_tokens": 800},
         )
-        with contextlib.suppress(Stopped):  # where not even the first batch fits
-            first = run(config, say=lambda text: None, quiet=True)
+        first = run(config, say=lambda text: None, quiet=True)
+        judge.latency_s = 0.0
         assert (first.exit_code, first.stopped) == (1, "the next judge call does not fit the budget")
         assert 0 < first.summary.n_units < 12
         assert first.folder.read_manifest()["status"] == "stopped"
@@ -201,7 +200,7 @@ def test_a_traits_judge_that_is_down_is_counted_and_told(feeling: Job) -> None:
         done, records = ran(feeling(server, tts="off", speech="uniform", traits="judge", judge="openai/j"))
     manifest = done.folder.read_manifest()
     assert manifest["affect"]["traits degraded"] == 3
-    (told,) = [line for line in manifest["events"] if line.startswith("The traits of sample")]
-    assert "counts as unknown: JudgeError: the provider answered 400" in told
+    (told,) = [line for line in manifest["events"] if line.startswith("No traits could be read of sample")]
+    assert "(unknown): JudgeError: " in told
     assert any("the traits of 3 samples count as unknown" in note for note in done.summary.notes)
     assert records["s0"].sample.metadata["affect"]["traits"]["backend"] == "unknown"

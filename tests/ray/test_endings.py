@@ -153,7 +153,7 @@ def test_no_room_for_rays_files(tmp_path: Path, small_disk: Path) -> None:
 def test_no_room_in_the_run_folder(tmp_path: Path, small_disk: Path) -> None:
     with serving_process() as server:
         config = config_file(tmp_path, server)
-        (small_disk / "full").write_bytes(b"x" * (2 << 20)[: (2 << 20) - 100_000])
+        (small_disk / "full").write_bytes(b"x" * ((2 << 20) - 40_000))
         code, text = ended_at(config, tmp_path / "log", small_disk)
     assert code == 3, text[-3000:]
     assert "No space left on device" in text
