@@ -19,7 +19,7 @@ from memray_eval.rows import from_table, to_table
 from memray_eval.runtime import actors, progress, prompts
 from memray_eval.runtime.actors import Desk, JudgeRecords, fold_answers
 from memray_eval.runtime.progress import Extent
-from memray_eval.runtime.prompts import RECORD, SAMPLE, Asking, prompts_for_servers
+from memray_eval.runtime.prompts import RECORD, SAMPLE, Asking, prompts_for_engine, prompts_for_servers
 from memray_eval.runtime.stock import Stock
 from memray_eval.suites import get_suite
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
@@ -216,3 +216,26 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(
 def test_a_resumed_run_counts_what_was_done() -> None:
     extent = Extent(total=90, finished=30, generated=20)
     assert [extent.before(stage) for stage in ("read", "generate", "judge", "embed", "write")] == [50, 50, 30, 30, 30]
+
+
+def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
+    desk: Desk, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Tokenizer:
+        has_chat = False
+
+        def encode(self, text: str, **options: Any) -> list[int]:
+            if "odd" in text:
+                raise TypeError("no text for this tokenizer")
+            return [1, 2, 3]
+
+    monkeypatch.setattr(prompts, "load_tokenizer", lambda model: Tokenizer())
+    monkeypatch.setattr(prompts, "window_of", lambda model: None)
+    samples = [sample, sample.model_copy(update={"id": "odd", "query": "odd"})]
+    candidates = [Candidate(name="c", model="m")]
+    asking = Asking(reading=Reading(suite="memory"), templates=None, candidates=candidates, stock=Stock(), desk=desk)
+    table = pa.table({SAMPLE: [one.model_dump_json() for one in samples]})
+    (good, odd) = [row for out in prompts_for_engine(table, asking) for row in out.to_pylist()]
+    assert (len(good["prompt_tokens_int32"]), len(odd["prompt_tokens_int32"])) == (12, 0)
+    (record,) = from_table(fold_answers(pa.Table.from_pylist([{**odd, "__inference_error__": "nothing"}]), desk))
+    assert record.response == Response(error="no prompt can be built: TypeError: no text for this tokenizer")
