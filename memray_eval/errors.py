@@ -7,6 +7,8 @@ EvalError
 ├── Stopped            a run ended early, before anything was finished    exit code 1
 │   ├── BudgetSpent    the next judge call does not fit the run's budget: the run stops, to be resumed
 │   └── JudgeStalled   a judge lets no call through any more (429 without end, quota used up): the run stops, to be resumed
+├── Interrupted        a signal ended the run: what is finished is kept     exit code 130, 143
+├── ServiceLost        a process that the whole run needs has died           exit code 3
 ├── GenerationError    the model under test could not be started or asked
 ├── JudgeError         a judge gave no verdict
 │   ├── Throttled      429: wait (`retry_after_s`) and try again; not counted as a try
@@ -32,9 +34,24 @@ SAID = "; it said: "  # in an error's text: what follows is an excerpt of the pr
 _VARYING = re.compile(r"(?<=[A-Za-z_]\.)\d+(?=\.)|(?<=\[)\d+(?=\])|\b[0-9a-f]{12,}\b|\d{5,}")
 
 
+LONGEST_ERROR = 1000  # characters of an exception's text that a record keeps
+
+
 def cause_of(error: str) -> str:
     """What an error has in common with others of its kind: its text without the reply's excerpt and what differs by unit."""
     return _VARYING.sub("N", error.partition(SAID)[0])[:300]
+
+
+def describe_error(error: BaseException) -> str:
+    """The type and the text of an exception, as a record keeps them: in valid Unicode, and not endless."""
+    try:
+        text = str(error)
+    except Exception as broken:  # a class of somebody else's, whose __str__ fails
+        text = f"its text cannot be read: {type(broken).__name__}"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) > LONGEST_ERROR:
+        text = f"{text[:LONGEST_ERROR]} ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class EvalError(Exception):
@@ -67,14 +84,26 @@ class JudgeStalled(Stopped):
     pass
 
 
+class Interrupted(EvalError):
+    """SIGINT (exit code 130) or SIGTERM (143) ended the run."""
+
+    def __init__(self, message: str, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class ServiceLost(EvalError):
+    exit_code = 3
+
+
 class GenerationError(EvalError):
     pass
 
 
 class JudgeError(EvalError):
     """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the same. Where a provider
-    answered: the HTTP `status`, and its own `code` and `kind` (the type) of the error, "" where it named none. `is_stalled` is set
-    where the judge lets no call through any more, so that the next one would fail in the same way."""
+    answered: the HTTP `status`, and its own `code` and `kind` (the type) of the error, "" where it named none. `is_stalled` is
+    set where the judge lets no call through any more, so that the next one would fail in the same way."""
 
     def __init__(
         self,

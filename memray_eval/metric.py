@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,7 +18,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from memray_eval.config import OnJudgeFailure
-from memray_eval.errors import Refused
+from memray_eval.errors import Refused, describe_error
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
@@ -216,9 +217,12 @@ def of_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
 
 def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
     """A digest of what a judge is told of a metric: its rubric (None: the default) and the schema of its judgment. It changes
-    when they do."""
+    when they do. Of a metric whose prompt cannot be built for an empty sample, the schema alone counts."""
     nobody = Sample(id="-", query="-")
-    told = metric.messages(nobody, Response(text="-"), rubric)[0].content
+    try:
+        told = metric.messages(nobody, Response(text="-"), rubric)[0].content
+    except Exception:  # it may need what `requires` names
+        told = ""
     schema = json.dumps(metric.judgment.model_json_schema(), sort_keys=True)
     return hashlib.blake2b(f"{told}\n{schema}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -266,9 +270,15 @@ def score_by_vectors(metric: EmbeddedMetric, sample: Sample, response: Response,
 
 
 def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) -> Score:
-    if unscorable(metric, sample, response) is None and (why_not := metric.applies(sample)) is not None:
-        return Score(metric=metric.name, status="not_applicable", error=why_not)
-    return _outcome(metric, sample, response, metric.scorer(sample), lambda: (metric.measure(sample, response), None))
+    if (without := unscorable(metric, sample, response)) is not None:
+        return without
+    try:
+        if (why_not := metric.applies(sample)) is not None:
+            return Score(metric=metric.name, status="not_applicable", error=why_not)
+        scorer = metric.scorer(sample)
+    except Exception as error:
+        return failed_score(metric, error)
+    return _outcome(metric, sample, response, scorer, lambda: (metric.measure(sample, response), None))
 
 
 def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:
@@ -279,6 +289,11 @@ def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Sco
     if lacking := [name for name in metric.requires if not getattr(sample, name)]:
         return Score(metric=metric.name, status="not_applicable", error=f"the sample has no {', '.join(lacking)}")
     return None
+
+
+def failed_score(metric: Metric, error: BaseException, judge: str = "") -> Score:
+    """The score of a metric that raised on a record: that record's outcome, not the run's."""
+    return Score(metric=metric.name, status="error", judge=judge, error=describe_error(error))
 
 
 def _outcome(
@@ -292,7 +307,7 @@ def _outcome(
         return without
     try:
         measure, judgment = compute()
-        return Score(
+        score = Score(
             metric=metric.name,
             status="scored",
             value=measure.value,
@@ -300,10 +315,13 @@ def _outcome(
             judgment=None if judgment is None else judgment.model_dump_json(),
             judge=judge,
         )
+        if not math.isfinite(score.value or 0.0):
+            raise ValueError(f"the metric's value is {score.value}, which is no figure")
+        return score
     except Refused as error:  # a verdict that does not say what this metric asks
         return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
-    except Exception as error:  # a metric that breaks on one response is that response's outcome, not the run's
-        return Score(metric=metric.name, status="error", judge=judge, error=f"{type(error).__name__}: {error}")
+    except Exception as error:
+        return failed_score(metric, error, judge)
 
 
 @dataclass(frozen=True)

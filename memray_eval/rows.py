@@ -7,11 +7,12 @@ missing ones; everything that an aggregate or a filter reads is a typed column.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from memray_eval.errors import describe_error
 from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage, dumps
 
 SCORE_TYPE = pa.struct(
@@ -74,6 +75,76 @@ def to_table(records: Iterable[Record]) -> pa.Table:
 def from_table(table: pa.Table) -> Iterator[Record]:
     """The records of a table with RECORD_SCHEMA."""
     return (from_row(row) for row in table.to_pylist(maps_as_pydicts="strict"))
+
+
+Broken: TypeAlias = Callable[[str, Exception], None]  # hears of a sample's id, and of what its record raised
+
+
+def to_table_apart(records: Sequence[Record], on_broken: Broken) -> pa.Table:
+    """The table of the records. One that no table can hold, such as one with half of a surrogate pair
+    in a text, becomes an error of its unit, of which `on_broken` hears; one that cannot even be that is
+    left out."""
+    try:
+        return to_table(records)
+    except Exception:
+        return pa.concat_tables([RECORD_SCHEMA.empty_table(), *(_alone(record, on_broken) for record in records)])
+
+
+def _alone(record: Record, on_broken: Broken) -> pa.Table:
+    try:
+        return to_table([record])
+    except Exception as error:
+        on_broken(record.sample.id, error)
+        why = describe_error(error)
+    for whole in (_with_sound_scores, unanswered):
+        try:
+            return to_table([whole(record, why)])
+        except Exception:
+            continue
+    return RECORD_SCHEMA.empty_table()  # its unit will be missing, and counted so at the run's end
+
+
+def _with_sound_scores(record: Record, error: str) -> Record:
+    """The record whose scores that no table can hold are errors."""
+
+    def sound(score: Score) -> Score:
+        try:
+            pa.array([_score_row(score)], SCORE_TYPE)
+        except Exception:
+            return Score(metric=score.metric, status="error", judge=score.judge, error=error)
+        return score
+
+    return record.model_copy(update={"scores": tuple(map(sound, record.scores))})
+
+
+def from_table_apart(table: pa.Table, on_broken: Broken) -> tuple[list[Record], pa.Table]:
+    """The records of a table with RECORD_SCHEMA, and the rows that are none any more, as rows with an error."""
+    records, broken = [], []
+    for row in table.to_pylist(maps_as_pydicts="strict"):
+        try:
+            records.append(from_row(row))
+        except Exception as error:
+            if row["error"] is None:  # else the stage before has told
+                on_broken(str(row["sample_id"]), error)
+            broken.append(row | {"scores": [], "error": row["error"] or describe_error(error)})
+    return records, pa.Table.from_pylist(broken, schema=RECORD_SCHEMA)
+
+
+def unanswered(record: Record, error: str) -> Record:
+    """The record as one whose candidate gave no answer, with no text that UTF-8 has no bytes for."""
+    return _encodable(record.model_copy(update={"response": Response(error=error), "scores": ()}))
+
+
+def _encodable(record: Record) -> Record:
+
+    def of(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.encode("utf-8", "backslashreplace").decode()
+        if isinstance(value, Mapping):
+            return {of(key): of(each) for key, each in value.items()}
+        return [of(each) for each in value] if isinstance(value, list | tuple) else value
+
+    return Record.model_validate(of(record.model_dump()))
 
 
 def to_row(record: Record) -> dict[str, Any]:

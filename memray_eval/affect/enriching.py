@@ -13,7 +13,7 @@ from memray_eval.affect.speech import Heard, SpeechEmotion, hear, utterance_of
 from memray_eval.affect.synthesis import AudioStore, Speaker
 from memray_eval.affect.text import TextEmotion
 from memray_eval.affect.traits import JUDGE, BigFiveJudgment, Frame, Traits, from_judgment, given, judge_traits_messages
-from memray_eval.errors import GenerationError, JudgeError
+from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_error
 from memray_eval.ports import Judge
 from memray_eval.types import GIVEN, Sample
 
@@ -87,8 +87,8 @@ async def _judged(sample: Sample, senses: Senses) -> _Read:
     assert senses.judge is not None
     try:
         verdict = await senses.judge.judge(judge_emotion_messages(sample, senses.frame), EmotionJudgment)
-    except JudgeError as error:
-        return _Read(EKMAN.uniform(), senses.judge.name, f"{type(error).__name__}: {error}")
+    except Exception as error:
+        return _Read(EKMAN.uniform(), senses.judge.name, _reason(error))
     assert isinstance(verdict.judgment, EmotionJudgment)
     return _Read(from_emotion(verdict.judgment), verdict.judge)
 
@@ -101,12 +101,37 @@ async def _with_traits(sample: Sample, senses: Senses) -> Sample:
     assert senses.judge is not None
     try:
         verdict = await senses.judge.judge(judge_traits_messages(sample, senses.frame), BigFiveJudgment)
-    except JudgeError as error:
-        return _noted(sample, traits={"backend": "unknown", "degraded": f"{type(error).__name__}: {error}"})
+    except Exception as error:
+        return _noted(sample, traits={"backend": "unknown", "degraded": _reason(error)})
     assert isinstance(verdict.judgment, BigFiveJudgment)
     found = from_judgment(verdict.judgment)
     notes = {"backend": JUDGE, "judge": verdict.judge, "unknown": list(found.unknown), "confidence": found.confidence}
     return _noted(sample.model_copy(update={"traits": found.known}), traits=notes)
+
+
+def _reason(error: Exception) -> str:
+    """Why a judge read nothing. Raises the error again where it is the run's affair: its money, its services, its end."""
+    if isinstance(error, EvalError) and not isinstance(error, JudgeError):
+        raise error
+    return describe_error(error)
+
+
+def unread(sample: Sample, error: BaseException) -> Sample:
+    """The sample where finding its emotion and traits raised: what it gives itself stays, the rest is uniform and unknown."""
+    reason = describe_error(error)
+    emotion = {"backend": GIVEN} if sample.emotion else {"backend": "unknown", "degraded": reason}
+    traits = {"backend": GIVEN} if sample.traits else {"backend": "unknown", "degraded": reason}
+    felt = sample.emotion or dict(EKMAN.uniform())
+    return _noted(sample.model_copy(update={"emotion": felt}), emotion=emotion, traits=traits)
+
+
+def degraded(sample: Sample) -> dict[str, str]:
+    """What could not be read of a sample (emotion, speech, traits), and why."""
+    notes = sample.metadata.get(NOTES, {})
+    emotion, traits = notes.get("emotion", {}), notes.get("traits", {})
+    text, speech = emotion.get("text", {}).get("degraded"), emotion.get("speech", {}).get("degraded")
+    found = {"emotion": text or emotion.get("degraded"), "speech": speech, "traits": traits.get("degraded")}
+    return {what: str(reason) for what, reason in found.items() if reason}
 
 
 def _noted(sample: Sample, **notes: Any) -> Sample:

@@ -10,7 +10,11 @@ from typing import NoReturn
 
 from memray_eval.cli import calibrating, comparing, looking, making, running, scoring, submitting, viewing  # noqa: F401 (their commands join the app)
 from memray_eval.cli.app import app, say
-from memray_eval.errors import EvalError
+from memray_eval.cli.output import escape_what_cannot_be_shown
+from memray_eval.errors import EvalError, Interrupted
+from memray_eval.runtime.interrupts import terminable
+
+INTERRUPTED = 130  # typer's code for Ctrl-C, which it gives for SIGTERM as well
 
 
 def program() -> NoReturn:
@@ -23,22 +27,42 @@ def program() -> NoReturn:
         code = end.code if isinstance(end.code, int) else 0
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError):
-            stream.flush()
+        try:
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            pass
+        except OSError as error:
+            with suppress(OSError):
+                say(f"error: the output cannot be written: {error}")
+            code = EvalError.exit_code
     os._exit(code)
 
 
 def main() -> NoReturn:
-    """The command line as a function, which raises SystemExit: an error of ours is a message and its exit code; Ctrl-C is 130;
-    anything else is a bug and shows."""
-    try:
-        app()
-    except EvalError as error:
-        say(f"error: {error}")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        say("interrupted")
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
+    """The command line as a function, which raises SystemExit: an error of ours is a message and its exit code; Ctrl-C is 130,
+    SIGTERM 143; what the system refuses (a full disk) is a message and 3; anything else is a bug and shows."""
+    escape_what_cannot_be_shown()
+    with terminable() as ending:
+        try:
+            app()
+        except Interrupted as end:
+            say(str(end))
+            sys.exit(end.exit_code)
+        except EvalError as error:
+            say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
+            sys.exit(error.exit_code)
+        except SystemExit as end:
+            if end.code != INTERRUPTED:
+                raise
+            say("interrupted")  # typer makes an exit of it
+            sys.exit(ending.exit_code)
+        except KeyboardInterrupt:
+            say("interrupted")
+            sys.exit(ending.exit_code)
+        except BrokenPipeError:
+            sys.exit(0)
+        except OSError as error:
+            say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
+            sys.exit(EvalError.exit_code)
     sys.exit(0)

@@ -19,7 +19,9 @@ app = typer.Typer(
     help="Evaluate language models with a memory of their user, and long-context models, on a laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run jobs/quickstart.yaml (no key, no GPU needed).\n\n"
     "Exit codes: 0 done; 1 finished with too many failed units, stopped early, a metric that was named applied to nothing, or "
-    "a gate of compare failed; 2 wrong usage, config or dataset; 3 nothing could run.",
+    "a gate of compare failed; 2 wrong usage, "
+    "config or dataset; 3 nothing could run, or a service that the run needs has died; 130 ended by Ctrl-C, 143 by SIGTERM: "
+    "what is finished is kept, and `memray-eval resume` goes on.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
 cache_app = typer.Typer(no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice.")

@@ -290,12 +290,13 @@ def _run(
 def _end(finished: Finished) -> None:
     """Says and exits with what too many failures, or an early end, call for."""
     if finished.exit_code:
-        failed, units = finished.summary.n_failed_units, finished.summary.n_units
+        failed, units = finished.summary.n_failed_units, finished.summary.n_units + finished.n_missing
         go_on = f"`memray-eval resume {finished.folder.path}`"
         for warning in finished.warnings:
             say(f"warning: {warning}")
         if finished.stopped:
             say(f"Stopped early: {finished.stopped}. Go on with {go_on}.")
         elif finished.has_failed:
-            say(f"{failed} of {units} units failed, more than the tolerance allows. Try them again with {go_on}.")
+            missing = f" and {finished.n_missing} are missing" if finished.n_missing else ""
+            say(f"{failed} of {units} units failed{missing}, more than the tolerance allows. Try them again with {go_on}.")
         raise typer.Exit(finished.exit_code)

@@ -10,6 +10,7 @@ from memray_eval.config import BreakerConfig
 from memray_eval.errors import (
     JudgeError,
     Malformed,
+    QuotaExhausted,
     Refused,
     Throttled,
     Truncated,

@@ -18,7 +18,7 @@ from memray_eval.clients.breaker import Breaker
 from memray_eval.clients.limiter import LANES, LATE_S, Cost, HeldBy, LimiterPort, Reservation, Standing
 from memray_eval.clients.watching import UNWATCHED, Watch
 from memray_eval.config import RateLimits
-from memray_eval.errors import JudgeError, QuotaExhausted, Stopped, Throttled
+from memray_eval.errors import JudgeError, QuotaExhausted, ServiceLost, Stopped, Throttled
 
 CHUNK = 25  # slots are asked for so many at a time, and only for calls that wait
 NOTHING = Cost()
@@ -227,7 +227,10 @@ class Gate:
             try:
                 grant = await self._limiter.reserve(self._wanted(costs))
             except Exception as error:  # the calls must hear of it, or they would wait for ever
-                self._fail_waiting(partial(JudgeError, f"the rate limiter cannot be reached: {type(error).__name__}"))
+                text = f"the rate limiter cannot be reached: {type(error).__name__}"
+                self._fail_waiting(
+                    partial(type(error), str(error)) if isinstance(error, ServiceLost) else partial(JudgeError, text)
+                )
                 return
             if grant.held_by is not None:
                 self._note_held(grant.held_by)

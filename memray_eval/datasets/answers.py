@@ -136,11 +136,15 @@ def _candidate(fields: dict[str, Any]) -> Candidate:
     model = next((fields[field] for field in MODEL_FIELDS if fields.get(field)), None)
     for field in MODEL_FIELDS:
         fields.pop(field, None)
-    if isinstance(config, str):
+    if config is not None:
         try:
-            return Candidate.model_validate_json(config)
-        except ValidationError:
-            pass
+            return Candidate.model_validate_json(config) if isinstance(config, str) else Candidate.model_validate(config)
+        except ValidationError as invalid:
+            first = invalid.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            text = f"is no candidate's configuration: {where + ': ' if where else ''}{first['msg']}; mend it, or leave it out"
+            sample_id = str(fields.get("sample_id") or fields.get("id") or "")
+            raise InvalidSample([Fault(field="candidate_config", message=text)], sample_id) from None
     label = next((str(value) for value in (name, model) if value), GIVEN)
     return Candidate(name=label, model=str(model or label), backend=GIVEN)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from memray_eval.datasets.answers import answered_by, parse_answer, rename_aliases
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
 from memray_eval.datasets.sources import Entry
+from memray_eval.errors import describe_error
 from memray_eval.storage import locate, open_reader
 from memray_eval.types import Record, Sample
 
@@ -81,8 +82,11 @@ class Reading:
         raw = rename_aliases(entry.raw) if self.has_responses else entry.raw
         try:
             return dict(self.adapt(raw, entry.path))
-        except ValueError as error:
-            raise InvalidSample([Fault(message=str(error))], str(raw.get("id") or raw.get("_id") or "")) from None
+        except InvalidSample:
+            raise
+        except Exception as error:  # ValueError is a suite's way to say what lacks; any other comes of an odd record
+            text = str(error) if isinstance(error, ValueError) else f"cannot be read as the suite's: {describe_error(error)}"
+            raise InvalidSample([Fault(message=text)], str(raw.get("id") or raw.get("_id") or "")) from None
 
     def _fields(self, entry: Entry) -> Any:
         fields = self._adapted(entry)

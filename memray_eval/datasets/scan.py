@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from memray_eval.datasets.cutting import Cut, CutByContext, Cutter
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
@@ -18,6 +18,7 @@ from memray_eval.types import Record, Sample, dumps
 
 Tell: TypeAlias = Callable[[Problem], None]
 LimitOrder: TypeAlias = Literal["spread", "first"]
+T = TypeVar("T")
 
 
 @dataclass
@@ -161,18 +162,33 @@ def _suite_named(entry: Entry, reading: Reading) -> tuple[str, ...]:
     return (named,) if isinstance(named, str) and named else ()
 
 
-def read_samples(shard: Shard, reading: Reading) -> Iterator[Sample]:
-    """The samples of a shard that `scan` made: its invalid entries are already left out."""
-    return (sample for entry in _readable(shard) if (sample := reading.sample(entry)) is not None)
+Broken: TypeAlias = Callable[[Entry, Exception], None]
 
 
-def read_records(shard: Shard, reading: Reading) -> Iterator[Record]:
-    """The responses of a shard that `scan` made, as records to judge."""
-    return (record for entry in _readable(shard) if (record := reading.record(entry)) is not None)
+def read_samples(shard: Shard, reading: Reading, on_broken: Broken | None = None) -> Iterator[Sample]:
+    """The samples of a shard that `scan` made: its invalid entries are already left out. An entry that raises all the same is
+    told to `on_broken` and left out; without that it raises here."""
+    return _each(shard, reading.sample, on_broken)
 
 
-def _readable(shard: Shard) -> Iterator[Entry]:
-    return (entry for entry in entries(shard) if not isinstance(entry.raw, InvalidSample))
+def read_records(shard: Shard, reading: Reading, on_broken: Broken | None = None) -> Iterator[Record]:
+    """The responses of a shard that `scan` made, as records to judge; `on_broken` as for read_samples."""
+    return _each(shard, reading.record, on_broken)
+
+
+def _each(shard: Shard, make: Callable[[Entry], T | None], on_broken: Broken | None) -> Iterator[T]:
+    for entry in entries(shard):
+        if isinstance(entry.raw, InvalidSample):
+            continue
+        try:
+            made = make(entry)
+        except Exception as error:
+            if on_broken is None:
+                raise
+            on_broken(entry, error)
+            continue
+        if made is not None:
+            yield made
 
 
 def _check(entry: Entry, reading: Reading, seen: dict[bytes, str]) -> Sample | Record | list[Problem] | None:

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,13 +23,13 @@ from memray_eval.clients.routing import Choice, calls_a_record
 from memray_eval.config import EmbeddingConfig, JudgingConfig, MetricOptions, ServerConfig
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_records
-from memray_eval.datasets.sources import Shard
-from memray_eval.errors import BudgetSpent, JudgeStalled, Stopped
+from memray_eval.datasets.sources import Entry, Shard
+from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge
 from memray_eval.results import RESPONSES, RunFolder
-from memray_eval.rows import RECORD_SCHEMA, from_table, to_table
+from memray_eval.rows import RECORD_SCHEMA, from_table_apart, to_table_apart, unanswered
 from memray_eval.runtime.metrics import answered
 from memray_eval.runtime.progress import CallReporter, reported
 from memray_eval.runtime.prompts import PROMPT, RECORD, SHARD, TRUNCATED
@@ -37,7 +37,7 @@ from memray_eval.runtime.services import Handles, services_of
 from memray_eval.runtime.stock import Stock, UnitSet
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
-from memray_eval.stages.judge import Asking, judge_record
+from memray_eval.stages.judge import Asking, judge_record, unjudged
 from memray_eval.types import Candidate, Prompt, Record, Response
 
 LISTEN_S = 1.0
@@ -57,6 +57,20 @@ class Desk:
     def is_stopping(self) -> bool:
         return ray.get(self.counter.stopping.remote()) is not None
 
+    def caught(self, stage: str, sample_id: str, error: BaseException) -> None:
+        """Tells of a record that a stage could not work on; too many of them end the run."""
+        self.counter.catch.remote(stage, sample_id, describe_error(error))
+
+    def unreadable(self, entry: Entry, error: BaseException) -> None:
+        """Tells of an entry that was a sample when the dataset was checked, and is none now."""
+        self.caught("read", entry.place or entry.path, error)
+
+    def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
+        return to_table_apart(records, partial(self.caught, stage))
+
+    def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
+        return from_table_apart(table, partial(self.caught, stage))
+
     def mind(self, records: Sequence[Record]) -> bool:
         """Ends the run at a failed unit, where that is asked for; whether it did."""
         failed = next((record for record in records if record.is_failed), None) if self.stops_at_failure else None
@@ -73,7 +87,7 @@ class Desk:
             by_candidate.setdefault(record.candidate.name, []).append(record.response or Response())
         if by_candidate:
             self.counter.hear_answers.remote({name: answered(responses) for name, responses in by_candidate.items()})
-        table = to_table(records)
+        table = self.to_table(records, "generate")
         if table.num_rows:
             RunFolder(self.folder).write_part(table, RESPONSES)
         self.mind(records)
@@ -85,11 +99,21 @@ def fold_answers(table: pa.Table, desk: Desk) -> pa.Table:
     records = []
     for row in table.to_pylist():
         record = Record.model_validate_json(row[RECORD])
-        records.append(record.model_copy(update={"response": engine_response(row)}))
+        if record.response is None:
+            record = _with_answer(record, row, desk)
+        records.append(record)
     longest = max((record.response.duration_s or 0.0 for record in records if record.response), default=0.0)
     now = time.time()
     desk.counter.add.remote("generate", len(records), now - longest, now, _n_ungenerated(records))
     return desk.keep(records)
+
+
+def _with_answer(record: Record, row: Mapping[str, Any], desk: Desk) -> Record:
+    try:
+        return record.model_copy(update={"response": engine_response(row)})
+    except Exception as error:
+        desk.caught("generate", record.sample.id, error)
+        return unanswered(record, describe_error(error))
 
 
 def write_records(table: pa.Table, desk: Desk) -> pa.Table:
@@ -105,10 +129,10 @@ def read_answers(table: pa.Table, reading: Reading, stock: Stock, desk: Desk) ->
     """Shards of responses that exist already, as records, but for what an earlier session judged."""
     started = time.time()
     shards = [] if desk.is_stopping() else [Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist()]
-    records = [record for shard in shards for record in read_records(shard, reading)]
+    records = [record for shard in shards for record in read_records(shard, reading, desk.unreadable)]
     new = [record for record in records if not stock.has(record.unit_id)]
     desk.counter.add.remote("read", len(new), started, time.time())
-    return to_table(new)
+    return desk.to_table(new, "read")
 
 
 def read_waiting(table: pa.Table, generated: UnitSet, candidates: Sequence[str], desk: Desk) -> pa.Table:
@@ -158,8 +182,17 @@ class AskServers:
         yield self._desk.keep(asked)
 
     async def _ask(self, row: dict[str, Any]) -> Record:
-        record, prompt = Record.model_validate_json(row[RECORD]), Prompt.model_validate_json(row[PROMPT])
-        return await generate(record, prompt, row[TRUNCATED], self._client(record.candidate.model_dump_json()))
+        record = Record.model_validate_json(row[RECORD])
+        if row[PROMPT] is None:  # its prompt could not be built
+            return record
+        try:
+            prompt, client = Prompt.model_validate_json(row[PROMPT]), self._client(record.candidate.model_dump_json())
+            return await generate(record, prompt, row[TRUNCATED], client)
+        except EvalError:
+            raise
+        except Exception as error:
+            self._desk.caught("generate", record.sample.id, error)
+            return unanswered(record, describe_error(error))
 
 
 class JudgeRecords:
@@ -196,11 +229,13 @@ class JudgeRecords:
             return
         judges = self._built()
         with reported(self._desk.counter, "judge") as done:
-            tried = await asyncio.gather(*(self._judge(record, judges) for record in from_table(table)))
+            records, broken = self._desk.from_table(table, "judge")
+            tried = await asyncio.gather(*(self._judge(record, judges) for record in records))
             judged = [record for record in tried if record is not None]
-            done.rows, done.failed = len(judged), _n_failed(judged, self._metrics)
+            n_broken = broken.num_rows
+            done.rows, done.failed = len(judged) + n_broken, _n_failed(judged, self._metrics) + n_broken
         await self._reporter.report()
-        yield to_table(judged)
+        yield pa.concat_tables([self._desk.to_table(judged, "judge"), broken])
 
     def _built(self) -> Mapping[str, Sequence[Judge]]:
         if self._judges is None:  # on the loop that will use them: no client can move to another
@@ -231,6 +266,11 @@ class JudgeRecords:
             return None
         except Stopped:
             return None
+        except EvalError:  # a service of the run is gone
+            raise
+        except Exception as error:
+            self._desk.caught("judge", record.sample.id, error)
+            judged = unjudged(record, self._metrics, error)
         self._is_stopping = self._desk.mind([judged]) or self._is_stopping
         return judged
 
@@ -244,10 +284,24 @@ class EmbedRecords:
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         with reported(self._desk.counter, "embed") as done:
-            records = await embed_records(list(from_table(table)), self._metrics, self._embedder)
-            done.rows, done.failed = len(records), _n_failed(records, self._metrics)
+            records, broken = self._desk.from_table(table, "embed")
+            records = await self._embedded(records)
+            n_broken = broken.num_rows
+            done.rows, done.failed = len(records) + n_broken, _n_failed(records, self._metrics) + n_broken
         self._desk.mind(records)
-        yield to_table(records)
+        yield pa.concat_tables([self._desk.to_table(records, "embed"), broken])
+
+    async def _embedded(self, records: list[Record]) -> list[Record]:
+        """The records with their scores. What the stage did not foresee costs the record it came of, not the block."""
+        try:
+            return await embed_records(records, self._metrics, self._embedder)
+        except EvalError:
+            raise
+        except Exception as error:
+            if len(records) > 1:
+                return [one for record in records for one in await self._embedded([record])]
+            self._desk.caught("embed", records[0].sample.id, error)
+            return [unjudged(records[0], self._metrics, error)]
 
 
 def shard_rows(shards: Sequence[Shard]) -> list[dict[str, str]]:

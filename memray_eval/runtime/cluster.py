@@ -5,7 +5,10 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import signal
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +19,7 @@ from ray.autoscaler.sdk import request_resources
 from ray.exceptions import AuthenticationError
 
 from memray_eval.config import ClusterConfig
-from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.errors import ConfigError, ResourceError, describe_error
 from memray_eval.runtime.plan import Capacity, Node, Pool, refusal
 
 MIN_LOCAL_CPUS = 2.0
@@ -24,6 +27,7 @@ _GIB = 1 << 30
 _ACCELERATOR = "accelerator_type:"  # Ray's resource of the nodes that have such GPUs
 _TRACE = 0.001  # of it, as Ray asks for it: a node has one of it, however many GPUs
 _POLL_S = 2.0
+WATCH_S = 0.5  # how often Ray's own processes are looked after
 _LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker", "ray._private.services")
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -60,18 +64,12 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
     try:
         if config.address is None:
             local = local_capacity(config)
-            with _quiet_stderr():
-                ray.init(
-                    address="local",
-                    num_cpus=int(local.cpus),
-                    num_gpus=int(local.gpus),
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
+            with own_signals(), _quiet_stderr():
+                _start(local)
             yield local
         else:
-            _join(config.address)
+            with own_signals():
+                _join(config.address)
             yield cluster_capacity(f"the cluster at {config.address}")
     except ConnectionError as error:
         if config.address is None:
@@ -81,6 +79,83 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
         ) from None
     finally:
         ray.shutdown()
+
+
+def _start(local: Capacity) -> None:
+    try:
+        ray.init(
+            address="local",
+            num_cpus=int(local.cpus),
+            num_gpus=int(local.gpus),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except ConnectionError:
+        raise
+    except Exception as error:  # no folder, no room, a path too long for a socket: Ray raises whatever comes
+        folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
+        raise ResourceError(
+            f"the local Ray cannot start: {describe_error(error)}. It keeps its files in {folder}, which must "
+            "be a folder with some space and a short path; set RAY_TMPDIR to another, or make room there."
+        ) from None
+
+
+@contextmanager
+def own_signals() -> Iterator[None]:
+    """Puts the handler of SIGTERM back that was there before the block: Ray's would end the process without a word."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def watched(on_death: Callable[[str], None]) -> Iterator[None]:
+    """Calls `on_death`, in a thread, with the name of a process of Ray on this machine that no driver
+    outlives, when it ends while the block runs. Ray itself ends the driver's process some seconds later,
+    without a word and past every `finally`."""
+    vital, is_over = _vital_processes(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(WATCH_S):
+            for name, process in vital.items():
+                if not _is_alive(process) and not is_over.is_set():
+                    on_death(name)
+                    return
+
+    threading.Thread(target=watch, daemon=True, name="watch-ray").start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def _vital_processes() -> dict[str, psutil.Process]:
+    """The raylet that this driver talks to, and the cluster's control service where it runs on this machine, by their names."""
+    node = ray._private.worker.global_worker.node
+    if node is None:  # connected through a proxy: Ray's processes are elsewhere
+        return {}
+    marks = {"raylet": node.raylet_socket_name, "gcs_server": node.session_name}
+    found = {}
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or ()
+        program = os.path.basename(words[0]) if words else ""
+        if program in marks and any(word.endswith(f"={marks[program]}") for word in words):
+            found[program] = process
+    return found
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _join(address: str) -> None:

@@ -95,6 +95,8 @@ def telling_engine() -> type:
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
+                if not request.prompt_token_ids:  # a record that has its error already; Ray makes a row of this one
+                    raise ValueError("there is nothing to ask")
                 output = await generate(request)
                 self._told[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import posixpath
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from memray_eval.affect.enriching import NOTES, Senses, enrich
+from memray_eval.affect.enriching import NOTES, Senses, degraded, enrich, unread
 from memray_eval.affect.fusion import normalised_weights
 from memray_eval.affect.speech import SPEECH_BACKENDS, SpeechEmotion, build_speech_emotion
 from memray_eval.affect.synthesis import AudioStore, Speaker, choose_synthesis, local_voice
@@ -22,7 +23,7 @@ from memray_eval.config import AffectConfig, JudgingConfig, RunConfig, server_ke
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import ConfigError
+from memray_eval.errors import BudgetSpent, ConfigError, EvalError, JudgeStalled, Stopped
 from memray_eval.metrics.judging import judge_messages
 from memray_eval.runtime.progress import CallReporter
 from memray_eval.runtime.prompts import SAMPLE, SHARD
@@ -30,7 +31,8 @@ from memray_eval.runtime.services import Handles, services_of
 from memray_eval.runtime.stock import Stock
 from memray_eval.types import GIVEN, Candidate, Sample, unit_id
 
-AFFECT = "affect"
+AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
+LISTEN_S = 1.0
 SAMPLE_SCHEMA = pa.schema([(SAMPLE, pa.large_string())])
 
 
@@ -90,33 +92,71 @@ class EnrichSamples:
         self._judging, self._choices, self._handles, self._embedded_url = judging, choices, handles, url
         self._senses: Senses | None = None
         self._counted: Counter[str] = Counter()
+        self._is_stopping = False
+        self._watch: asyncio.Task[None] | None = None
+        self._told: set[str] = set()
         self._reporter = CallReporter(desk.counter)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         senses = self._senses = self._senses or self._built()
-        stopping = await self._desk.counter.stopping.remote() is not None
-        for text in [] if stopping else table.column(SHARD).to_pylist():
+        self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
+        for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
-            samples = [sample for sample in read_samples(shard, self._reading) if self._is_wanted(sample)]
+            read = read_samples(shard, self._reading, self._desk.unreadable)
+            samples = [sample for sample in read if self._is_wanted(sample)]
             for start in range(0, len(samples), self._config.batch_size):
-                batch = await enrich(samples[start : start + self._config.batch_size], _folder(shard), senses)
-                self._count(batch)
+                batch = await self._enriched(samples[start : start + self._config.batch_size], _folder(shard), senses)
                 await self._reporter.report()
+                if batch is None:
+                    return
+                self._count(batch)
                 yield pa.Table.from_pylist([{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA)
+
+    async def _enriched(self, samples: Sequence[Sample], folder: str, senses: Senses) -> list[Sample] | None:
+        """The samples with emotion and traits; None when the run stops before they have them: a resumed
+        run reads them again."""
+        try:
+            return await enrich(samples, folder, senses)
+        except (BudgetSpent, JudgeStalled) as error:
+            self._is_stopping = True
+            self._desk.counter.stop.remote(str(error))
+            return None
+        except Stopped:
+            return None
+        except EvalError:  # a service of the run is gone
+            raise
+        except Exception as error:
+            if len(samples) == 1:
+                self._desk.caught(AFFECT, samples[0].id, error)
+                return [unread(samples[0], error)]
+        alone = [await self._enriched([sample], folder, senses) for sample in samples]
+        return None if any(one is None for one in alone) else [one for found in alone for one in found or ()]
+
+    async def _watch_for_the_end(self) -> None:
+        """Hears that the run is stopping while calls still wait for their turn."""
+        while not self._is_stopping:
+            await asyncio.sleep(LISTEN_S)
+            self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
 
     def _is_wanted(self, sample: Sample) -> bool:
         units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
         return not all(self._stock.has(unit) for unit in units)
 
     def _count(self, samples: Sequence[Sample]) -> None:
-        """Tells the run how many emotions were read, heard, degraded; and what the store had to do."""
+        """Tells the run how many emotions and traits were read, heard, degraded; why, the first time; and what the store had to
+        do."""
         counts: Counter[str] = Counter(samples=len(samples))
         for sample in samples:
-            emotion = sample.metadata[NOTES]["emotion"]
-            speech, text = emotion.get("speech", {}), emotion.get("text", {})
+            emotion, failed = sample.metadata[NOTES]["emotion"], degraded(sample)
             counts[f"emotion {emotion['backend']}"] += 1
-            counts[f"speech {speech.get('source', 'off')}"] += 1
-            counts["degraded"] += bool(speech.get("degraded") or text.get("degraded"))
+            counts[f"speech {emotion.get('speech', {}).get('source', 'off')}"] += 1
+            counts["degraded"] += bool(failed.keys() - {TRAITS})
+            counts[DEGRADED_TRAITS] += TRAITS in failed
+            for what in failed.keys() - self._told:
+                self._told.add(what)
+                stands = "unknown" if what == TRAITS else "uniform"
+                told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
+                self._desk.counter.tell.remote(told)
         store = Counter(self._senses.store.counts.model_dump() if self._senses and self._senses.store else {})
         counts.update({f"store {name}": count - self._counted[name] for name, count in store.items()})
         self._counted = store
@@ -128,7 +168,8 @@ class EnrichSamples:
         if self._choices:
             assert self._handles is not None
             say, watch = self._desk.counter.tell.remote, self._reporter.watch
-            services = services_of(self._handles, say, lambda: False, self._embedded_url, watch)
+            self._watch = asyncio.create_task(self._watch_for_the_end())
+            services = services_of(self._handles, say, lambda: self._is_stopping, self._embedded_url, watch)
             judge = build_judges(self._choices, self._judging, services)[AFFECT][0]
         synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"
         return Senses(

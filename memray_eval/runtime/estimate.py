@@ -18,7 +18,7 @@ from memray_eval.clients.prices import FREE, Price
 from memray_eval.clients.routing import Choice, JudgeTable, limits_of, price_of
 from memray_eval.config import RateLimits, RunConfig
 from memray_eval.datasets.scan import Scan, read_records, read_samples
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, describe_error
 from memray_eval.metric import RULES, JudgedMetric, Metric, of_task, unscorable
 from memray_eval.runtime.offers import NodeGroup
 from memray_eval.runtime.plan import Capacity, JudgePool
@@ -206,7 +206,12 @@ def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]
             continue
         for sample in itertools.islice(read_samples(shard, reading), per_shard):
             for candidate in config.candidates:
-                prompt = suite.prompt(sample, candidate)
+                try:
+                    prompt = suite.prompt(sample, candidate)
+                except Exception as error:  # it will be an error of its unit, and costs nothing
+                    failed = Response(error=describe_error(error))
+                    yield new_record(sample, candidate).model_copy(update={"response": failed}), 0.0
+                    continue
                 tokens = sum(_tokens(message.content) for message in prompt.messages)
                 text = _filler(sample.query, config.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0))
                 yield new_record(sample, candidate).model_copy(update={"response": Response(text=text)}), tokens
@@ -229,7 +234,10 @@ def _judge_load(
             if unscorable(metric, record.sample, response) is not None:
                 continue
             rubric = choice.rubric.text if choice.rubric else None
-            messages = metric.messages(record.sample, response, rubric)
+            try:
+                messages = metric.messages(record.sample, response, rubric)
+            except Exception:  # the unit's error, and no call
+                continue
             tokens = schema_tokens + sum(_tokens(message.content) for message in messages)
             for judge in choice.judges:
                 calls[judge] += config.judging.repeats

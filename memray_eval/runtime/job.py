@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
 import platform
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,21 +20,23 @@ from memray_eval.clients.budget import Spending
 from memray_eval.clients.routing import Choice, embedded_model, is_embedded, load_table
 from memray_eval.config import EMBEDDED, RunConfig, names_a_file
 from memray_eval.datasets.scan import Scan
-from memray_eval.errors import EvalError, Stopped
+from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
 from memray_eval.report.console import render
 from memray_eval.report.paired_quality import paired_qualities
 from memray_eval.report.recommendation import RULE, recommend
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results import RunFolder
+from memray_eval.runtime import cluster
 from memray_eval.runtime.actors import Desk
-from memray_eval.runtime.enriching import affect_choices
+from memray_eval.runtime.enriching import DEGRADED_TRAITS, affect_choices
+from memray_eval.runtime.interrupts import terminable
 from memray_eval.runtime.judge_server import judge_server
 from memray_eval.runtime.pipeline import Work, judge_waiting, run_pipeline, split
 from memray_eval.runtime.plan import Capacity, device_of, fitted, judge_pool
-from memray_eval.runtime.progress import STAGES, Course, ProgressCounter, displayed
+from memray_eval.runtime.progress import STAGES, Course, Extent, ProgressCounter, displayed
 from memray_eval.runtime.reading import suite_of
-from memray_eval.runtime.services import Handles, beside_the_driver, start_services
+from memray_eval.runtime.services import Handles, beside_the_driver, reason_of, start_services
 from memray_eval.runtime.stock import Stock, drop_duplicates
 from memray_eval.runtime.waves import Group, judges_each, side_by_side, waves_of
 from memray_eval.stages.agreement import compares, disagreements
@@ -47,8 +52,9 @@ SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a s
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended early, `has_failed`
-    that more units failed than are tolerated, and `warnings` what else calls for exit code 1."""
+    """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended early, `has_failed` that
+    more units failed than are tolerated, and `warnings` what else calls for exit code 1. `n_missing` units were planned and
+    are not in the records of a run that went to its end."""
 
     folder: RunFolder
     summary: Summary
@@ -56,6 +62,7 @@ class Finished:
     stopped: str | None = None
     has_failed: bool = False
     warnings: tuple[str, ...] = ()
+    n_missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,48 +89,90 @@ class Job:
         return self.found.n_samples * len(self.config.candidates)
 
     def finish(self, quiet: bool) -> Finished:
-        """Runs what is left to its summary. Raises EvalError when a stage could not be started; the manifest says so."""
+        """Runs what is left to its summary. Raises EvalError when a stage could not be started or a service died, Interrupted
+        after SIGINT or SIGTERM. However it ends, the manifest says so, and what was finished is kept."""
+        with terminable() as ending:
+            try:
+                with cluster.watched(self._end_without_ray):
+                    return self._finish(quiet)
+            except KeyboardInterrupt:
+                self._record_end("interrupted", f"interrupted by {ending.number.name}")
+                text = f"Interrupted by {ending.number.name}: {self._finished_units()}. {self._go_on}"
+                raise Interrupted(text, ending.exit_code) from None
+            except BaseException as error:
+                is_rays = isinstance(error, ray.exceptions.RayError)
+                ours = ServiceLost(f"Ray has failed: {reason_of(error)}") if is_rays else error
+                status = "stopped" if isinstance(ours, Stopped) else "failed"
+                self._record_end(status, str(ours) if isinstance(ours, EvalError) else describe_error(ours))
+                ours.add_note(self._go_on)
+                if ours is error:
+                    raise
+                raise ours from error
+
+    def _finish(self, quiet: bool) -> Finished:
         here = beside_the_driver()
         counter: Any = ProgressCounter.options(scheduling_strategy=here).remote(  # type: ignore[attr-defined]
-            self.folder.run_id, self._stages()
+            self.folder.run_id, self._stages(), self._tolerated(self.n_units)
         )
         self._write_manifest("running")
-        try:
-            self._run(counter, quiet)
-            course: Course = ray.get(counter.course.remote())
-            stopped = course.stopped
-            if stopped and not self.folder.parts():
-                raise Stopped(
-                    f"stopped before any unit was finished: {stopped}. Go on with `memray-eval resume {self.folder.path}`"
-                )
-            drop_duplicates(self.folder)
-            summary = self._summarise(course, stopped)
-        except KeyboardInterrupt:
-            self._write_manifest("interrupted")
-            raise
-        except Stopped as error:
-            self._write_manifest("stopped", error=str(error))
-            raise
-        except EvalError as error:
-            self._write_manifest("failed", error=str(error))
-            raise
+        self._run(counter, quiet)
+        course: Course = ray.get(counter.course.remote())
+        stopped = course.stopped
+        if stopped and not self.folder.parts():
+            raise Stopped(f"stopped before any unit was finished: {stopped}")
+        drop_duplicates(self.folder)
+        summary = self._summarise(course, stopped)
+        n_missing = 0 if stopped else max(0, self.n_units - summary.n_units)
         self.folder.write_summary(summary, render(summary))
         self._write_manifest("stopped" if stopped else "finished", error=stopped, summary=summary, course=course)
         if not stopped:
             self.folder.delete_responses()
-        warnings, has_failed = tuple(self._inapplicable(summary.metrics)), self._has_failed(summary)
-        return Finished(self.folder, summary, int(bool(stopped or has_failed or warnings)), stopped, has_failed, warnings)
+        has_failed = summary.n_failed_units + n_missing > self._tolerated(summary.n_units + n_missing)
+        warnings = tuple(self._inapplicable(summary.metrics))
+        exit_code = int(bool(stopped or has_failed or warnings))
+        return Finished(self.folder, summary, exit_code, stopped, has_failed, warnings, n_missing)
+
+    @property
+    def _go_on(self) -> str:
+        return f"Go on with `memray-eval resume {self.folder.path}`."
+
+    def _finished_units(self) -> str:
+        """How far the run is, for the last line of one that was interrupted."""
+        done = 0
+        with suppress(Exception):  # nothing is written yet, or the folder is out of reach: the run ends anyway
+            done = self.folder.records().count_rows()
+        return f"{done} of {self.n_units} units are finished and kept"
+
+    def _record_end(self, status: str, reason: str) -> None:
+        with suppress(Exception):  # a full disk, a lost lease: the error that ended the session is the one to tell
+            self._write_manifest(status, error=reason)
+
+    def _end_without_ray(self, process: str) -> None:
+        """Ends this process, while Ray still lets it, after the death of one of Ray's that it cannot do without."""
+        reason = f"Ray's {process} has died on this machine (killed, or out of memory)"
+        self._record_end("failed", reason)
+        print(f"error: {reason}; {self._finished_units()}. {self._go_on}", file=sys.stderr, flush=True)
+        os._exit(ServiceLost.exit_code)
 
     def _run(self, counter: Any, quiet: bool) -> None:
+        dead: list[str] = []
+
+        def died(reason: str) -> None:
+            dead.append(reason)
+            counter.stop.remote(reason)
+
         device = device_of(self.config, self.capacity.gpus)
         desk = Desk(self.folder.path, counter, stops_at_failure=self.config.on_error == "fail")
         table = load_table(self.config.judging.models)
         pool = judge_pool(self.config, self.choices, table, self.capacity.cpus, self.rows_per_block)
-        left = self.n_units - len(self.stock.finished)
         served = embedded_model({**self.choices, **affect_choices(self.config)})
         waves = waves_of(self.config, self.capacity, device, judge_server=served is not None)
         pipelines = max(map(len, waves))
-        with judge_server(served, self.config.engine, device) as url, displayed(counter, left, quiet, self._stages()):
+        extent = Extent(total=self.n_units, finished=len(self.stock.finished), generated=len(self.stock.generated))
+        with (
+            judge_server(served, self.config.engine, device, died) as url,
+            displayed(counter, extent, quiet, self._stages()),
+        ):
             work = Work(
                 config=self.config,
                 metrics=self.metrics,
@@ -132,7 +181,7 @@ class Job:
                 desk=desk,
                 device=device,
                 stock=self.stock,
-                handles=self._services(max(pool.actors, pipelines), pool.max_in_flight),
+                handles=self._services(max(pool.actors, pipelines), pool.max_in_flight, counter),
                 embedded_url=url,
                 engine=self.config.engine,
                 tasks_at_once=max(2, int(self.capacity.cpus) // 4),
@@ -141,6 +190,8 @@ class Job:
             for wave in waves:
                 sharing = replace(work, judge_actors=judges_each(self.config, wave, self.capacity.cpus))
                 side_by_side(wave, partial(self._run_group, sharing), counter.stop.remote)
+        if dead:
+            raise ServiceLost(dead[0])
 
     def _run_group(self, shared: Work, group: Group) -> None:
         """What was generated and not judged first; then what was not generated, if there is any and the run goes on."""
@@ -151,17 +202,17 @@ class Job:
         if len(self.stock.finished) + len(self.stock.generated) < self.n_units and not work.desk.is_stopping():
             run_pipeline(work, group)
 
-    def _services(self, members: int, max_in_flight: int) -> Handles | None:
+    def _services(self, members: int, max_in_flight: int, counter: Any) -> Handles | None:
         choices = [*self.choices.values(), *affect_choices(self.config).values()]
         if all(choice.judge == RULES for choice in choices):
             return None
         spent = _spent(self.folder) if len(self.stock.finished) else Spending()
-        return start_services(self.config, self.folder.path, spent, members, max_in_flight)
+        return start_services(self.config, self.folder.path, spent, members, max_in_flight, counter)
 
-    def _has_failed(self, summary: Summary) -> bool:
+    def _tolerated(self, n_units: int) -> float:
+        """How many of so many units may fail."""
         tolerance = self.config.tolerance
-        allowed = tolerance if isinstance(tolerance, int) else tolerance * summary.n_units
-        return summary.n_failed_units > allowed
+        return tolerance if isinstance(tolerance, int) else tolerance * n_units
 
     def _stages(self) -> tuple[str, ...]:
         """The stages that this run has."""
@@ -199,7 +250,11 @@ class Job:
             performance=performance,
             recommendation=recommend(performance, self._pairs(headline, performance)),
             sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
-            notes=(*self._notes(reduced.n_units, stopped), *_uncounted(course.calls), *self._inapplicable(reduced.metrics)),
+            notes=(
+                *self._notes(reduced.n_units, stopped, course.counts),
+                *_uncounted(course.calls),
+                *self._inapplicable(reduced.metrics),
+            ),
             causes=reduced.causes,
         )
 
@@ -224,10 +279,17 @@ class Job:
         rated = sorted(row.candidate for row in performance if row.task is None and row.quality is not None)
         return paired_qualities(self.folder.records(), metric, rated, RULE.level) if metric is not None else ()
 
-    def _notes(self, n_done: int, stopped: str | None) -> list[str]:
+    def _notes(self, n_done: int, stopped: str | None, counts: Mapping[str, int]) -> list[str]:
         notes = []
         if stopped:
             notes.append(f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval resume` goes on.")
+        elif n_done < self.n_units:
+            missing = self.n_units - n_done
+            notes.append(f"{missing} of {self.n_units} units are missing: they broke a stage; `memray-eval resume` tries them.")
+        if unread := counts.get(DEGRADED_TRAITS):
+            notes.append(f"the traits of {unread} samples count as unknown: their judge gave none.")
+        if unheard := counts.get("degraded"):
+            notes.append(f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be read or heard.")
         if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES and not choice.withheld]:
             notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
         if variants := sorted({metric.variant for metric in self.metrics if metric.variant.endswith(" emotion words")}):
@@ -301,7 +363,8 @@ def _uncounted(calls: Mapping[str, Any]) -> list[str]:
 def _course(course: Course) -> dict[str, Any]:
     """How this session of the run went, for the manifest."""
     stages = {name: count.model_dump() | {"span_s": count.span_s} for name, count in course.stages.items()}
-    found = {"stages": stages, "timeline": course.timeline, "calls": course.calls, "affect": course.counts}
+    found: dict[str, Any] = {"stages": stages, "timeline": course.timeline, "calls": course.calls}
+    found |= {"affect": course.counts, "caught": course.caught}
     return {name: figures for name, figures in found.items() if figures}
 
 

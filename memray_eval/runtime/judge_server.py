@@ -12,11 +12,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,48 @@ from memray_eval.clients.embedded_model import resolve_model
 from memray_eval.config import EngineConfig
 from memray_eval.errors import JudgeError
 from memray_eval.runtime.plan import SERVER_CPUS, Device
+from memray_eval.runtime.services import reason_of
 
 READY_S = 600.0
 
 
 @contextmanager
-def judge_server(model: str | None, engine: EngineConfig, device: Device) -> Iterator[str | None]:
+def judge_server(
+    model: str | None, engine: EngineConfig, device: Device, on_death: Callable[[str], None] = lambda reason: None
+) -> Iterator[str | None]:
     """The base URL of a server on `model` for the time of a run; None without a model. Raises JudgeError if it does not come
-    up."""
+    up; `on_death` hears why it ended, where it ends before the block does."""
     if model is None:
         yield None
         return
     gpus = 1 if device == "gpu" else 0
     server: Any = JudgeServer.options(num_cpus=SERVER_CPUS, num_gpus=gpus).remote(resolve_model(model), engine)  # type: ignore[attr-defined]
+    is_wanted = True
+
+    def watch() -> None:
+        try:
+            reason = str(ray.get(server.ended.remote()))
+        except ray.exceptions.RayError as error:
+            reason = f"the actor JudgeServer has died: {reason_of(error)}"
+        if is_wanted:
+            on_death(reason)
+
     try:
-        yield str(ray.get(server.start.remote()))
+        url = str(ray.get(server.start.remote()))
+        threading.Thread(target=watch, daemon=True, name="judge-server").start()
+        yield url
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, JudgeError):
             raise error.cause from None
         raise
     finally:
-        ray.get(server.stop.remote())
+        is_wanted = False
+        with suppress(ray.exceptions.RayError):  # it may be dead already
+            ray.get(server.stop.remote())
         ray.kill(server)
 
 
-@ray.remote(max_restarts=0)
+@ray.remote(max_restarts=0, max_concurrency=2)
 class JudgeServer:
     """One OpenAI-compatible vLLM server as a process of this actor's node."""
 
@@ -77,6 +95,12 @@ class JudgeServer:
             time.sleep(1.0)
         self.stop()
         raise JudgeError(f"the embedded judge did not answer within {READY_S:g} s; its log: {self._log}")
+
+    def ended(self) -> str:
+        """Waits for the server's end, and says how it came."""
+        assert self._process is not None
+        code = self._process.wait()
+        return f"the server of the embedded judge ended with code {code}; its log: {self._log}"
 
     def stop(self) -> None:
         """Ends the server with all its processes."""

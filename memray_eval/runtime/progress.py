@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ STAGES = ("read", "generate", "judge", "embed", "write")
 POLL_S = 0.5
 PLAIN_EVERY_S = 10.0
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
+SHOWN_CAUGHT = 3
 
 
 class StageCount(Frozen):
@@ -52,7 +54,7 @@ class StageCount(Frozen):
 
 class Course(Frozen):
     """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as runtime/timeline.py makes
-    them; `counts` are those of the affect stage."""
+    them; `counts` are those of the affect stage; `caught` records broke a stage."""
 
     stages: dict[str, StageCount]
     events: list[str]
@@ -60,6 +62,7 @@ class Course(Frozen):
     timeline: dict[str, Any]
     calls: dict[str, Any]
     stopped: str | None
+    caught: int = 0
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -68,13 +71,14 @@ class ProgressCounter:
     without waiting; a lost report costs a number on the display and in the manifest's figures of the run's course, nothing
     else."""
 
-    def __init__(self, run_id: str = "", stages: Sequence[str] = STAGES) -> None:
+    def __init__(self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
         self._order, self._carried = tuple(stages), 0
         self._lines: list[str] = []
         self._told_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
+        self._caught, self._most_caught = 0, most_caught
         self._calls, self._timeline, self._exporter = CallTotals(), RunTimeline(time.time()), Exporter(run_id)
 
     def count(self, counts: Mapping[str, int]) -> None:
@@ -117,6 +121,7 @@ class ProgressCounter:
             timeline=self._timeline.figures(),
             calls=self._calls.figures(),
             stopped=self._stop,
+            caught=self._caught,
         )
 
     def stages(self) -> dict[str, StageCount]:
@@ -141,6 +146,15 @@ class ProgressCounter:
 
     def stopping(self) -> str | None:
         return self._stop
+
+    def catch(self, stage: str, sample_id: str, error: str) -> None:
+        """A stage could not work on a record, which is an error now. The first few are told; more than the run tolerates end
+        it."""
+        self._caught += 1
+        if self._caught <= SHOWN_CAUGHT:
+            self._lines.append(f"The stage {stage} failed on sample {sample_id!r}, which is an error now: {error}")
+        if self._caught > self._most_caught:
+            self.stop(f"stages failed on {self._caught} records, more than the tolerance allows; the last in {stage}: {error}")
 
 
 @dataclass
@@ -175,15 +189,28 @@ class CallReporter:
                 await self._counter.hear_calls.remote(self._member, told)
 
 
+class Extent(Frozen):
+    """How many units a run has, and how many of them earlier sessions generated (`generated`) and finished (`finished`)."""
+
+    total: int
+    finished: int = 0
+    generated: int = 0
+
+    def before(self, stage: str) -> int:
+        """Units that earlier sessions took through a stage."""
+        return self.finished + (self.generated if stage in ("read", "generate") else 0)
+
+
 @contextmanager
-def displayed(counter: Any, total: int, quiet: bool, stages: Sequence[str] = STAGES) -> Iterator[None]:
-    """Shows the counter while the block runs: bars on a terminal, a plain line now and then elsewhere, nothing if quiet."""
+def displayed(counter: Any, extent: Extent, quiet: bool, stages: Sequence[str] = STAGES) -> Iterator[None]:
+    """Shows the counter while the block runs, on top of what earlier sessions did: bars on a terminal, a
+    plain line now and then elsewhere, nothing if quiet."""
     if quiet:
         yield
         return
     stop = threading.Event()
     show = _show_bars if sys.stderr.isatty() else _show_lines
-    thread = threading.Thread(target=show, args=(counter, total, stages, stop), daemon=True)
+    thread = threading.Thread(target=show, args=(counter, extent, stages, stop), daemon=True)
     thread.start()
     try:
         yield
@@ -192,7 +219,7 @@ def displayed(counter: Any, total: int, quiet: bool, stages: Sequence[str] = STA
         thread.join(timeout=5)
 
 
-def _show_bars(counter: Any, total: int, stages: Sequence[str], stop: threading.Event) -> None:
+def _show_bars(counter: Any, extent: Extent, stages: Sequence[str], stop: threading.Event) -> None:
     columns = (
         TextColumn("{task.description:>9}"),
         BarColumn(bar_width=32),
@@ -203,7 +230,7 @@ def _show_bars(counter: Any, total: int, stages: Sequence[str], stop: threading.
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        tasks = {stage: progress.add_task(stage, total=total, rate="") for stage in stages}
+        tasks = {stage: progress.add_task(stage, total=extent.total, rate="") for stage in stages}
         is_last, read = False, 0
         while not is_last:
             is_last = stop.wait(POLL_S)
@@ -212,10 +239,10 @@ def _show_bars(counter: Any, total: int, stages: Sequence[str], stop: threading.
             for line in lines:
                 progress.console.print(escape_controls(line), markup=False, highlight=False)
             for stage, count in _poll(counter, stages).items():
-                progress.update(tasks[stage], completed=count.rows, rate=_rate(count))
+                progress.update(tasks[stage], completed=extent.before(stage) + count.rows, rate=_rate(count))
 
 
-def _show_lines(counter: Any, total: int, stages: Sequence[str], stop: threading.Event) -> None:
+def _show_lines(counter: Any, extent: Extent, stages: Sequence[str], stop: threading.Event) -> None:
     began, shown, is_last, read = time.monotonic(), "", False, 0
     while not is_last:
         is_last = stop.wait(PLAIN_EVERY_S if shown else 1.0)
@@ -224,10 +251,10 @@ def _show_lines(counter: Any, total: int, stages: Sequence[str], stop: threading
         for line in lines:
             print(escape_controls(line), file=sys.stderr, flush=True)
         counts = _poll(counter, stages)
-        state = "  ".join(f"{stage} {count.rows}/{total}" for stage, count in counts.items())
-        done = counts["write"].rows if "write" in counts else 0
+        state = "  ".join(f"{name} {extent.before(name) + count.rows}/{extent.total}" for name, count in counts.items())
+        done, to_do = counts["write"].rows if "write" in counts else 0, extent.total - extent.finished
         elapsed = time.monotonic() - began
-        left = f", about {elapsed / done * (total - done):.0f} s left" if 0 < done < total else ""
+        left = f", about {elapsed / done * (to_do - done):.0f} s left" if 0 < done < to_do else ""
         if state != shown:
             print(f"[{elapsed:6.0f} s] {state}{left}", file=sys.stderr, flush=True)
             shown = state

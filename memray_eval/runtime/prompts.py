@@ -18,10 +18,12 @@ from memray_eval.clients.tokenizers import load_tokenizer
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
+from memray_eval.errors import describe_error
+from memray_eval.rows import unanswered
 from memray_eval.runtime.stock import Stock
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import render
-from memray_eval.suites import get_suite
+from memray_eval.suites import Suite, get_suite
 from memray_eval.types import Candidate, Prompt, Record, Sample
 
 SHARD, SAMPLE, RECORD, PROMPT = "shard", "sample", "record", "prompt"
@@ -49,6 +51,7 @@ ENGINE_SCHEMA = pa.schema(
     ]
 )
 Row = dict[str, Any]
+Asked = Callable[[Prompt, Candidate], Row]  # the columns of a row that ask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,36 +69,37 @@ class Asking:
 
 
 def prompts_for_engine(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
-    """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate, but for what an earlier session did."""
+    """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate, but for what an earlier
+    session did. A record that has an error already goes without tokens past the engine."""
     tokenizer = load_tokenizer(asking.candidates[0].model)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
-    def row(record: Record, prompt: Prompt) -> Row:
-        candidate = record.candidate
+    def asked(prompt: Prompt, candidate: Candidate) -> Row:
         sampling = prompt.sampling(candidate)
         rendered = render(prompt, tokenizer, _room(candidate, window, sampling.max_tokens or 0))
         return {
-            RECORD: record.model_dump_json(),
             TOKENS: np.asarray(rendered.tokens, np.int32).tobytes(),
             SAMPLING: sampling.model_dump(mode="json"),
             FORM: rendered.form,
             TRUNCATED: rendered.truncated_tokens,
         }
 
-    return _blocks(table, asking, row, ENGINE_SCHEMA)
+    unasked = {TOKENS: b"", SAMPLING: Prompt(messages=()).sampling(asking.candidates[0]).model_dump(mode="json")}
+    return _blocks(table, asking, asked, unasked, ENGINE_SCHEMA)
 
 
 def prompts_for_servers(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
-    """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which tokenizer and where."""
+    """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which tokenizer and where; a record that
+    has an error already goes without one."""
 
-    def row(record: Record, prompt: Prompt) -> Row:
-        candidate, truncated = record.candidate, None
+    def asked(prompt: Prompt, candidate: Candidate) -> Row:
+        truncated = None
         if candidate.tokenizer is not None and candidate.max_prompt_tokens is not None and prompt.is_cut:
             rendered = render(prompt, load_tokenizer(candidate.tokenizer), candidate.max_prompt_tokens)
             prompt, truncated = prompt.model_copy(update={"messages": rendered.messages}), rendered.truncated_tokens
-        return {RECORD: record.model_dump_json(), PROMPT: prompt.model_dump_json(), TRUNCATED: truncated}
+        return {PROMPT: prompt.model_dump_json(), TRUNCATED: truncated}
 
-    return _blocks(table, asking, row, SERVER_SCHEMA)
+    return _blocks(table, asking, asked, {PROMPT: None, TRUNCATED: None}, SERVER_SCHEMA)
 
 
 def window_of(model: str) -> int | None:
@@ -114,11 +118,11 @@ def _room(candidate: Candidate, window: int | None, max_tokens: int) -> int | No
     return min(bounds) if bounds else None
 
 
-def _blocks(table: pa.Table, asking: Asking, row: Callable[[Record, Prompt], Row], schema: pa.Schema) -> Iterator[pa.Table]:
+def _blocks(table: pa.Table, asking: Asking, asked: Asked, unasked: Row, schema: pa.Schema) -> Iterator[pa.Table]:
     rows: list[Row] = []
     size, started = 0, time.time()
-    for record, prompt in _asked(table, asking):
-        rows.append(row(record, prompt))
+    for row in _rows(table, asking, asked, unasked):
+        rows.append(row)
         size += sum(len(value) for value in rows[-1].values() if isinstance(value, str | bytes))
         if len(rows) >= asking.rows or size >= BLOCK_BYTES:
             yield _told(rows, schema, asking, started)
@@ -131,22 +135,36 @@ def _told(rows: list[Row], schema: pa.Schema, asking: Asking, started: float) ->
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _asked(table: pa.Table, asking: Asking) -> Iterator[tuple[Record, Prompt]]:
+def _rows(table: pa.Table, asking: Asking, asked: Asked, unasked: Row) -> Iterator[Row]:
     suite = _suite(asking.reading.suite, asking.templates)
-    for sample in [] if asking.desk.is_stopping() else _samples(table, asking.reading):
+    for sample in [] if asking.desk.is_stopping() else _samples(table, asking):
         for candidate in asking.candidates:
-            record = new_record(sample, candidate)
-            if not asking.stock.has(record.unit_id):
-                yield record, suite.prompt(sample, candidate)
+            try:
+                record = new_record(sample, candidate)
+                row = None if asking.stock.has(record.unit_id) else _row(record, sample, suite, asked, unasked)
+            except Exception as error:
+                asking.desk.caught("read", sample.id, error)
+                continue  # its unit is missing at the run's end, and counted so
+            if row is not None:
+                yield row
 
 
-def _samples(table: pa.Table, reading: Reading) -> Iterator[Sample]:
+def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Row) -> Row:
+    """What asks the record's candidate; where no prompt can be built or written, only what says why."""
+    try:
+        return {RECORD: record.model_dump_json(), **asked(suite.prompt(sample, record.candidate), record.candidate)}
+    except Exception as error:
+        why = f"no prompt can be built: {describe_error(error)}"
+        return {RECORD: unanswered(record, why).model_dump_json(), **unasked}
+
+
+def _samples(table: pa.Table, asking: Asking) -> Iterator[Sample]:
     """The samples of a block of shards, or of samples that the affect stage read."""
     if SAMPLE in table.column_names:
         yield from map(Sample.model_validate_json, table.column(SAMPLE).to_pylist())
         return
     for text in table.column(SHARD).to_pylist():
-        yield from read_samples(Shard.model_validate_json(text), reading)
+        yield from read_samples(Shard.model_validate_json(text), asking.reading, asking.desk.unreadable)
 
 
 _suite = cache(get_suite)  # templates are read once a process

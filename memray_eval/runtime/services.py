@@ -5,9 +5,11 @@ The ports on this side translate: a service that cannot be reached is a JudgeErr
 
 from __future__ import annotations
 
+import re
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,11 +23,12 @@ from memray_eval.clients.cache import CachedCall, CallCache, SegmentLog, check_f
 from memray_eval.clients.limiter import HORIZON_S, Grant, Limiter, Reservation, Standing
 from memray_eval.clients.watching import Watch
 from memray_eval.config import Budget, RateLimits, RunConfig, calls_file
-from memray_eval.errors import JudgeError
+from memray_eval.errors import JudgeError, ServiceLost
 
 NAMESPACE = "memray_eval"
 LIMITER = "memray_eval_limiter_3"  # it outlives runs: another number when what it is asked, or answers, changes
 AUTO, OFF = "auto", "off"
+CALLS, LEDGER = "the memory of paid calls (CallsActor)", "the ledger of the run's budget (LedgerActor)"
 _MANY = 10_000  # calls that may wait in a service at once
 
 
@@ -61,11 +64,16 @@ class LimiterActor:
 class CallsActor:
     """The memory of paid calls: a file on its node, and a folder of segments where the file does not outlive the run."""
 
-    def __init__(self, file: str | None, segments: str | None) -> None:
+    def __init__(self, file: str | None, segments: str | None, counter: Any = None) -> None:
         self._log = SegmentLog(segments) if segments is not None else None
         self._cache = CallCache(file or Path(tempfile.mkdtemp(prefix="memray_eval_calls_")) / calls_file().name)
         for calls in self._log.load() if self._log is not None else ():
             self._cache.put(calls)
+        if self._log is not None and self._log.n_unreadable and counter is not None:
+            counter.tell.remote(
+                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or of another version): "
+                f"{self._log.n_unreadable}. Their calls will be paid again, unless whole copies are put back before a run."
+            )
 
     def get(self, keys: list[str]) -> list[CachedCall | None]:
         found = self._cache.get(keys)
@@ -104,24 +112,28 @@ class Handles(NamedTuple):
     max_in_flight: int
 
 
-def start_services(config: RunConfig, folder: str, spent: Spending, members: int, max_in_flight: int) -> Handles:
-    """Starts what judge actors share. The limiter is the cluster's: it outlives the run, for the next one and for others."""
+def start_services(
+    config: RunConfig, folder: str, spent: Spending, members: int, max_in_flight: int, counter: Any = None
+) -> Handles:
+    """Starts what judge actors share; `counter` hears what a person should know of it. The limiter is the
+    cluster's: it outlives the run, for the next one and for others."""
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
         name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
     ).remote()
     ledger = _start_ledger(config.budget, spent) if config.budget.is_set else None
-    return Handles(limiter, _start_calls(config.judging.cache, folder), ledger, members, max_in_flight)
+    return Handles(limiter, _start_calls(config.judging.cache, folder, counter), ledger, members, max_in_flight)
 
 
 def _start_ledger(budget: Budget, spent: Spending) -> Any:
     return LedgerActor.options(scheduling_strategy=beside_the_driver()).remote(budget, spent)  # type: ignore[attr-defined]
 
 
-def _start_calls(cache: str, folder: str) -> Any | None:
+def _start_calls(cache: str, folder: str, counter: Any) -> Any | None:
     if cache == OFF:
         return None
     file, segments = where_calls_are(cache, folder)
-    return CallsActor.options(scheduling_strategy=beside_the_driver()).remote(file, segments)  # type: ignore[attr-defined]
+    options = CallsActor.options(scheduling_strategy=beside_the_driver())  # type: ignore[attr-defined]
+    return options.remote(file, segments, counter)
 
 
 def beside_the_driver() -> NodeAffinitySchedulingStrategy:
@@ -147,7 +159,8 @@ class _RemoteLimiter:
         self._handle = handle
 
     async def reserve(self, wanted: Reservation) -> Grant:
-        grant: Grant = await self._handle.reserve.remote(wanted)
+        with needed("the rate limiter (LimiterActor)"):
+            grant: Grant = await self._handle.reserve.remote(wanted)
         return grant
 
     async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
@@ -177,13 +190,15 @@ class _RemoteCalls:
 
     async def _get(self, keys: list[str]) -> list[CachedCall | None]:
         try:
-            return list(await self._handle.get.remote(keys))
+            with needed(CALLS):
+                return list(await self._handle.get.remote(keys))
         except ray.exceptions.RayError as error:
             raise JudgeError(f"the memory of paid calls cannot be read: {_cause(error)}") from None
 
     async def _put(self, calls: list[CachedCall]) -> list[None]:
         try:
-            await self._handle.put.remote(calls)
+            with needed(CALLS):
+                await self._handle.put.remote(calls)
         except ray.exceptions.RayError as error:
             raise JudgeError(f"the memory of paid calls cannot be written: {_cause(error)}") from None
         return [None] * len(calls)
@@ -194,10 +209,31 @@ class _RemoteLedger:
         self._handle = handle
 
     async def draw(self, most: Spending) -> int:
-        return int(await self._handle.draw.remote(most))
+        with needed(LEDGER):
+            return int(await self._handle.draw.remote(most))
 
     async def settle(self, ticket: int, spent: Spending) -> None:
-        await self._handle.settle.remote(ticket, spent)
+        with needed(LEDGER):
+            await self._handle.settle.remote(ticket, spent)
+
+
+@contextmanager
+def needed(service: str) -> Iterator[None]:
+    """Raises ServiceLost where a service that no run can do without is dead for good. One that Ray starts
+    anew is waited for."""
+    try:
+        yield
+    except ray.exceptions.RayActorError as error:
+        raise ServiceLost(f"{service} has died: {reason_of(error)}") from None
+
+
+def reason_of(error: BaseException) -> str:
+    """Why an actor died, in one line: the error of ours or of Python that ended it, else Ray's own words."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Lost|Stopped)\b.*: ", line)]
+    if raised:
+        return raised[-1].removeprefix("memray_eval.errors.").rstrip(".")
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _cause(error: ray.exceptions.RayError) -> str:

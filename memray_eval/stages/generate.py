@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memray_eval.errors import EvalError, describe_error
 from memray_eval.ports import Generator
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample, split_thinking, unit_id
 
@@ -16,7 +17,13 @@ def new_record(sample: Sample, candidate: Candidate) -> Record:
 
 
 async def generate(record: Record, prompt: Prompt, truncated_tokens: int | None, generator: Generator) -> Record:
-    response = await generator.generate(prompt, record.candidate)
+    """The record with the candidate's answer. Whatever a client did not foresee is the answer's error."""
+    try:
+        response = await generator.generate(prompt, record.candidate)
+    except EvalError:
+        raise
+    except Exception as error:
+        response = Response(error=describe_error(error))
     return record.model_copy(update={"response": response.model_copy(update={"truncated_tokens": truncated_tokens})})
 
 

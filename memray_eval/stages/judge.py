@@ -10,13 +10,14 @@ from typing import Literal, NamedTuple, TypeVar
 from pydantic import Field
 
 from memray_eval.config import OnJudgeFailure
-from memray_eval.errors import JudgeError, Refused
+from memray_eval.errors import EvalError, JudgeError, Refused, describe_error
 from memray_eval.metric import (
     DISAGREEMENT,
     RULES,
     ComputedMetric,
     JudgedMetric,
     Metric,
+    failed_score,
     of_task,
     score_by_code,
     score_by_rules,
@@ -53,10 +54,17 @@ def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
 
 async def judge_record(record: Record, metrics: Sequence[Metric], judges: Judges, asking: Asking | None = None) -> Record:
     """The record with a score for each of the metrics that it has none for, asked side by side; several judges of a metric
-    vote. Raises BudgetSpent, once every call that was made has ended."""
+    vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call that was made has ended."""
     there = {score.metric for score in record.scores}
     wanted = [metric for metric in metrics if metric.name not in there]
     scores = await _all(_score(record, metric, judges, asking or Asking()) for metric in wanted)
+    return record.model_copy(update={"scores": (*record.scores, *scores)})
+
+
+def unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
+    """The record with an error for each of the metrics that it has no score for: what judging it raised."""
+    there = {score.metric for score in record.scores}
+    scores = [failed_score(metric, error) for metric in metrics if metric.name not in there]
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
@@ -91,7 +99,10 @@ async def _judged(record: Record, response: Response, metric: JudgedMetric, jury
     """The score of a jury; where none of it gave a verdict, what `asking` has for that."""
     if (without := unscorable(metric, record.sample, response)) is not None:
         return without
-    messages = metric.messages(record.sample, response, of_task(asking.rubrics, metric.name, record.sample.task))
+    try:
+        messages = metric.messages(record.sample, response, of_task(asking.rubrics, metric.name, record.sample.task))
+    except Exception as error:
+        return failed_score(metric, error)
     asked = await _all(_ask(record, response, metric, judge, messages) for judge in jury)
     score = settle([one.score for one in asked], asking.vote)
     if asking.on_failure in metric.without_judge and not any(one.is_verdict for one in asked):
@@ -145,8 +156,11 @@ async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: 
             judge=judge.name,
             usage=Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens),
             cost_usd=error.cost_usd,
-            calls=error.calls,
-            error=f"{type(error).__name__}: {error}",
+            error=describe_error(error),
         )
         return _Asked(failed, is_verdict=False)
+    except EvalError:  # the run's affair: its money, its services, its end
+        raise
+    except Exception as error:  # whatever a client did not foresee is the outcome of this one call
+        return _Asked(failed_score(metric, error, judge.name), is_verdict=False)
     return _Asked(score_by_verdict(metric, record.sample, response, verdict), is_verdict=True)

@@ -19,7 +19,7 @@ from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.rows import from_table
 from memray_eval.runtime.job import Finished
-from memray_eval.runtime.run import run
+from memray_eval.runtime.run import resume, run
 from memray_eval.types import Record
 from tests.ray.killing import gone
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -160,3 +160,47 @@ def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> 
         assert set(spoken()) == {row["query"] for row in rows}
         assert len(again) <= 4  # those that were being spoken at the kill
         assert len(spoken()) <= len(rows) + 4
+
+
+def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(job: Job, tmp_path: Path) -> None:
+    rows = [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(12)]
+    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with serving(reply) as candidate, serving(reply, 1.5, count_tokens=True) as judge:
+        affect = {
+            "enabled": True,
+            "emotion": "lexicon",
+            "speech": "uniform",
+            "traits": "judge",
+            "judge": "openai/j",
+            "batch_size": 2,
+        }
+        config = job(
+            candidate,
+            dataset=str(tmp_path / "samples.jsonl"),
+            affect=affect,
+            metrics=["politeness"],
+            rows_per_block=2,
+            budget={"tokens": 9_000},
+            judging={"base_urls": {"openai": judge.base_url}, "max_output_tokens": 800},
+        )
+        first = run(config, say=lambda text: None, quiet=True)
+        judge.latency_s = 0.0
+        assert (first.exit_code, first.stopped) == (1, "the next judge call does not fit the budget")
+        assert 0 < first.summary.n_units < 12
+        assert first.folder.read_manifest()["status"] == "stopped"
+        second = resume(first.folder.path, lambda text: None, quiet=True, settings=["budget.tokens=null"])
+    assert (second.exit_code, second.summary.n_units) == (0, 12)
+
+
+def test_a_traits_judge_that_is_down_is_counted_and_told(feeling: Job) -> None:
+    def down(body: dict[str, Any]) -> str | Answer | Fault:
+        return Fault(400) if "neuroticism" in json.dumps(body.get("response_format", {})) else reply(body)
+
+    with serving(down) as server:
+        done, records = ran(feeling(server, tts="off", speech="uniform", traits="judge", judge="openai/j"))
+    manifest = done.folder.read_manifest()
+    assert manifest["affect"]["traits degraded"] == 3
+    (told,) = [line for line in manifest["events"] if line.startswith("No traits could be read of sample")]
+    assert "(unknown): JudgeError: " in told
+    assert any("the traits of 3 samples count as unknown" in note for note in done.summary.notes)
+    assert records["s0"].sample.metadata["affect"]["traits"]["backend"] == "unknown"

@@ -203,3 +203,16 @@ def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> 
     (found,), problems = read(tmp_path / "responses_x.json")
     assert not problems
     assert (found.sample, found.response, found.candidate.name) == (record.sample, record.response, "small")
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [("{broken", "Invalid JSON"), ('{"name": "c"}', "model: Field required"), ({"name": "c", "model": "m", "heat": 1}, "heat")],
+)
+def test_a_candidates_configuration_that_cannot_be_read_is_a_problem(config: Any, told: str) -> None:
+    with pytest.raises(InvalidSample) as raised:
+        parse_answer({"id": "a", "query": "q", "response": "r", "candidate_config": config}, "memory")
+    (fault,) = raised.value.faults
+    assert (fault.field, raised.value.sample_id) == ("candidate_config", "a")
+    assert "is no candidate's configuration" in fault.message
+    assert told in fault.message

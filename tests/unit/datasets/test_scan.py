@@ -229,3 +229,20 @@ def test_unknown_fields_are_kept_as_metadata(tmp_path: Path, raw_sample: Raw) ->
     assert not problems
     (sample,) = read_samples(found.shards[0], MEMORY)
     assert sample.metadata == {"annotator": "K.", "theme": "sleep"}
+
+
+@pytest.mark.parametrize("error", [KeyError("passages"), TypeError("no list"), RecursionError("deep")])
+def test_an_entry_that_breaks_a_suites_reader_is_a_problem(tmp_path: Path, error: Exception) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"id": "a", "query": "q"}\n{"id": "b", "query": "q"}\n')
+
+    def adapt(raw: Any, path: str) -> Any:
+        if raw["id"] == "b":
+            raise error
+        return raw
+
+    problems: list[Problem] = []
+    found = scan(str(path), Reading(suite="memory", adapt=adapt), on_problem=problems.append)
+    assert (found.n_samples, found.n_invalid) == (1, 1)
+    assert (problems[0].sample_id, problems[0].place) == ("b", "line 2")
+    assert f"cannot be read as the suite's: {type(error).__name__}" in problems[0].message
