@@ -82,7 +82,7 @@ METRIC = JudgedMetric(
     prompt=prompt,
     rules=rules,
     measure=measure,
-    verify=quoted("grammar_issues"),
+    verify=quoted("grammar_issues", decides=False),  # grammar is none of the five things that the score weighs
     on_empty=lambda sample: CoherenceJudgment(coherence_score=1, explanation="empty response"),
     preferred_judge="openai/gpt-4o",
 )

@@ -1,7 +1,8 @@
 """Groundedness: what share of the response's claims rests on memory, query, history or general knowledge?
 
 Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims; hallucination rate = 1 - groundedness.
-A response without claims, an empty one too, scores 1.0.
+A response without claims, an empty one too, scores 1.0. A claim counts as the judge judged it, also where it cannot be found
+in the response; see metrics/evidence.py.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJ
 
 
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> Measure:
-    """grounded / all claims, counted here and not taken from the judge."""
+    """grounded / all claims, each as the judge judged it, counted here and not taken from the judge. Claims that cannot be found
+    in the response stay in both: without them a hallucination that the judge reworded would leave the ratio."""
     grounded = sum(claim.is_grounded for claim in judgment.claims)
     claims = len(judgment.claims)
     return Measure(

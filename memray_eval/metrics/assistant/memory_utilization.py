@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, Verified
-from memray_eval.metrics.evidence import quoted
+from memray_eval.metrics.evidence import QuotedText
 from memray_eval.metrics.judging import judge_messages, with_memory
 from memray_eval.metrics.memory import candidate_keys, cited, matching_texts
 from memray_eval.ports import FloatArray, Vectors
@@ -51,13 +51,19 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
 
 
 def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Verified:
-    """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither TP nor FP), and drops
-    quotes that the response does not hold."""
+    """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither TP nor FP). Of the others,
+    each counts as cited as the judge said; one without a quote that the response holds is unverified."""
     known = set(candidate_keys(sample))
     kept = [key for key in dict.fromkeys(judgment.cited_keys) if key in known]
-    invented = len(set(judgment.cited_keys) - known)
-    checked = quoted("evidence", of=("quote",))(judgment.model_copy(update={"cited_keys": kept}), sample, response)
-    return Verified(checked.judgment, checked.dropped, {INVENTED: invented})
+    text = QuotedText(response.text)
+    quotes = {citation.key: citation.quote for citation in judgment.evidence}
+    shown = {citation.key for citation in judgment.evidence if text.holds(citation.quote)}
+    return Verified(
+        judgment.model_copy(update={"cited_keys": kept}),
+        pieces=len(kept),
+        unverified=tuple(f"{key}: {quotes.get(key, '(no quote)')}" for key in kept if key not in shown),
+        parts={INVENTED: len(set(judgment.cited_keys) - known)},
+    )
 
 
 def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Measure:
