@@ -31,6 +31,7 @@ _ELISION = re.compile(r"\s*(?:\[?\.\.\.\]?|\[?…\]?)\s*")
 _CLAUSE = re.compile(r"[,;:.!?()]\s|\bbut\b")
 _NEGATION = re.compile(r"\b(?:not|no|never|none|neither|nor|without|cannot|\w+n't)\b")
 _NARRATOR = stems("user users person patient response assistant says said states mentions claims claim tells told")
+_UNSPACED_NARRATOR = re.compile("用户|患者|助手|回答")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 
@@ -101,7 +102,8 @@ class Content(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Content:
         spaced = _UNSPACED.sub(" ", text)
-        bigrams = (run[start : start + 2] for run in _UNSPACED.findall(text) for start in range(len(run) - 1))
+        runs = _UNSPACED.findall(_UNSPACED_NARRATOR.sub(" ", text))
+        bigrams = (run[start : start + 2] for run in runs for start in range(len(run) - 1))
         return cls(frozenset(_polar_stems(spaced)) - _NARRATOR | frozenset(bigrams), quantities(text))
 
 

@@ -59,8 +59,8 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJ
 
 
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> Measure:
-    """grounded / all claims, each as the judge judged it, counted here and not taken from the judge. Claims that cannot be found
-    in the response stay in both: without them a hallucination that the judge reworded would leave the ratio."""
+    """grounded / all claims, each as the judge judged it, counted here and not taken from the judge. Claims that cannot be
+    found in the response stay: without them a hallucination that the judge reworded would leave the ratio."""
     grounded = sum(claim.is_grounded for claim in judgment.claims)
     claims = len(judgment.claims)
     return Measure(
