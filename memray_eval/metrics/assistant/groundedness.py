@@ -23,7 +23,9 @@ RUBRIC = """
 List every factual claim of the response, one entry each, in the response's own words. For each, name what it rests on:
 memory (a detail of this user that agrees with the memory), query (the user said it in the question), history (it was said in
 the earlier conversation), general (established knowledge, general medical advice), or none (an invented detail, or one that
-contradicts these sources). A detail of this user must agree exactly: a different number, name or condition rests on none.
+contradicts these sources). A detail of this user must agree exactly: a different number, name or condition rests on none. What
+contradicts the memory rests on none also where the user says it: a response that agrees with a false premise of the query makes
+a claim of it, and one that corrects it does not.
 """
 
 

@@ -18,10 +18,12 @@ from memray_eval.ports import FloatArray, Vectors
 from memray_eval.types import Block, Line, Message, Response, Sample
 
 RUBRIC = """
-List every memory key that the response uses. A key is used when the response states, paraphrases or plainly relies on what
-the memory holds under it; general advice that would read the same without the memory uses nothing. List a key by its exact
-name as given, and for each one quote the words of the response that use it. A key that is not in the memory is listed only
-when the response claims to know it of this user.
+List every key of KEYS that the response uses. MEMORY holds what is known of the user; of some keys nothing is known. A key is
+used when the response states, paraphrases or plainly relies on what the memory holds under it, on one of several values too,
+and also when it states it wrongly; general advice that would read the same without the memory uses nothing. A key that is not
+in MEMORY is used only when the response claims a value or a state of it for this user ("your potassium was 5.4"): not when it
+asks for it, says that it is not known, or advises to measure or discuss it. List a key by its exact name as in KEYS, and for
+each one quote the words of the response that use it.
 """
 
 
@@ -40,7 +42,10 @@ class MemoryUtilizationJudgment(BaseModel):
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, with_memory(sample, response))
+    """The judge sees the names of all keys that count, in alphabetical order: their roles (required, forbidden) would tell it
+    what to find, and without the names of those that memory lacks it could only guess them."""
+    keys = "\n".join(sorted(candidate_keys(sample)))
+    return judge_messages(RUBRIC, {"KEYS": keys, **with_memory(sample, response)})
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:

@@ -45,7 +45,8 @@ MEMORY = {
         ("Your 4,200 steps are a start.", {"steps"}),
         ("Aim for 8 hours of sleep, and less coffee.", set()),
         ("At 52 years old, see a doctor.", {"age"}),
-        ("Your blood type does not matter.", {"blood_type"}),
+        ("Your blood type is 0 negative.", {"blood_type"}),
+        ("Your blood type does not matter.", set()),  # nothing is claimed of it
         ("Blood type does not matter.", set()),
         ("", set()),
     ],
