@@ -127,7 +127,10 @@ class SentenceAgreement:
     contradicted: Detection
 
     def __str__(self) -> str:
-        return f"absent keys cited: {self.absent}\nkeys in memory cited: {self.present}\ncontradictions of memory: {self.contradicted}"
+        return (
+            f"absent keys cited: {self.absent}\nkeys in memory cited: {self.present}\n"
+            f"contradictions of memory: {self.contradicted}"
+        )
 
 
 def labelled_sentences(split: str) -> list[dict[str, Any]]:

@@ -17,8 +17,9 @@ READ_CHARS = 600  # of a sentence
 # Words of keys that say how a fact is kept or where it is from, not what it is about.
 _QUALIFIERS = frozenset(
     stem(word)
-    for word in """avg average mean usual typical current known daily weekly monthly recent last latest level levels status
-    value type kind preferred preference favourite favorite main primary intake frequency amount count score reading readings note
+    for word in """avg average mean usual typical current known daily weekly monthly recent last latest level levels
+    status value type kind preferred preference favourite favorite main primary intake frequency amount count score reading
+    readings note
     notes result results test number provider date scan plan history serum plasma total rate day week month year hours
     percent unit units kg lb cm km mg dl mmol ml bpm watts""".split()
 )

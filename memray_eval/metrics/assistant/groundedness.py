@@ -54,7 +54,12 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJudgment:
     """Claims are the clauses that assert something of the user; each is looked up in memory, query and history: see
-    metrics/claims.py. General advice makes no claim about the user and is not counted."""
+    metrics/claims.py. General advice makes no claim about the user and is not counted.
+
+    Contradictions of the memory, agreement with a false premise of the query among them, are found with precision 0.75 (3 of 4)
+    and recall 0.27 (3 of 11) on 39 labelled sentences held back from tuning (labellers' kappa 0.95; words alone); on the 39
+    that the rules were tuned on 0.90 and 0.82. `python -m tests.estimates` prints the figures.
+    """
     claims = [FactualClaim(claim=claim.text, source=claim.source) for claim in check_claims(sample, response, vectors)]
     score = _score(sum(claim.is_grounded for claim in claims), len(claims))
     return GroundednessJudgment(claims=claims, groundedness_score=score, hallucination_rate=1 - score)

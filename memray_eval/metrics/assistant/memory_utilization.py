@@ -49,7 +49,15 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:
-    """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase: see metrics/memory.py."""
+    """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase, and by claims of a value or
+    a state: see metrics/memory.py and metrics/statements.py.
+
+    On 80 labelled sentences that were held back from tuning (two labellers blind to the rules, kappa 1.0; words alone; on the
+    80 that the rules were tuned on in brackets): keys that memory lacks, precision 0.50 (1 of 2), recall 0.10 (1 of 10)
+    [1.00, 0.70]; keys in memory, precision 1.00 (17 of 17), recall 0.49 (17 of 35) [1.00, 0.91]. So a made-up value is mostly missed where
+    the sentence does not name its key in plain words; asking, denying and advising are hardly ever taken for a use.
+    `python -m tests.estimates` prints the figures.
+    """
     found = cited(sample, response, vectors)
     evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in found]
     return MemoryUtilizationJudgment(cited_keys=[citation.key for citation in found], evidence=evidence)
