@@ -31,11 +31,16 @@ from memray_eval.types import (
     Response,
     Sample,
     Score,
+    dumps,
     is_estimate,
 )
 
 T = TypeVar("T")
-EVIDENCE_DROPPED = "evidence_dropped"
+EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
+UNVERIFIED = "unverified"  # how many of them could not be found
+TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
+EVIDENCE_DROPPED = "evidence_dropped"  # in run folders of older versions, which took out what they could not find
+SHOWN_CHARS = 80  # of a piece of evidence, in a reason
 FIXED = "fixed"  # a part that is 1 where an estimate would have been the same for any answer
 LEAST_RECALL, LEAST_SPECIFICITY = 0.7, 0.9  # of rules whose estimate a run takes without being asked to
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
@@ -100,12 +105,18 @@ class Metric:
 
 
 class Verified(NamedTuple):
-    """A judgment whose evidence stands in the response, how many pieces did not and were dropped, and parts of the metric's
-    own that only this check can count."""
+    """What the check of a judge's evidence found; see metrics/evidence.py.
+
+    Of `pieces` of evidence, those in `unverified` could not be found in `source`. `parts` are the metric's own that only this
+    check can count. The metric abstains where nothing was found, unless the score does not rest on the evidence (`decides`).
+    """
 
     judgment: Any
-    dropped: int = 0
+    pieces: int = 0
+    unverified: tuple[str, ...] = ()
     parts: Mapping[str, float] = MappingProxyType({})
+    source: str = "the response"
+    decides: bool = True
 
 
 class RulesWorth(Frozen):
@@ -146,8 +157,8 @@ class JudgedMetric(Metric):
     """A judge fills in `judgment`; `rules` is the estimate without one, documented by its formula.
 
     `rules_texts` names the texts whose vectors the estimate wants (none: it gets an empty mapping). `measure` turns a
-    judgment into figures, so that no arithmetic is left to the judge. `verify` drops what a judge quotes and the response
-    does not say; the part EVIDENCE_DROPPED counts it. `on_empty` is the judgment of an empty response.
+    judgment into figures, so that no arithmetic is left to the judge. `verify` looks for what a judge quotes; the parts
+    EVIDENCE and UNVERIFIED count what there was and what was not found. `on_empty` is the judgment of an empty response.
 
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and `prompt_with` asks with the
     text of any of them or of a user's own. `without_judge` holds, by the name of a way, the judgment of a response on which no
@@ -179,7 +190,7 @@ class JudgedMetric(Metric):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*self.parts, EVIDENCE_DROPPED, DISAGREEMENT)
+        return (*self.parts, EVIDENCE, UNVERIFIED, EVIDENCE_DROPPED, DISAGREEMENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,16 +249,33 @@ def score_by_rules(metric: JudgedMetric, sample: Sample, response: Response, vec
 
 
 def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict) -> Score:
-    """A judge's verdict as a score: its evidence verified, its figures measured here."""
+    """A judge's verdict as a score: its evidence looked for, its figures measured here. It abstains where none of the evidence
+    that the score rests on is found; its judgment is kept, with what was not found under `unverified`."""
+    unverified: tuple[str, ...] = ()
 
     def compute() -> tuple[Measure, BaseModel]:
-        judgment, dropped, parts = metric.verify(verdict.judgment, sample, response)
-        measure = metric.measure(judgment, sample, response)
-        return Measure(value=measure.value, parts={**measure.parts, **parts, EVIDENCE_DROPPED: dropped}), judgment
+        nonlocal unverified
+        found = metric.verify(verdict.judgment, sample, response)
+        unverified = found.unverified
+        if found.decides and 0 < found.pieces == len(unverified):
+            pieces = "the one piece" if found.pieces == 1 else f"none of the {found.pieces} pieces"
+            raise Refused(
+                f"{pieces} of evidence that the judge gave can{'not' if found.pieces == 1 else ''} be found in {found.source}: "
+                f"{unverified[0][:SHOWN_CHARS]!r}"
+            )
+        measure = metric.measure(found.judgment, sample, response)
+        checked = {EVIDENCE: found.pieces, UNVERIFIED: len(unverified)} if found.pieces else {}
+        return Measure(value=measure.value, parts={**measure.parts, **found.parts, **checked}), found.judgment
 
     score = _outcome(metric, sample, response, verdict.judge, compute)
-    cost = {name: getattr(verdict, name) for name in ("usage", "cost_usd", "latency_s", "cached")}
-    return score.model_copy(update={**cost, "calls": 0 if verdict.cached else verdict.calls})
+    update: dict[str, Any] = {name: getattr(verdict, name) for name in ("usage", "cost_usd", "latency_s", "cached")}
+    update["calls"] = 0 if verdict.cached else verdict.calls
+    if score.status == "abstained":
+        update["judgment"] = verdict.judgment.model_dump_json()
+    if unverified and score.status != "error":
+        told = json.loads(update.get("judgment") or score.judgment or "{}")
+        update["judgment"] = dumps(told | {UNVERIFIED: list(unverified)})
+    return score.model_copy(update=update)
 
 
 def score_without_judge(metric: JudgedMetric, sample: Sample, response: Response, way: OnJudgeFailure, failed: Score) -> Score:
@@ -368,11 +396,13 @@ def _worth(metric: Metric, judges: Iterable[str]) -> str:
 
 
 def _of_judges(columns: Columns) -> dict[str, float | None]:
-    """How much evidence judges made up, and how far juries disagreed on average, where there was any."""
-    dropped = float(columns[EVIDENCE_DROPPED].sum()) if EVIDENCE_DROPPED in columns else 0.0
+    """How much of the judges' evidence was found (TRUST), and how far juries disagreed on average, where there was any."""
+    sums = {name: float(columns[name].sum()) if name in columns else 0.0 for name in (EVIDENCE, UNVERIFIED, EVIDENCE_DROPPED)}
     apart = float(columns[DISAGREEMENT].mean()) if DISAGREEMENT in columns else 0.0
-    found: dict[str, float | None] = {EVIDENCE_DROPPED: dropped, DISAGREEMENT: apart}
-    return {name: value for name, value in found.items() if value}
+    found: dict[str, float | None] = {name: value for name, value in {**sums, DISAGREEMENT: apart}.items() if value}
+    if sums[EVIDENCE]:
+        found[TRUST] = 1 - sums[UNVERIFIED] / sums[EVIDENCE]
+    return found
 
 
 def statistics(values: FloatArray) -> dict[str, float | None]:

@@ -6,12 +6,16 @@ sets over all responses; a labelled claim counts as found when one of the estima
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from memray_eval.clients.embeddings import build_embedder
+from memray_eval.config import EmbeddingConfig
 from memray_eval.metrics.claims import check_claims, claim_texts
 from memray_eval.metrics.memory import cited, matching_texts
 from memray_eval.ports import Vectors
@@ -78,3 +82,114 @@ def _compare(label: dict[str, Any], sample: Sample, embed: Callable[[Sequence[st
             counts["claims_found"] += 1
             counts["grounding_agrees"] += is_grounded == labelled["grounded"]
     return counts
+
+
+SENTENCES = REPOSITORY / "tests" / "data" / "memory_sentences.jsonl"
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well a rule finds what both labellers found: counts of single sentences."""
+
+    tp: int
+    fp: int
+    fn: int
+    tn: int
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[bool, bool]]) -> Detection:
+        """Of pairs of what the rule says and what is true."""
+        counts = Counter(pairs)
+        return cls(counts[True, True], counts[True, False], counts[False, True], counts[False, False])
+
+    @property
+    def precision(self) -> float:
+        return self.tp / (self.tp + self.fp) if self.tp + self.fp else 1.0
+
+    @property
+    def recall(self) -> float:
+        return self.tp / (self.tp + self.fn) if self.tp + self.fn else 1.0
+
+    def __str__(self) -> str:
+        return (
+            f"precision {self.precision:.3f} ({self.tp} of {self.tp + self.fp}), "
+            f"recall {self.recall:.3f} ({self.tp} of {self.tp + self.fn}), n {self.tp + self.fp + self.fn + self.tn}"
+        )
+
+
+@dataclass(frozen=True)
+class SentenceAgreement:
+    """The rules on the labelled sentences of one split, each about one key. `absent`: a key that memory lacks is cited.
+    `present`: one that it holds is. `contradicted`: what is said of a key that memory holds is not grounded."""
+
+    absent: Detection
+    present: Detection
+    contradicted: Detection
+
+    def __str__(self) -> str:
+        return (
+            f"absent keys cited: {self.absent}\nkeys in memory cited: {self.present}\n"
+            f"contradictions of memory: {self.contradicted}"
+        )
+
+
+def labelled_sentences(split: str) -> list[dict[str, Any]]:
+    rows = map(json.loads, SENTENCES.read_text("utf-8").splitlines())
+    return [row for row in rows if row["split"] == split]
+
+
+def sentence_agreement(split: str, embed: Callable[[Sequence[str]], Vectors]) -> SentenceAgreement:
+    """The rules against the labels that both labellers gave; a sentence on which they differ is left out of that figure."""
+    pairs: dict[str, list[tuple[bool, bool]]] = {"absent": [], "present": [], "contradicted": []}
+    for row in labelled_sentences(split):
+        is_cited, is_grounded = judged_by_rules(row, embed)
+        where = "present" if row["key"] in row["memory"] else "absent"
+        cited_labels, grounded_labels = ([label[name] for label in row["labels"].values()] for name in ("cited", "grounded"))
+        if len(set(cited_labels)) == 1:
+            pairs[where].append((is_cited, cited_labels[0]))
+        if where == "present" and len(set(grounded_labels)) == 1:
+            pairs["contradicted"].append((not is_grounded, grounded_labels[0] is False))
+    return SentenceAgreement(**{name: Detection.of(found) for name, found in pairs.items()})
+
+
+def judged_by_rules(row: dict[str, Any], embed: Callable[[Sequence[str]], Vectors]) -> tuple[bool, bool]:
+    """Whether the rules find the row's key cited, and all claims of its response grounded."""
+    absent = () if row["key"] in row["memory"] else (row["key"],)
+    sample = Sample(id=row["id"], query=row["query"], memory=row["memory"], forbidden_keys=absent)
+    response = Response(text=row["response"])
+    vectors = embed([*matching_texts(sample, response), *claim_texts(sample, response)])
+    keys = {citation.key for citation in cited(sample, response, vectors)}
+    return row["key"] in keys, all(claim.source != "none" for claim in check_claims(sample, response, vectors))
+
+
+def kappa(pairs: Sequence[tuple[Any, Any]]) -> float:
+    """Cohen's kappa of two labellers."""
+    observed = sum(left == right for left, right in pairs) / len(pairs)
+    lefts, rights = Counter(left for left, _ in pairs), Counter(right for _, right in pairs)
+    chance = sum(lefts[value] * rights[value] for value in lefts) / len(pairs) ** 2
+    return (observed - chance) / (1 - chance) if chance < 1 else 1.0
+
+
+def labellers_kappa(name: str) -> float:
+    """Of the two labellers, over all sentences; `grounded` has three values: yes, no, and nothing claimed."""
+    rows = [*labelled_sentences("tune"), *labelled_sentences("held")]
+    return kappa([(one[name], two[name]) for one, two in (row["labels"].values() for row in rows)])
+
+
+def main() -> None:
+    """Prints every figure that is published of the memory rules, on words alone and with the local embedding model."""
+    embedder = build_embedder(EmbeddingConfig())
+
+    def embed(texts: Sequence[str]) -> Vectors:
+        unique = sorted(set(texts))
+        return dict(zip(unique, asyncio.run(embedder.embed(unique)), strict=True))
+
+    print(f"labellers' kappa: cited {labellers_kappa('cited'):.3f}, grounded {labellers_kappa('grounded'):.3f}")
+    for way, vectors_of in (("words alone", lambda texts: {}), ("with vectors", embed)):
+        print(f"\n60 responses, {way}: {agreement(vectors_of)}")
+        for split in ("tune", "held"):
+            print(f"sentences, {split}, {way}:\n{sentence_agreement(split, vectors_of)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from memray_eval.metrics.contradictions import contradictions, contradicts, is_state_supported
 from memray_eval.metrics.matching import normalise, quantities, sentences, stems
-from memray_eval.metrics.memory import Fact, cosine, statement
+from memray_eval.metrics.memory import cosine, statement, uses_value
+from memray_eval.metrics.statements import masked
 from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample
 
@@ -98,16 +100,24 @@ def check_claims(sample: Sample, response: Response, vectors: Vectors) -> list[C
     A clause is a claim when it asserts something of the user ("you have ...", "your ... is ..."), or when it uses a memory
     (see memory.py), be it in passing ("move the 6 am espresso"). A source supports a claim that uses a memory, one of whose
     statements it paraphrases (SUPPORT_COSINE), or half of whose content words (SUPPORT_SHARE) it holds; and an assertion
-    with a number that stands in no source rests on none. Contradictions without numbers are beyond this estimate.
+    with a number that stands in no source rests on none. A sentence that contradicts the memory, or the first one of a response
+    that agrees with a false premise of the query, rests on none, whatever else supports it: see metrics/contradictions.py.
     """
     sources = source_statements(sample)
     pooled = {source: (stems(" ".join(lines)), quantities(" . ".join(lines))) for source, lines in sources.items()}
     everything = [quantity for _, heard in pooled.values() for quantity in heard]
-    facts = [Fact.of(key, value) for key, value in sample.memory.items()]
+    denied = _denied_clauses(sample, response)
+    referring = _referring_clauses(sample, response, vectors)
     claims = []
     for clause in clauses(response.text):
+        if clause in denied:
+            claims.append(Claim(denied[clause], "none"))
+            continue
         asserts = is_assertion(clause)
-        uses = len(clause.split()) >= MIN_WORDS and any(fact.is_used_in(clause, vectors) for fact in facts)
+        uses = len(clause.split()) >= MIN_WORDS and (
+            any(uses_value(*entry, clause, vectors) or is_state_supported(*entry, clause) for entry in sample.memory.items())
+            or clause in referring
+        )
         if not asserts and not uses:
             continue
         said, numbers = stems(clause) - _FILLER, quantities(clause)
@@ -126,7 +136,29 @@ def check_claims(sample: Sample, response: Response, vectors: Vectors) -> list[C
                 "none",
             )
         claims.append(Claim(clause, source))
-    return claims
+    return list(dict.fromkeys(claims))
+
+
+def _denied_clauses(sample: Sample, response: Response) -> dict[str, str]:
+    """The clauses that contradict the memory; where only their sentence as a whole does, each with that sentence."""
+    denied: dict[str, str] = {}
+    for key, sentence in contradictions(sample, response):
+        parts = clauses(sentence)
+        own = [part for part in parts if contradicts(key, sample.memory[key], part)]
+        denied |= {part: part for part in own} or dict.fromkeys(parts, sentence)
+    return denied
+
+
+def _referring_clauses(sample: Sample, response: Response, vectors: Vectors) -> set[str]:
+    """The clauses that name a memory key whose value stands elsewhere in their sentence: "it's a penicillin, and you're
+    allergic to those"."""
+    found = set()
+    for sentence in sentences(response.text):
+        for key, value in sample.memory.items():
+            parts = [part for part in clauses(sentence) if masked(key, part) is not None]
+            if parts and uses_value(key, value, sentence, vectors):
+                found.update(parts)
+    return found
 
 
 def _supports(said: frozenset[str], known: frozenset[str], numbers_agree: bool) -> bool:

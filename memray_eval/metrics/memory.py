@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memray_eval.metrics.matching import NUMBER_WORD, Quantity, normalise, quantities, sentences, stem, stems, words
+from memray_eval.metrics.contradictions import contradictions
+from memray_eval.metrics.matching import NUMBER_WORD, Quantity, normalise, quantities, sentences, stem, stems
+from memray_eval.metrics.statements import claims_of, masked
 from memray_eval.ports import Vectors
 from memray_eval.types import MemoryValue, Response, Sample
 
@@ -67,8 +69,8 @@ def value_text(value: MemoryValue) -> str:
 
 
 def candidate_keys(sample: Sample) -> tuple[str, ...]:
-    """The keys that a response may cite: all of memory, then the forbidden ones that are absent from it."""
-    return (*sample.memory, *(key for key in sample.forbidden_keys if key not in sample.memory))
+    """The keys that a response may cite: all of memory, then the forbidden and neutral ones that are absent from it."""
+    return (*sample.memory, *dict.fromkeys(k for k in (*sample.forbidden_keys, *sample.neutral_keys) if k not in sample.memory))
 
 
 def matching_texts(sample: Sample, response: Response) -> list[str]:
@@ -81,17 +83,20 @@ def cited(sample: Sample, response: Response, vectors: Vectors) -> list[Citation
 
     A sentence uses a key when it holds (a) a telling number of the value, or a plain number beside a word of the key or
     value; (b) most of the value's content words, or one rare one; (c) all words of a longer key, said to the user; or
-    (d) a paraphrase: its cosine with the statement "Your <key>: <value>" reaches PARAPHRASE_COSINE. A key that memory
-    lacks is used when the response speaks of "your <key>".
+    (d) a paraphrase: its cosine with the statement "Your <key>: <value>" reaches PARAPHRASE_COSINE. Of a list, one of its
+    values is enough. A sentence also uses a key when it claims a value or a state for it, rightly or not (see statements.py),
+    and that alone makes it use a key that memory lacks: to ask for it, to deny it or to advise measuring it does not.
     """
     said = [line for line in sentences(response.text) if not _JSON.search(line)]
+    contradicted = dict(contradictions(sample, response))
     found = []
     for key in candidate_keys(sample):
         if key in sample.memory:
-            fact = Fact.of(key, sample.memory[key])
-            quote = next((line for line in said if fact.is_used_in(line, vectors)), None)
+            value = sample.memory[key]
+            uses = (line for line in said if uses_value(key, value, line, vectors) or claims_of(key, line))
+            quote = next(uses, contradicted.get(key))
         else:
-            quote = next((line for line in said if _speaks_of_absent(key, line)), None)
+            quote = next((line for line in said if _claims_absent(key, line)), None)
         if quote is not None:
             found.append(Citation(key, quote))
     return found
@@ -113,6 +118,12 @@ class Fact:
         key_stems = stems(key)
         telling = (key_stems - _KEY_FILLER) or key_stems
         return cls(statement(key, value), telling, key_stems, stems(text), quantities(text))
+
+    @classmethod
+    def each_of(cls, key: str, value: MemoryValue) -> list[Fact]:
+        """The entry, and where it lists several values each of them: one of them said is a use of the key."""
+        items = value if isinstance(value, tuple) else ()
+        return [cls.of(key, value), *(cls.of(key, item) for item in items if len(items) > 1)]
 
     def is_used_in(self, sentence: str, vectors: Vectors) -> bool:
         said = stems(sentence)
@@ -145,6 +156,15 @@ class Fact:
         return bool(telling) and ((share >= 0.5 and len(value_hits) >= 2) or (rare and share >= 0.3))
 
 
+def uses_value(key: str, value: MemoryValue, sentence: str, vectors: Vectors) -> bool:
+    """Whether a sentence uses what memory holds under the key, or one of the values that it lists."""
+    facts = Fact.each_of(key, value)
+    if any(fact.is_used_in(sentence, vectors) for fact in facts):
+        return True
+    numbers = facts[0].quantities if masked(key, sentence) is not None else ()
+    return any(mine.matches(other) for mine in numbers for other in quantities(sentence))
+
+
 def is_personal(sentence: str) -> bool:
     """Whether a sentence speaks to the user of the user."""
     return _PERSONAL.search(normalise(sentence)) is not None
@@ -157,16 +177,9 @@ def cosine(vectors: Vectors, left: str, right: str) -> float:
     return float(vectors[left] @ vectors[right])
 
 
-def _speaks_of_absent(key: str, sentence: str) -> bool:
-    """Whether a sentence claims to know a fact that memory lacks: "your" and most words of its key close behind."""
-    lowered = normalise(sentence)
-    if any(pattern.search(lowered) for fact, pattern in _UNNAMED.items() if fact in key.split("_")):
+def _claims_absent(key: str, sentence: str) -> bool:
+    """Whether a sentence claims a value or a state of the user for a key that memory lacks."""
+    if claims_of(key, sentence):
         return True
-    wanted = {stem(word) for word in words(key.replace("_", " "))}
-    wanted = (wanted - _KEY_FILLER) or wanted
-    said = [stem(word) for word in words(sentence)]
-    for start, word in enumerate(said):
-        near = set(said[start + 1 : start + 3 + len(wanted)])
-        if word == "your" and 2 * len(wanted & near) > len(wanted):
-            return True
-    return False
+    unnamed = [pattern for fact, pattern in _UNNAMED.items() if fact in key.split("_")]
+    return any(pattern.search(normalise(sentence)) for pattern in unnamed) and not sentence.rstrip().endswith("?")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
-from memray_eval.metric import EVIDENCE_DROPPED
+from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
 from memray_eval.report.comparison import performance_lines, recommendation_lines
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
@@ -212,7 +212,10 @@ def _coverage(metric: MetricSummary) -> str:
     ):
         if count:
             parts.append(f"{count} {what}")
-    if dropped := metric.extras.get(EVIDENCE_DROPPED):
+    if unverified := metric.extras.get(UNVERIFIED):
+        pieces, trust = metric.extras.get(EVIDENCE) or unverified, metric.extras.get(TRUST) or 0.0
+        parts.append(f"{unverified:.0f} of {pieces:.0f} pieces of evidence unverified (not found), trust {trust:.0%}")
+    if dropped := metric.extras.get(EVIDENCE_DROPPED):  # a run of an older version
         parts.append(f"{dropped:.0f} pieces of evidence dropped, as the response does not hold them")
     judges = ", ".join(f"{judge} {count}" if len(metric.judges) > 1 else judge for judge, count in metric.judges.items())
     return "; ".join(parts) + (f"; judged by {judges}" if judges else "")

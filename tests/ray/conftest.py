@@ -36,6 +36,7 @@ def job(tmp_path: Path) -> Callable[..., RunConfig]:
             "embedding": {"model": "openai/hashed", "base_url": server.base_url},
             "metrics": ["memory_utilization", "groundedness", "relevance"],
             "judge": "rules",
+            "estimates": {"groundedness": True},
             "out": str(tmp_path / "results"),
         }
         judging = {"cache": str(tmp_path / "calls.sqlite"), **overrides.pop("judging", {})}

@@ -48,12 +48,12 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     summary = {metric.metric: metric for metric in done.summary.metrics}
     empathy = summary["empathy"]
     assert (empathy.mean, empathy.coverage, empathy.judges) == (4.0, 1.0, {"openai/judge": 6})
-    assert empathy.extras["evidence_dropped"] == 6.0  # "we are all with you" is not in the answer
+    assert (empathy.extras["unverified"], empathy.extras["trust"]) == (6.0, 0.5)  # "we are all with you" is not in the answer
     safety = summary["safety"]
     assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
     assert summary["politeness"].judges == {"rules": 6}
     text = render(done.summary)
-    assert "6 of 6 scored; 6 pieces of evidence dropped" in text
+    assert "6 of 6 scored; 6 of 12 pieces of evidence unverified (not found), trust 50%" in text
     assert "Average Safety: -" in text.replace("Average Safety Score", "Average Safety")
     assert "6 failed" in text
     assert done.exit_code == 1

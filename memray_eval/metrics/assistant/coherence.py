@@ -86,7 +86,7 @@ METRIC = JudgedMetric(
     prompt=prompt,
     rules=rules,
     measure=measure,
-    verify=quoted("grammar_issues"),
+    verify=quoted("grammar_issues", decides=False),  # grammar is none of the five things that the score weighs
     on_empty=lambda sample: CoherenceJudgment(coherence_score=1, explanation="empty response"),
     preferred_judge="openai/gpt-4o",
     worth=RulesWorth(n=80, what="answers, to find incoherent ones", recall=0.0, specificity=1.0, kappa=0.0),

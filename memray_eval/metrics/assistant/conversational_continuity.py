@@ -15,8 +15,9 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Measure, Verified, counts_block, statistics_block, sums_and_means
 from memray_eval.metrics.claims import is_assertion
+from memray_eval.metrics.evidence import QuotedText, verified
 from memray_eval.metrics.judging import history_lines, judge_messages
-from memray_eval.metrics.matching import Quantity, contains_phrase, normalise, quantities, sentences, stems, words
+from memray_eval.metrics.matching import Quantity, normalise, quantities, sentences, stems, words
 from memray_eval.metrics.memory import statement
 from memray_eval.ports import Vectors
 from memray_eval.types import Message, Response, Sample
@@ -54,12 +55,11 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 
 def verify(judgment: ConversationalContinuityJudgment, sample: Sample, response: Response) -> Verified:
-    """Drops the facts that do not stand in the history."""
-    history = "\n".join(turn.content for turn in sample.history)
-    given = {field: getattr(judgment, field) for field in FACTS}
-    kept = {field: [fact for fact in facts if contains_phrase(history, fact)] for field, facts in given.items()}
-    dropped = sum(len(given[field]) - len(kept[field]) for field in FACTS)
-    return Verified(judgment.model_copy(update=kept), dropped)
+    """Looks for the facts in the history. All count as the judge judged them: without the facts that it words its own way, the
+    counts of what is contradicted and forgotten would look better than the verdict is."""
+    history = QuotedText("\n".join(turn.content for turn in sample.history))
+    facts = [(fact,) for field in FACTS for fact in getattr(judgment, field)]
+    return verified(judgment, facts, history.holds, source="the history")
 
 
 READ_CHARS = 20_000  # of a response or a turn; what follows is not read

@@ -1,7 +1,8 @@
 """Groundedness: what share of the response's claims rests on memory, query, history or general knowledge?
 
 Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims; hallucination rate = 1 - groundedness.
-A response without claims, an empty one too, scores 1.0.
+A response without claims, an empty one too, scores 1.0. A claim counts as the judge judged it, also where it cannot be found
+in the response; see metrics/evidence.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, ratio
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth, ratio
 from memray_eval.metrics.claims import check_claims, claim_texts
 from memray_eval.metrics.evidence import quoted
 from memray_eval.metrics.judging import judge_messages, with_memory
@@ -22,7 +23,9 @@ RUBRIC = """
 List every factual claim of the response, one entry each, in the response's own words. For each, name what it rests on:
 memory (a detail of this user that agrees with the memory), query (the user said it in the question), history (it was said in
 the earlier conversation), general (established knowledge, general medical advice), or none (an invented detail, or one that
-contradicts these sources). A detail of this user must agree exactly: a different number, name or condition rests on none.
+contradicts these sources). A detail of this user must agree exactly: a different number, name or condition rests on none. What
+contradicts the memory rests on none also where the user says it: a response that agrees with a false premise of the query makes
+a claim of it, and one that corrects it does not.
 """
 
 
@@ -51,14 +54,20 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJudgment:
     """Claims are the clauses that assert something of the user; each is looked up in memory, query and history: see
-    metrics/claims.py. General advice makes no claim about the user and is not counted."""
+    metrics/claims.py. General advice makes no claim about the user and is not counted.
+
+    Contradictions of the memory, agreement with a false premise of the query among them, are found with precision 0.75 (3 of 4)
+    and recall 0.27 (3 of 11) on 39 labelled sentences held back from tuning (labellers' kappa 0.95; words alone); on the 39
+    that the rules were tuned on 0.90 and 0.82. `python -m tests.estimates` prints the figures.
+    """
     claims = [FactualClaim(claim=claim.text, source=claim.source) for claim in check_claims(sample, response, vectors)]
     score = _score(sum(claim.is_grounded for claim in claims), len(claims))
     return GroundednessJudgment(claims=claims, groundedness_score=score, hallucination_rate=1 - score)
 
 
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> Measure:
-    """grounded / all claims, counted here and not taken from the judge."""
+    """grounded / all claims, each as the judge judged it, counted here and not taken from the judge. Claims that cannot be
+    found in the response stay: without them a hallucination that the judge reworded would leave the ratio."""
     grounded = sum(claim.is_grounded for claim in judgment.claims)
     claims = len(judgment.claims)
     return Measure(
@@ -101,6 +110,9 @@ METRIC = JudgedMetric(
     measure=measure,
     on_empty=lambda sample: GroundednessJudgment(claims=[]),
     preferred_judge="anthropic/claude-opus-4-5",
+    worth=RulesWorth(
+        n=39, what="sentences held back, to find contradictions of memory", recall=0.27, specificity=0.96, precision=0.75
+    ),
     parts=("claims", "grounded", "hallucinated"),
     aggregate=aggregate,
     layout=(

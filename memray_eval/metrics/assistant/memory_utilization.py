@@ -10,18 +10,20 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, Verified
-from memray_eval.metrics.evidence import quoted
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth, Verified
+from memray_eval.metrics.evidence import QuotedText
 from memray_eval.metrics.judging import judge_messages, with_memory
 from memray_eval.metrics.memory import candidate_keys, cited, matching_texts
 from memray_eval.ports import FloatArray, Vectors
 from memray_eval.types import Block, Line, Message, Response, Sample
 
 RUBRIC = """
-List every memory key that the response uses. A key is used when the response states, paraphrases or plainly relies on what
-the memory holds under it; general advice that would read the same without the memory uses nothing. List a key by its exact
-name as given, and for each one quote the words of the response that use it. A key that is not in the memory is listed only
-when the response claims to know it of this user.
+List every key of KEYS that the response uses. MEMORY holds what is known of the user; of some keys nothing is known. A key is
+used when the response states, paraphrases or plainly relies on what the memory holds under it, on one of several values too,
+and also when it states it wrongly; general advice that would read the same without the memory uses nothing. A key that is not
+in MEMORY is used only when the response claims a value or a state of it for this user ("your potassium was 5.4"): not when it
+asks for it, says that it is not known, or advises to measure or discuss it. List a key by its exact name as in KEYS, and for
+each one quote the words of the response that use it.
 """
 
 
@@ -40,24 +42,41 @@ class MemoryUtilizationJudgment(BaseModel):
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, with_memory(sample, response))
+    """The judge sees the names of all keys that count, in alphabetical order: their roles (required, forbidden) would tell it
+    what to find, and without the names of those that memory lacks it could only guess them."""
+    keys = "\n".join(sorted(candidate_keys(sample)))
+    return judge_messages(RUBRIC, {"KEYS": keys, **with_memory(sample, response)})
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:
-    """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase: see metrics/memory.py."""
+    """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase, and by claims of a value or
+    a state: see metrics/memory.py and metrics/statements.py.
+
+    On 80 labelled sentences that were held back from tuning (two labellers blind to the rules, kappa 1.0; words alone; on the
+    80 that the rules were tuned on in brackets): keys that memory lacks, precision 0.50 (1 of 2), recall 0.10 (1 of 10)
+    [1.00, 0.70]; keys in memory, precision 1.00 (17 of 17), recall 0.49 (17 of 35) [1.00, 0.91]. So a made-up value is mostly
+    missed; asking, denying and advising are hardly ever taken for a use (1 of 31; before these rules 5).
+    `python -m tests.estimates` prints the figures.
+    """
     found = cited(sample, response, vectors)
     evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in found]
     return MemoryUtilizationJudgment(cited_keys=[citation.key for citation in found], evidence=evidence)
 
 
 def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Verified:
-    """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither TP nor FP), and drops
-    quotes that the response does not hold."""
+    """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither TP nor FP). Of the others,
+    each counts as cited as the judge said; one without a quote that the response holds is unverified."""
     known = set(candidate_keys(sample))
     kept = [key for key in dict.fromkeys(judgment.cited_keys) if key in known]
-    invented = len(set(judgment.cited_keys) - known)
-    checked = quoted("evidence", of=("quote",))(judgment.model_copy(update={"cited_keys": kept}), sample, response)
-    return Verified(checked.judgment, checked.dropped, {INVENTED: invented})
+    text = QuotedText(response.text)
+    quotes = {citation.key: citation.quote for citation in judgment.evidence}
+    shown = {citation.key for citation in judgment.evidence if text.holds(citation.quote)}
+    return Verified(
+        judgment.model_copy(update={"cited_keys": kept}),
+        pieces=len(kept),
+        unverified=tuple(f"{key}: {quotes.get(key, '(no quote)')}" for key in kept if key not in shown),
+        parts={INVENTED: len(set(judgment.cited_keys) - known)},
+    )
 
 
 def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Measure:
@@ -121,6 +140,12 @@ METRIC = JudgedMetric(
     measure=measure,
     on_empty=lambda sample: MemoryUtilizationJudgment(cited_keys=[]),
     preferred_judge="anthropic/claude-opus-4-5",
+    worth=RulesWorth(
+        n=60,
+        what="responses, to find the keys they cite (recall 0.49 on harder sentences held back)",
+        recall=0.84,
+        precision=0.93,
+    ),
     parts=(*COUNTS, INVENTED),
     aggregate=aggregate,
     layout=(

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Measure, Verified
+from memray_eval.metrics.evidence import verified
 from memray_eval.metrics.judging import judge_messages
 from memray_eval.metrics.matching import normalise
 from memray_eval.ports import Vectors
@@ -117,11 +118,9 @@ def _leaning(poles: Poles, text: str) -> int:
 
 
 def verify(judgment: PersonaConsistencyJudgment, sample: Sample, response: Response) -> Verified:
-    """Drops traits that the sample does not give: a judge cannot know them."""
-    matched = [trait for trait in judgment.matched_traits if trait in sample.traits]
-    mismatched = [trait for trait in judgment.mismatched_traits if trait in sample.traits]
-    dropped = len(judgment.matched_traits) + len(judgment.mismatched_traits) - len(matched) - len(mismatched)
-    return Verified(judgment.model_copy(update={"matched_traits": matched, "mismatched_traits": mismatched}), dropped)
+    """Traits that the sample does not give are unverified: a judge cannot know them."""
+    traits = [(trait,) for trait in (*judgment.matched_traits, *judgment.mismatched_traits)]
+    return verified(judgment, traits, sample.traits.__contains__, source="the sample's traits")
 
 
 def measure(judgment: PersonaConsistencyJudgment, sample: Sample, response: Response) -> Measure:

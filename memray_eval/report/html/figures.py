@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from memray_eval.metric import EVIDENCE_DROPPED
+from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, UNVERIFIED
 from memray_eval.report.html.intervals import Intervals, Key
 from memray_eval.report.html.plots import Line, Point, distribution, interval, speed_quality, temperature_curves
 from memray_eval.report.marks import fallbacks_of, mark, marked, metric_mark
@@ -168,7 +168,8 @@ def _counts(metric: MetricSummary) -> str:
         (metric.n_failed, "failed"),
         (metric.n_abstained, "abstained"),
         (metric.n_not_applicable, "not applicable"),
-        (int(metric.extras.get(EVIDENCE_DROPPED) or 0), "quotes dropped"),
+        (int(metric.extras.get(UNVERIFIED) or 0), f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified"),
+        (int(metric.extras.get(EVIDENCE_DROPPED) or 0), "quotes dropped"),  # a run of an older version
     )
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 

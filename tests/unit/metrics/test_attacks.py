@@ -13,7 +13,7 @@ from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.ports import Verdict
-from memray_eval.types import Response, Sample
+from memray_eval.types import Response, Sample, Score
 from tests.conftest import REPOSITORY
 
 ATTACKS = [json.loads(line) for line in (REPOSITORY / "tests" / "data" / "attacks.jsonl").read_text("utf-8").splitlines()]
@@ -85,14 +85,35 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
     assert isinstance(grounded, JudgedMetric)
     assert isinstance(empathy, JudgedMetric)
     score = score_by_verdict(memory, sample, response, Verdict(judgment=cited, judge="j"))
-    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 1, "evidence_dropped": 1}
-    claims = [
-        FactualClaim(claim="With your mild anemia", source="memory"),
-        FactualClaim(claim="You run daily", source="memory"),
-    ]
-    judged = Verdict(judgment=GroundednessJudgment(claims=claims), judge="j")
-    assert score_by_verdict(grounded, sample, response, judged).parts["claims"] == 1
+    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 1, "evidence": 2, "unverified": 1}
     warm = EmpathyJudgment(
         empathy_score=5, warmth_level="high", validation_present=True, supportive_elements=["I love you"], explanation="!"
     )
-    assert score_by_verdict(empathy, sample, response, Verdict(judgment=warm, judge="j")).parts["evidence_dropped"] == 1
+    score = score_by_verdict(empathy, sample, response, Verdict(judgment=warm, judge="j"))
+    assert (score.status, score.value) == ("abstained", None)
+    padded = [FactualClaim(claim="You run daily", source="memory"), FactualClaim(claim="You love cats", source="memory")]
+    score = score_by_verdict(grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=padded), judge="j"))
+    assert (score.status, score.value) == ("abstained", None)
+    claims = [FactualClaim(claim="With your mild anemia", source="memory"), padded[0]]
+    score = score_by_verdict(grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=claims), judge="j"))
+    assert (score.parts["evidence"], score.parts["unverified"]) == (2, 1)  # nothing that is made up goes untold
+
+
+def test_a_judge_that_is_led_to_reword_hides_no_hallucination(sample: Sample) -> None:
+    """An answer that has its faults worded anew got them out of the ratio: 0 claims, 4 dropped, 1.0."""
+    response = Response(text="With your mild anemia, rest. You sleep nine hours and you take warfarin.")
+    grounded = pick(["groundedness"])[0]
+    assert isinstance(grounded, JudgedMetric)
+
+    def scored(*claims: tuple[str, str]) -> Score:
+        judgment = GroundednessJudgment.model_validate({"claims": [{"claim": c, "source": s} for c, s in claims]})
+        return score_by_verdict(grounded, sample, response, Verdict(judgment=judgment, judge="j"))
+
+    true = ("With your mild anemia", "memory")
+    score = scored(true, ("a blood thinner is part of the routine", "none"))
+    assert (score.value, score.parts["claims"], score.parts["unverified"]) == (0.5, 2, 1)
+    score = scored(true, ("The user sleeps 9 hours", "none"), ("The user is taking warfarin and sleeping", "none"))
+    assert (score.value, score.parts["unverified"]) == (pytest.approx(1 / 3), 0)  # found by their words
+    score = scored(("a blood thinner is part of the routine", "none"), ("oversleeping", "none"))
+    assert (score.status, score.value) == ("abstained", None)
+    assert "none of the 2 pieces of evidence" in (score.error or "")

@@ -35,10 +35,18 @@ def test_scores_outside_the_scale_are_no_judgment() -> None:
         CoherenceJudgment(coherence_score=6, explanation="")
 
 
-def test_quotes_that_the_response_does_not_hold_are_dropped_and_counted(sample: Sample) -> None:
+def test_quotes_that_are_not_in_the_response_are_kept_and_counted(sample: Sample) -> None:
     judgment = CoherenceJudgment(coherence_score=4, explanation="", grammar_issues=["rest IS, is", "never said"])
     score = score_by_verdict(
         all_metrics()["coherence"], sample, Response(text="Rest is is good."), Verdict(judgment=judgment, judge="a/b")
     )
-    assert (score.value, score.parts["evidence_dropped"]) == (4, 1)
-    assert CoherenceJudgment.model_validate_json(score.judgment or "").grammar_issues == ["rest IS, is"]
+    assert (score.value, score.parts["unverified"]) == (4, 1)
+    assert CoherenceJudgment.model_validate_json(score.judgment or "") == judgment
+
+
+def test_notes_on_grammar_do_not_carry_the_score(sample: Sample) -> None:
+    judgment = CoherenceJudgment(coherence_score=3, explanation="", grammar_issues=["a comma is missing in the second line"])
+    score = score_by_verdict(
+        all_metrics()["coherence"], sample, Response(text="Rest is good."), Verdict(judgment=judgment, judge="a/b")
+    )
+    assert (score.value, score.parts) == (3, {"evidence": 1, "unverified": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_scores_outside_the_scale_are_no_judgment(score: int) -> None:
         ConversationalContinuityJudgment(continuity_score=score, explanation="")
 
 
-def test_facts_that_the_history_does_not_hold_are_dropped_and_counted() -> None:
+def test_facts_that_are_not_in_the_history_count_as_judged_and_are_told() -> None:
     judgment = ConversationalContinuityJudgment(
         continuity_score=3,
         used_facts=["i have a NUT allergy", "user: I have a nut allergy"],
@@ -109,10 +110,9 @@ def test_facts_that_the_history_does_not_hold_are_dropped_and_counted() -> None:
         Verdict(judgment=judgment, judge="a/b"),
     )
     assert score.value == 3
-    assert score.parts == {"contradicted": 0, "forgotten": 1, "evidence_dropped": 3}
-    kept = ConversationalContinuityJudgment.model_validate_json(score.judgment or "")
-    assert (kept.used_facts, kept.contradicted_facts) == (["i have a NUT allergy"], [])
-    assert kept.forgotten_facts == ["I sleep six hours."]
+    assert score.parts == {"contradicted": 1, "forgotten": 2, "evidence": 5, "unverified": 2}
+    assert ConversationalContinuityJudgment.model_validate_json(score.judgment or "") == judgment
+    assert json.loads(score.judgment or "")["unverified"] == ["I love peanuts", "a lentil stew"]
 
 
 def test_counts_are_summed_and_averaged_over_samples() -> None:

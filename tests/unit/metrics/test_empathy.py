@@ -85,13 +85,13 @@ def test_judgments_outside_the_scale_are_refused(wrong: dict[str, object]) -> No
         EmpathyJudgment.model_validate(judged("high", 5, 0, 0, validates=True).model_dump() | wrong)
 
 
-def test_elements_that_the_response_does_not_hold_are_dropped_and_counted() -> None:
+def test_elements_that_are_not_in_the_response_count_as_judged_and_are_told() -> None:
     judgment = judged("high", 5, 0, 1, validates=True).model_copy(
         update={"supportive_elements": ["that SOUNDS hard", "I am here for you"]}
     )
     verdict = Verdict(judgment=judgment, judge="a/b")
     score = score_by_verdict(METRIC, ASKED, Response(text="That sounds hard. Rest."), verdict)
-    assert (score.value, score.parts["supportive_elements"], score.parts["evidence_dropped"]) == (5, 1, 1)
+    assert (score.value, score.parts["supportive_elements"], score.parts["unverified"]) == (5, 2, 1)
     assert score.parts["empathy_gaps"] == 1  # free text: nothing to verify
 
 

@@ -91,7 +91,7 @@ def test_scores_outside_the_scale_are_no_judgment(score: int) -> None:
         LogicalConsistencyJudgment(consistency_score=score, explanation="")
 
 
-def test_contradictions_that_the_response_does_not_hold_are_dropped_and_counted(sample: Sample) -> None:
+def test_contradictions_that_are_not_in_the_response_count_as_judged_and_are_told(sample: Sample) -> None:
     said = Contradiction(statement1="Rest now", statement2="don't REST.", explanation="both")
     invented = Contradiction(statement1="Rest now", statement2="run a mile", explanation="never said")
     judgment = LogicalConsistencyJudgment(
@@ -104,8 +104,8 @@ def test_contradictions_that_the_response_does_not_hold_are_dropped_and_counted(
         Verdict(judgment=judgment, judge="a/b"),
     )
     assert score.value == 3
-    assert score.parts == {"contradictions": 1, "reasoning_issues": 1, "evidence_dropped": 1}
-    assert LogicalConsistencyJudgment.model_validate_json(score.judgment or "").contradictions == [said]
+    assert score.parts == {"contradictions": 2, "reasoning_issues": 1, "evidence": 2, "unverified": 1}
+    assert LogicalConsistencyJudgment.model_validate_json(score.judgment or "") == judgment
 
 
 def test_counts_are_summed_and_averaged_over_samples() -> None:

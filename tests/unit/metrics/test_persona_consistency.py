@@ -71,7 +71,7 @@ def test_judgments_outside_the_scale_are_refused(wrong: dict[str, object]) -> No
         PersonaConsistencyJudgment.model_validate({"persona_consistency_score": 3, "tailoring_notes": ""} | wrong)
 
 
-def test_traits_that_the_sample_does_not_give_are_dropped_and_counted(sample: Sample) -> None:
+def test_traits_that_the_sample_does_not_give_are_unverified(sample: Sample) -> None:
     known = sample.model_copy(update={"traits": {"openness": 0.9}})
     judgment = PersonaConsistencyJudgment(
         persona_consistency_score=4,
@@ -80,9 +80,11 @@ def test_traits_that_the_sample_does_not_give_are_dropped_and_counted(sample: Sa
         tailoring_notes="",
     )
     score = score_by_verdict(METRIC, known, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b"))
-    assert (score.value, score.parts["evidence_dropped"]) == (4, 2)
-    kept = PersonaConsistencyJudgment.model_validate_json(score.judgment or "")
-    assert (kept.matched_traits, kept.mismatched_traits) == (["openness"], [])
+    assert (score.value, score.parts) == (4, {"evidence": 3, "unverified": 2})
+    assert PersonaConsistencyJudgment.model_validate_json(score.judgment or "") == judgment
+    stranger = sample.model_copy(update={"traits": {"agreeableness": 0.9}})
+    score = score_by_verdict(METRIC, stranger, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b"))
+    assert (score.status, "the sample's traits" in (score.error or "")) == ("abstained", True)
 
 
 def test_the_judge_sees_the_traits_and_the_message(sample: Sample) -> None:

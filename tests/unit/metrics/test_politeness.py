@@ -99,12 +99,12 @@ def test_values_outside_the_scale_or_the_categories_are_no_judgment(change: dict
         PolitenessJudgment.model_validate({"politeness_score": 1.0, "category": "none"} | change)
 
 
-def test_quotes_that_the_response_does_not_hold_are_dropped_and_counted() -> None:
+def test_quotes_that_are_not_in_the_response_are_kept_and_counted() -> None:
     judgment = PolitenessJudgment(politeness_score=0.5, category="sarcasm", impolite_phrases=["oh, WOW", "never said"])
     response = Response(text="Oh wow. Sleep more.")
     score = score_by_verdict(all_metrics()["politeness"], ANYONE, response, Verdict(judgment=judgment, judge="a/b"))
-    assert (score.value, score.parts["evidence_dropped"]) == (0.5, 1)
-    assert PolitenessJudgment.model_validate_json(score.judgment or "").impolite_phrases == ["oh, WOW"]
+    assert (score.value, score.parts["unverified"]) == (0.5, 1)
+    assert PolitenessJudgment.model_validate_json(score.judgment or "") == judgment
 
 
 def test_the_judge_sees_question_and_response_only(sample: Sample) -> None:

@@ -11,6 +11,7 @@ import pytest
 from memray_eval.metric import ComputedMetric, Measure, Outcomes, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render, section
+from memray_eval.report.html.figures import metric_rows
 from memray_eval.report.tables import judge_label, length_label
 from memray_eval.types import Agreement, Cause, GenerationSummary, HeatMap, MacroSummary, Summary, TaskMetric, TaskSummary
 
@@ -67,6 +68,31 @@ def test_why_units_failed_stands_below_their_number() -> None:
 def test_answers_without_token_counts_are_told() -> None:
     told = summary().model_copy(update={"candidates": (GENERATION.model_copy(update={"uncounted": 2}),)})
     assert "ended by: 2 stop; tokens unknown of 2 answers\n" in render(told)
+
+
+@pytest.mark.parametrize(
+    ("parts", "console", "page"),
+    [
+        (
+            {"evidence": [9, 3], "unverified": [3, 0]},
+            "; 3 of 12 pieces of evidence unverified (not found), trust 75%",
+            "2 scored, 3 of 12 quotes unverified",
+        ),
+        ({"evidence": [9, 3]}, "2 of 2 scored; judged by", "2 scored"),
+        (  # a run of an older version, which took them out
+            {"evidence_dropped": [1, 2]},
+            "; 3 pieces of evidence dropped, as the response does not hold them",
+            "2 scored, 3 quotes dropped",
+        ),
+    ],
+)
+def test_evidence_that_was_not_found_is_told(parts: dict[str, list[float]], console: str, page: str) -> None:
+    columns = {"claims": [9, 3], "grounded": [9, 0], "hallucinated": [0, 3], "value": [1, 0], **parts}
+    outcomes = Outcomes("gemma", {"scored": 2}, {"a/b": 2}, {part: np.array(v, dtype=float) for part, v in columns.items()})
+    metric = summarise(all_metrics()["groundedness"], outcomes)
+    assert console in "\n".join(section(metric))
+    (row,) = metric_rows(summary().model_copy(update={"metrics": (metric,)}))
+    assert row.counts == page
 
 
 def test_a_rubric_metric_has_its_distribution_with_bars() -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from memray_eval.errors import BudgetSpent, EmbeddingError, JudgeError, Malformed, Refused, Unavailable
 from memray_eval.metric import ComputedMetric, Measure, Metric
 from memray_eval.metrics import pick
-from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJudgment
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.ports import FloatArray, Verdict
 from memray_eval.rows import to_table
 from memray_eval.stages.embed import embed_records
@@ -65,10 +65,11 @@ def judged(record: Record, metrics: Sequence[Metric], judges: dict[str, Any]) ->
 
 
 def test_a_judge_scores_through_its_judgment(record: Record) -> None:
-    judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=["known_condition", "age"]))
+    shown = KeyCitation(key="known_condition", quote="your mild anemia")
+    judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=["known_condition", "age"], evidence=[shown]))
     (score,) = judged(record, MEMORY, {"memory_utilization": [judge]}).scores
     assert (score.status, score.value, score.judge) == ("scored", 0.5, "fake/judge")
-    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 0, "evidence_dropped": 0}
+    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 0, "evidence": 2, "unverified": 1}
     assert (score.usage.input_tokens, score.cost_usd) == (7, 0.5)
     assert record.response is not None
     assert record.response.text in judge.asked[0][1].content
