@@ -67,8 +67,9 @@ def value_text(value: MemoryValue) -> str:
 
 
 def candidate_keys(sample: Sample) -> tuple[str, ...]:
-    """The keys that a response may cite: all of memory, then the forbidden ones that are absent from it."""
-    return (*sample.memory, *(key for key in sample.forbidden_keys if key not in sample.memory))
+    """The keys that a response may cite: all of memory, then the forbidden and neutral ones that are absent from it."""
+    listed = (*sample.forbidden_keys, *sample.neutral_keys)
+    return (*sample.memory, *(key for key in listed if key not in sample.memory))
 
 
 def matching_texts(sample: Sample, response: Response) -> list[str]:
