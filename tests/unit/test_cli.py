@@ -40,14 +40,14 @@ def test_help_and_version(cli) -> None:  # type: ignore[no-untyped-def]
 def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     assert "prefers anthropic/claude-opus-4-5" in cli("list", "metrics")[1]
     suites = [line.split()[0] for line in cli("list", "suites")[1].splitlines() if not line.startswith(" ")]
-    assert suites == ["companion", "infinitebench", "instruction", "longbench", "longbench2", "memory", "needles"]
+    assert suites == ["companion", "infinitebench", "instruction", "longbench", "longbench2", "memory", "needles", "text"]
     judges = cli("list", "judges")[1]
     assert "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, tokens 30,000" in judges
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges
 
 
 def test_a_good_dataset_validates(cli) -> None:  # type: ignore[no-untyped-def]
-    assert cli("dataset", "validate", str(SAMPLES))[:2] == (0, f"{SAMPLES}: 100 valid samples\n")
+    assert cli("dataset", "validate", str(SAMPLES))[:2] == (0, f"{SAMPLES}: 120 valid samples\n")
 
 
 def test_every_problem_of_a_bad_dataset_is_printed_and_the_code_is_2(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

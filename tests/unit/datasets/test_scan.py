@@ -181,12 +181,12 @@ def test_every_format_gives_the_same_samples(formats: dict[str, Path], name: str
     assert not problems
     assert (found.n_samples, found.fingerprint) == (reference.n_samples, reference.fingerprint)
     assert ids(found) == ids(reference)
-    assert len(ids(found)) == (limit or 100)
+    assert len(ids(found)) == (limit or 120)
 
 
 def test_shards_hold_no_more_rows_than_asked(formats: dict[str, Path]) -> None:
     found, _ = checked(formats["d.jsonl"], rows_per_shard=16)
-    assert [sum(1 for _ in read_samples(shard, MEMORY)) for shard in found.shards] == [16] * 6 + [4]
+    assert [sum(1 for _ in read_samples(shard, MEMORY)) for shard in found.shards] == [16] * 7 + [8]
 
 
 @pytest.mark.parametrize("name", ["folder", "d.jsonl", "d.jsonl.gz", "d.parquet", "many"])
