@@ -163,8 +163,8 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     columns = {name: [raw.get(name) for raw in as_text] for name in names}
     pq.write_table(pa.table(columns), place / "d.parquet", row_group_size=30)
     (place / "many").mkdir()
-    for index in (0, 50):
-        (place / "many" / f"{index}.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws[index : index + 50]))
+    for index in (0, 60):
+        (place / "many" / f"{index}.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws[index : index + 60]))
     (place / "d.jsonl.gz").write_bytes(gzip.compress((place / "d.jsonl").read_bytes()))
     (place / "list.json.zst").write_bytes(pa.Codec("zstd").compress((place / "list.json").read_bytes(), asbytes=True))
     paths = {path.name: path for path in place.iterdir()}
