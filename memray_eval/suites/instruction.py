@@ -12,12 +12,16 @@ from memray_eval.suites import Suite
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 MAX_TOKENS = {"simple": 256, "navigation": 512, "reasoning": 384}
+PLAIN_TYPE = "simple"  # of a prompt that names none: complete, without an error, as many words as it asks for
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The record with its prompt type as its task; one that names only a task has that as its type. Raises ValueError for an
-    unknown type, a task that is another, and weights or constraints in its metadata that cannot be read."""
-    named = raw.get("prompt_type") or raw.get("task")
+    """The record with its prompt type as its task; one that names only a task has that as its type, and a plain prompt,
+    which names neither, has PLAIN_TYPE. Its constraints and weights stand in its metadata, or in the record itself, and then
+    go to its metadata. Raises ValueError for an unknown type, a task that is another, and weights or constraints that cannot
+    be read."""
+    given = (raw.get("prompt_type"), raw.get("task"), PLAIN_TYPE)
+    named = next(name for name in given if name not in (None, ""))
     if not isinstance(named, str) or named not in PROMPT_TYPES:
         raise ValueError(f"prompt_type: no type {named!r}; there are: {', '.join(PROMPT_TYPES)}")
     if raw.get("task") not in (None, "", named):
@@ -25,7 +29,12 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     for about in (raw, raw.get("metadata")):
         if isinstance(about, Mapping):
             _check(named, about)
-    return {**raw, "prompt_type": named, "task": named}
+    adapted = {**raw, "prompt_type": named, "task": named}
+    metadata = raw.get("metadata") or {}
+    if isinstance(metadata, Mapping):
+        own = {name: adapted.pop(name) for name in ("constraints", "weights") if name in adapted}
+        adapted["metadata"] = {**own, **metadata}
+    return adapted
 
 
 def _check(prompt_type: str, about: Mapping[str, Any]) -> None:

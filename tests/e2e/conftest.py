@@ -36,7 +36,7 @@ def command(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedP
 
 @pytest.fixture(scope="session")
 def memory_run(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
-    """The 100 shipped samples and one whose prompt is longer than the model's window; a paid key is set, and not used."""
+    """The 120 shipped samples and one whose prompt is longer than the model's window; a paid key is set, and not used."""
     work = tmp_path_factory.mktemp("work")
     samples = [sample.model_dump(mode="json", exclude={"suite"}) for sample in shipped_samples()]
     samples.append({"id": TOO_LONG, "query": "again and " * 9000, "memory": {"name": "Ana"}})

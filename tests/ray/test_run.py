@@ -57,13 +57,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
             "out": str(tmp_path_factory.mktemp("results")),
         }
         done = answered(RunConfig.model_validate(config))
-        assert len(server.requests) == 100
+        assert len(server.requests) == 120
         return done
 
 
 def test_every_unit_is_written_once(finished: Finished) -> None:
     written = records(finished)
-    assert len(written) == len({record.unit_id for record in written}) == 100
+    assert len(written) == len({record.unit_id for record in written}) == 120
     assert {record.sample.id for record in written} == {sample.id for sample in shipped_samples()}
     assert finished.exit_code == 0
 
@@ -72,7 +72,7 @@ def test_samples_flow_in_blocks_and_do_not_wait_for_each_other(finished: Finishe
     stages = finished.folder.read_manifest()["stages"]
     files = sorted(Path(finished.folder.path).glob("records/*.parquet"))
     assert len(files) >= 5
-    assert {stage["rows"] for stage in stages.values()} == {100}
+    assert {stage["rows"] for stage in stages.values()} == {120}
     assert stages["write"]["started"] < stages["generate"]["ended"]
 
 
@@ -116,9 +116,9 @@ def test_the_folder_tells_the_whole_run(finished: Finished) -> None:
     folder = Path(finished.folder.path)
     manifest = finished.folder.read_manifest()
     assert manifest["status"] == "finished"
-    assert manifest["dataset"]["n_samples"] == 100
+    assert manifest["dataset"]["n_samples"] == 120
     assert manifest["judges"]["relevance"] == "embeddings openai/hashed"
-    assert manifest["judged_by"]["memory_utilization/served"] == {"rules+openai/hashed": 100}
+    assert manifest["judged_by"]["memory_utilization/served"] == {"rules+openai/hashed": 120}
     assert manifest["versions"]["ray"]
     assert RunFolder(str(folder)).read_summary() == finished.summary
     assert (folder / "summary.txt").read_text() == render(finished.summary)
@@ -203,7 +203,7 @@ def test_a_combined_json_flows_too(job: Job, tmp_path: Path) -> None:
     with serving(lambda body: ANSWER) as server:
         # Judges that leave less than a CPU, as an engine does on two: spreading the rows must not want a whole one.
         done = answered(job(server, dataset=str(tmp_path / "data.json"), judging={"actors": 1, "cpus": 1.2}))
-    assert done.summary.n_units == 100
+    assert done.summary.n_units == 120
     assert len(list(Path(done.folder.path).glob("records/*.parquet"))) >= 5
 
 

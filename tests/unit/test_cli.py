@@ -47,14 +47,14 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     assert worth + "not applicable unless estimates.safety=true" in listed
     assert "estimate by rules: not measured" in listed
     suites = [line.split()[0] for line in cli("list", "suites")[1].splitlines() if not line.startswith(" ")]
-    assert suites == ["companion", "infinitebench", "instruction", "longbench", "longbench2", "memory", "needles"]
+    assert suites == ["companion", "infinitebench", "instruction", "longbench", "longbench2", "memory", "needles", "text"]
     judges = cli("list", "judges")[1]
     assert "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, tokens 30,000" in judges
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges
 
 
 def test_a_good_dataset_validates(cli) -> None:  # type: ignore[no-untyped-def]
-    assert cli("dataset", "validate", str(SAMPLES))[:2] == (0, f"{SAMPLES}: 100 valid samples\n")
+    assert cli("dataset", "validate", str(SAMPLES))[:2] == (0, f"{SAMPLES}: 120 valid samples\n")
 
 
 def test_every_problem_of_a_bad_dataset_is_printed_and_the_code_is_2(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -46,6 +46,13 @@ def test_the_judge_is_shown_all_candidate_keys_and_not_their_roles(sample: Sampl
     assert memory_utilization.prompt(sample.model_copy(update=roles), ANSWER) == asked
 
 
+def test_a_neutral_key_that_memory_lacks_counts_nowhere_and_is_not_invented(sample: Sample) -> None:
+    asked = sample.model_copy(update={"neutral_keys": ("name", "ferritin_level")})
+    judgment = MemoryUtilizationJudgment(cited_keys=["sleep_hours_avg", "ferritin_level"])
+    assert memory_utilization.verify(judgment, asked, ANSWER).parts == {"invented_keys": 0}
+    assert used(asked, "sleep_hours_avg", "ferritin_level") == used(asked, "sleep_hours_avg")
+
+
 def test_nothing_required_is_full_recall() -> None:
     assert used(Sample(id="s", query="q", memory={"a": "1"}))["f1"] == 1.0
 

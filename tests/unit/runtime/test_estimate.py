@@ -38,7 +38,7 @@ def judging(tmp_path: Path, **settings: Any) -> RunConfig:
 
 
 def generating(replicas: int = 1, **changes: Any) -> RunConfig:
-    """100 samples for one model on GPUs, no judge."""
+    """The 120 shipped samples for one model on GPUs, no judge."""
     data = {
         "dataset": str(SAMPLES),
         "candidates": [{"name": "a", "model": "m", "sampling": {"max_tokens": 200}}],

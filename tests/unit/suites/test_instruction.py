@@ -11,13 +11,15 @@ from memray_eval.config import load_config
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_samples, scan
+from memray_eval.datasets.sources import Entry
+from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import pick
 from memray_eval.metrics.instruction_answers import offered
 from memray_eval.metrics.instruction_checks import PROMPT_TYPES
 from memray_eval.metrics.instruction_counts import asked_steps
 from memray_eval.suites import get_suite
 from memray_eval.suites.instruction import adapt
-from memray_eval.types import Candidate, Sample
+from memray_eval.types import Candidate, Response, Sample
 from tests.conftest import REPOSITORY
 
 SUITE = get_suite("instruction")
@@ -27,6 +29,13 @@ READING = Reading(suite="instruction", adapt=SUITE.adapt)
 def shipped() -> list[Sample]:
     found = scan(str(REPOSITORY / "dataset" / "instruction"), READING, on_problem=lambda problem: pytest.fail(str(problem)))
     return [sample for shard in found.shards for sample in read_samples(shard, READING)]
+
+
+def scores(sample: Sample, text: str) -> dict[str, float | None]:
+    """What each of the suite's metrics that applies gives a response."""
+    metrics = (metric for metric in pick(SUITE.metrics) if isinstance(metric, ComputedMetric))
+    found = (score_by_code(metric, sample, Response(text=text)) for metric in metrics)
+    return {score.metric: score.value for score in found if score.status == "scored"}
 
 
 def test_the_shipped_prompts_are_a_dozen_a_type_with_answers_and_constraints() -> None:
@@ -62,6 +71,23 @@ def test_the_suite_and_its_job() -> None:
     assert (job.suite, Path(job.dataset).name) == ("instruction", "instruction")
 
 
+@pytest.mark.parametrize("fields", [{}, {"prompt_type": None}, {"prompt_type": "", "task": ""}])
+def test_a_plain_prompt_is_a_simple_one(fields: dict[str, Any]) -> None:
+    plain = READING.sample(Entry(0, 1, "f", "0", {"id": "a", "query": "Say hello in exactly three words.", **fields}, 1))
+    assert plain is not None
+    assert (plain.prompt_type, plain.task) == ("simple", "simple")
+    assert SUITE.prompt(plain, Candidate(name="c", model="m")).max_tokens == 256
+    assert scores(plain, "Hello to you.") == {"instruction_quality": 100.0}
+    assert scores(plain, "Hello.")["instruction_quality"] < 75
+
+
+def test_constraints_need_no_prompt_type() -> None:
+    raw = {"id": "a", "query": "Greet me.", "constraints": [{"kind": "max_words", "n": 3}]}
+    sample = READING.sample(Entry(0, 1, "f", "0", raw, 1))
+    assert sample is not None
+    assert scores(sample, "Good morning!") == {"instruction_quality": 100.0, "constraints_followed": 1.0}
+
+
 def test_task_and_type_are_the_same() -> None:
     assert adapt({"id": "a", "query": "q", "prompt_type": "simple"}, "f")["task"] == "simple"
     assert adapt({"id": "a", "query": "q", "task": "reasoning"}, "f")["prompt_type"] == "reasoning"
@@ -71,7 +97,8 @@ def test_task_and_type_are_the_same() -> None:
     ("fields", "told"),
     [
         ({"prompt_type": "poem"}, "prompt_type: no type 'poem'; there are: simple, navigation, reasoning"),
-        ({}, "prompt_type: no type None; there are: simple"),
+        ({"prompt_type": 0}, "prompt_type: no type 0; there are: simple"),
+        ({"task": "simpel"}, "prompt_type: no type 'simpel'; there are: simple"),
         ({"prompt_type": "simple", "task": "navigation"}, "task: 'navigation' is not the prompt_type 'simple'"),
         ({"prompt_type": "simple", "metadata": {"constraints": [{"kind": "max_words"}]}}, "constraints.0: max_words lacks n"),
         ({"prompt_type": "simple", "constraints": [{"kind": "x"}]}, "constraints.0: no kind 'x'"),
