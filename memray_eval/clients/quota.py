@@ -32,7 +32,7 @@ def quota_error(status: int, body: Any) -> QuotaExhausted | None:
         return None
     return QuotaExhausted(
         f"{status} {reason[:80]}: the account's quota or credit is used up, so waiting does not help; raise it at the "
-        "provider, or name another judge"
+        "provider, or name another model"
     )
 
 

@@ -156,6 +156,7 @@ async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: 
             judge=judge.name,
             usage=Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens),
             cost_usd=error.cost_usd,
+            calls=error.calls,
             error=describe_error(error),
         )
         return _Asked(failed, is_verdict=False)

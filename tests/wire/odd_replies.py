@@ -11,7 +11,17 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Unauthorised, Unavailable, UnknownModel, Unreadable
+from memray_eval.errors import (
+    JudgeError,
+    Malformed,
+    QuotaExhausted,
+    Refused,
+    Throttled,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    Unreadable,
+)
 from tests.servers.provider import Raw
 
 SECRET = "sk-test-secret-0123456789"
@@ -76,7 +86,7 @@ BODIES: Cases = {
     "302 to itself": (Raw(b"", status=302, headers={"location": ""}), JudgeError),
     "304": (Raw(b"", status=304), JudgeError),
     "400 of HTML": (Raw(HTML, status=400, content_type="text/html"), JudgeError),
-    "402": (raw({"error": "pay"}, status=402), JudgeError),
+    "402": (raw({"error": "pay"}, status=402), QuotaExhausted),
     "413": (Raw(b"", status=413), JudgeError),
     "429 of nothing": (Raw(b"", status=429), Throttled),
     "502 of HTML": (Raw(HTML, status=502, content_type="text/html"), Unavailable),

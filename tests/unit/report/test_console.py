@@ -386,7 +386,9 @@ Macro-averaged (for reference):
   F1 Score:  0.5000  estimate
 
   Coverage: 2 of 2 scored; judged by rules
-  Estimate by rules: not measured
+  Estimate by rules: recall 0.84, precision 0.93 on 60 labelled
+    responses, to find the keys they cite (recall 0.49 on harder
+    sentences held back)
 
 ----------------------------------------------------------------------
 [2] GROUNDEDNESS (HALLUCINATION RATE)
@@ -403,7 +405,8 @@ Macro-averaged (for reference):
   Hallucination Rate: 0.5000  estimate
 
   Coverage: 2 of 2 scored; judged by rules
-  Estimate by rules: not measured
+  Estimate by rules: recall 0.27, specificity 0.96, precision 0.75 on
+    39 labelled sentences held back, to find contradictions of memory
 
 ----------------------------------------------------------------------
 [3] RESPONSE RELEVANCE (EMBEDDING SIMILARITY)

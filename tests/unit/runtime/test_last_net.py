@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from memray_eval.config import JudgingConfig
+from memray_eval.config import JudgingConfig, MetricOptions
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import ServiceLost
@@ -74,7 +74,7 @@ async def block(stage: Any, table: pa.Table) -> list[Record]:
 
 
 def judging(desk: Desk) -> JudgeRecords:
-    return JudgeRecords(["empathy"], {}, {}, JudgingConfig(), None, None, desk)
+    return JudgeRecords(["empathy"], MetricOptions(), {}, JudgingConfig(), None, None, desk)
 
 
 def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
