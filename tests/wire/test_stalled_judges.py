@@ -33,6 +33,11 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-test")
 
 
+STANDSTILL = (
+    "openai/gpt-4o: no call has been let through for 10 s (429: too many requests (code 429, type scripted)); the others wait."
+)
+
+
 def asking(provider: Any, server: Provider, **judging: Any) -> JudgingConfig:
     return JudgingConfig(base_urls={provider: url_of(provider, server)}, **judging)
 
@@ -59,6 +64,4 @@ def test_429s_without_end_stop_at_the_ceiling_whatever_the_provider_says_to_wait
     reason = "openai/gpt-4o: no call has been let through for 11 s (judging.ceiling_s): 429: too many requests"
     assert any(str(end).startswith(reason) for end in ends)
     assert said[0] == "openai/gpt-4o: its Retry-After of 1000000000 s is not plausible and is ignored"
-    assert said[1].startswith(
-        "openai/gpt-4o: no call has been let through for 10 s (429: too many requests (code 429, type scripted)); the others wait."
-    )
+    assert said[1].startswith(STANDSTILL)
