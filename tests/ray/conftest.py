@@ -36,10 +36,12 @@ def job(tmp_path: Path) -> Callable[..., RunConfig]:
             "embedding": {"model": "openai/hashed", "base_url": server.base_url},
             "metrics": ["memory_utilization", "groundedness", "relevance"],
             "judge": "rules",
-            "estimates": {"groundedness": True},
             "out": str(tmp_path / "results"),
         }
-        judging = {"cache": str(tmp_path / "calls.sqlite"), **overrides.pop("judging", {})}
-        return RunConfig.model_validate(config | overrides | {"judging": judging})
+        config |= overrides
+        config["judging"] = {"cache": str(tmp_path / "calls.sqlite"), **overrides.get("judging", {})}
+        if "groundedness" in config["metrics"]:  # whose rules cannot tell well enough to be asked without a word
+            config.setdefault("estimates", {"groundedness": True})
+        return RunConfig.model_validate(config)
 
     return make
