@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from memray_eval.config import RunConfig
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.leases import leased, taken_over
-from memray_eval.rows import RECORD_SCHEMA, from_table
+from memray_eval.rows import RECORD_SCHEMA, from_table_apart
 from memray_eval.storage import is_object_store, locate, reaching, whole_file, write_whole
 from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
 
@@ -80,6 +80,8 @@ class RunFolder:
             data = yaml.safe_load(self._read("run.yaml"))
             if isinstance(data, dict) and data.get("limit") is not None:
                 data.setdefault("limit_order", "first")  # what a limit took before it had an order
+            if isinstance(data, dict):
+                data.setdefault("transitions", "extended")  # what text metrics counted before there were two lists
             return RunConfig.model_validate(data)
         except (ValidationError, yaml.YAMLError) as error:
             raise DataError(f"{self.path}/run.yaml is not a config of this version: {error}") from None
@@ -193,9 +195,9 @@ class RunFolder:
         return pads.dataset(files, schema=RECORD_SCHEMA, format="parquet", filesystem=self._filesystem)
 
     def each(self) -> Iterator[Record]:
-        """All records, a block at a time in memory."""
+        """All records, a block at a time in memory; a row that broke a stage and is none any more is left out."""
         for batch in self.records().to_batches():
-            yield from from_table(pa.Table.from_batches([batch]))
+            yield from from_table_apart(pa.Table.from_batches([batch]), lambda sample_id, error: None)[0]
 
     def _write(self, name: str, text: str) -> None:
         if self._is_lost():

@@ -3,7 +3,8 @@
     python -m tests.answers
 
 The answers (40 meant to be dangerous, 40 careful: dosing, missed red flags, interactions, infants, pregnancy, self-harm) and
-their labels were written blind to the rules; two labellers read each answer blind to what it was meant to be. An answer counts
+their labels were written blind to the rules; two labellers (sessions of a language
+model, so that their kappa says less than people's would) read each answer blind to what it was meant to be. An answer counts
 for what both labelled it; those they differ on are left out. The rules were not tuned on any of them.
 """
 

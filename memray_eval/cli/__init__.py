@@ -53,9 +53,10 @@ def main() -> NoReturn:
             say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
             sys.exit(error.exit_code)
         except SystemExit as end:
-            if end.code != INTERRUPTED:
+            cause = getattr(end.__context__, "__cause__", None)  # typer makes an exit of Ctrl-C
+            if end.code != INTERRUPTED or not isinstance(cause, KeyboardInterrupt):
                 raise
-            say("interrupted")  # typer makes an exit of it
+            say("interrupted")
             sys.exit(ending.exit_code)
         except KeyboardInterrupt:
             say("interrupted")

@@ -130,6 +130,10 @@ def list_suites() -> None:
         show(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
 
 
+def _usd(price: float | None) -> str:
+    return "-" if price is None else f"{price:g}"
+
+
 @list_app.command("judges")
 def list_judges(
     models: Annotated[str | None, typer.Option(help="A judge table of your own instead of the package's.")] = None,
@@ -146,7 +150,8 @@ def list_judges(
         variable = next((key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), "")
         state = "key set" if keys.get(variable) else "no key"
         limits = ", ".join(f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit)
-        show(f"{name:<28} {entry.input_usd:>6g} {entry.output_usd:>6g}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
+        prices = f"{_usd(entry.input_usd):>6} {_usd(entry.output_usd):>6}"
+        show(f"{name:<28} {prices}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
         if preferred:
             show(f"{'':<28} preferred for {', '.join(preferred)}")
     show("rules: the offline estimates, no model; embedded: a small local model on a server of the run's own")

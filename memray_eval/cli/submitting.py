@@ -24,6 +24,7 @@ from memray_eval.cli.app import (
 )
 from memray_eval.config import load_config
 from memray_eval.results import new_run_id
+from memray_eval.text_processing.printable import escape_controls
 
 if TYPE_CHECKING:
     from memray_eval.runtime.submission.jobs import Jobs
@@ -108,7 +109,7 @@ def logs(job: JobArgument, address: AddressOption = None, follow: FollowOption =
     jobs = _jobs(address)
     if follow:
         _watch(jobs, jobs.state(job).job_id, follow)
-    print(jobs.log(job), end="")
+    show(jobs.log(job), end="")
 
 
 @job_app.command("list")
@@ -140,7 +141,7 @@ def _watch(jobs: Jobs, job_id: str, shown: bool) -> None:
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(text)
+    sys.stdout.write(escape_controls(text))
     sys.stdout.flush()
 
 

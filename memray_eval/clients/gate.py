@@ -314,7 +314,7 @@ class Gate:
         elif standing.held_by is not None and not self._is_own(standing.held_by.lane):
             limit = _limit_text(standing.held_by)
             if slotless_s >= QUIET_S and not standing.held_by.is_assumed:
-                self._note(f"{self._name}: calls wait for {limit}, which the provider's headers tell")
+                self._note(f"{self._name}: calls wait for {limit}, which the provider told, by headers or by its 429s")
             if slotless_s >= self._patience_s:
                 self._stall(f"no call could be sent for {self._patience_s:g} s (judging.ceiling_s): they wait for {limit}", now)
 

@@ -94,6 +94,6 @@ def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     http = httpx2.AsyncClient(**client_options(spec.timeout_s))
     options = types.HttpOptions(base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http)
     client = genai.Client(api_key=key, http_options=options)
-    edge = Edge(spec.base_url or _ADDRESS, key)
+    edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
     wire = GoogleWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}, edge)
     return InstructedJudge(spec, wire, access, http.aclose)

@@ -301,6 +301,7 @@ class InstructedJudge:
             usage = Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
             if usage != Usage():  # an odd reply may be paid for
                 turn.used, spent.usage = _used(usage, turn), spent.usage + usage
+                spent.answered += 1
             raise error from None
 
     async def _read(

@@ -298,6 +298,7 @@ def openai_judge(spec: JudgeSpec, access: Access, is_small: bool = False) -> Ins
     # aiohttp below the SDK: half the CPU of a call over httpx2.
     http = openai.DefaultAioHttpClient(**client_options(spec.timeout_s, access.gate.heard))
     client = openai.AsyncOpenAI(api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http)
-    limit = "max_completion_tokens" if spec.base_url is None else "max_tokens"
-    wire = OpenAIWire(client, spec.model, spec.base_url is None, {limit: spec.max_output_tokens, **spec.parameters}, is_small)
+    is_openai = spec.base_url is None and spec.environment_url is None
+    limit = "max_completion_tokens" if is_openai else "max_tokens"
+    wire = OpenAIWire(client, spec.model, is_openai, {limit: spec.max_output_tokens, **spec.parameters}, is_small)
     return InstructedJudge(spec, wire, access, client.close)

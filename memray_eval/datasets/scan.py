@@ -77,7 +77,7 @@ def _scan_first(sources: Sequence[Shard], reading: Reading, limit: int | None, r
             elif outcome is None:
                 cut.add(entry, False, None)
             else:
-                digest.update(dumps(outcome.model_dump(mode="json")).encode())
+                digest.update(_serialised(outcome))
                 found.n_samples += 1
                 context = (outcome.sample if isinstance(outcome, Record) else outcome).context
                 found.context_chars += len(context or "")
@@ -151,7 +151,7 @@ def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: Reading
     """What is to be kept of an entry: no texts, which may be long."""
     context = (outcome.sample if isinstance(outcome, Record) else outcome).context
     shared = hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest() if context and reading.by_context else None
-    digest = hashlib.blake2b(dumps(outcome.model_dump(mode="json")).encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(_serialised(outcome), digest_size=16).digest()
     place = entry._replace(raw=None)
     return _Taken(number, place, digest, shared, len(context or ""), _suite_named(entry, reading))
 
@@ -189,6 +189,11 @@ def _each(shard: Shard, make: Callable[[Entry], T | None], on_broken: Broken | N
             continue
         if made is not None:
             yield made
+
+
+def _serialised(found: Sample | Record) -> bytes:
+    """The JSON of a sample or response, for its fingerprint. Raises ValueError where it holds what is no JSON."""
+    return dumps(found.model_dump(mode="json")).encode("utf-8", "surrogatepass")
 
 
 def _check(entry: Entry, reading: Reading, seen: dict[bytes, str]) -> Sample | Record | list[Problem] | None:

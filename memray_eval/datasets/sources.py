@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -217,9 +218,8 @@ def _line(path: str, position: int, place: str, line: bytes) -> Entry:
 def _holder(filesystem: fs.FileSystem, inner: str) -> str:
     """The key under which an object holds its list, "" for a plain list. Broken JSON is told when it is read for good."""
     with open_reader(filesystem, inner) as file:
-        if file.peek(3)[:3] == b"\xef\xbb\xbf":
-            file.read(3)
         try:
+            _skip_mark(file)
             for prefix, event, _ in ijson.parse(_GuardedJson(file)):
                 if event == "start_array" and (prefix == "" or prefix in LIST_KEYS):
                     return str(prefix)
@@ -237,9 +237,8 @@ def read_header(shard: Shard) -> dict[str, str]:
     found: dict[str, str] = {}
     filesystem, inner = locate(shard.path)
     with open_reader(filesystem, inner) as file:
-        if file.peek(3)[:3] == b"\xef\xbb\xbf":
-            file.read(3)
         try:
+            _skip_mark(file)
             for prefix, event, value in ijson.parse(_GuardedJson(file)):
                 if prefix == "" and event == "start_array":
                     return {}
@@ -255,10 +254,9 @@ def _json(shard: Shard) -> Iterator[Entry]:
     filesystem, inner = locate(shard.path)
     holder = _holder(filesystem, inner)
     with open_reader(filesystem, inner) as file:
-        if file.peek(3)[:3] == b"\xef\xbb\xbf":
-            file.read(3)
         position, wanted = 0, frozenset(shard.take)
         try:
+            _skip_mark(file)
             for raw in ijson.items(_GuardedJson(file), f"{holder}.item" if holder else "item", use_float=True):
                 if position in wanted if wanted else shard.start <= position and (shard.stop is None or position < shard.stop):
                     item = _with_header(raw, shard.header)
@@ -278,6 +276,12 @@ def _json(shard: Shard) -> Iterator[Entry]:
     if position == 0:
         fault = Fault(message='holds no samples; it must be a list of samples, or an object with the list under "samples"')
         yield Entry(0, 1, shard.path, "", InvalidSample([fault]), 0)
+
+
+def _skip_mark(file: io.BufferedReader) -> None:
+    """Reads past a byte order mark."""
+    if file.peek(3)[:3] == b"\xef\xbb\xbf":
+        file.read(3)
 
 
 class _GuardedJson:
@@ -317,7 +321,7 @@ def _parquet(shard: Shard) -> Iterator[Entry]:
     try:
         with filesystem.open_input_file(inner) as source, pq.ParquetFile(source) as file:
             yield from _taken_rows(file, shard) if shard.take else _parquet_rows(file, shard)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: text that is no UTF-8
         fault = Fault(message=f"not a readable Parquet file: {_first(error)}")
         yield Entry(shard.start, shard.start + 1, shard.path, "", InvalidSample([fault]), 0)
 
@@ -387,7 +391,7 @@ def _arrow(shard: Shard) -> Iterator[Entry]:
                     else:
                         yield entry
             position += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: text that is no UTF-8
         fault = Fault(message=f"not a readable Arrow file: {_first(error)}")
         yield Entry(shard.start, shard.start + 1, shard.path, "", InvalidSample([fault]), 0)
     yield from (kept[row] for row in shard.take if row in kept)
@@ -404,6 +408,16 @@ def _arrow_batches(filesystem: fs.FileSystem, inner: str) -> Iterator[pa.RecordB
             yield from (file.get_batch(index) for index in range(file.num_record_batches))
 
 
+def _without_binary(value: Any) -> Any:
+    """A value without what JSON cannot hold (recordings, pictures), and its objects without their null fields."""
+    if isinstance(value, dict):
+        found = {key: _without_binary(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in found.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_binary(inner) for inner in value]
+    return None if isinstance(value, bytes) else value
+
+
 def _plain(row: dict[str, Any]) -> dict[str, Any] | InvalidSample:
     """A Parquet row as JSON would have it: JSON text parsed, and keys that Arrow filled with null dropped."""
     out: dict[str, Any] = {}
@@ -415,8 +429,6 @@ def _plain(row: dict[str, Any]) -> dict[str, Any] | InvalidSample:
                 return InvalidSample(
                     [Fault(field=name, message=fault.message) for fault in error.faults], str(row.get("id") or "")
                 )
-        elif isinstance(value, dict):
-            out[name] = {key: inner for key, inner in value.items() if inner is not None}
-        elif value is not None:
-            out[name] = value
+        elif (plain := _without_binary(value)) is not None:
+            out[name] = plain
     return out

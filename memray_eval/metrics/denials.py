@@ -17,11 +17,12 @@ _FILLERS = (
     r"have|has|had|answer|correct|right|confused|mistaken|with|going)"
 )
 _DENIED = re.compile(
-    r"(?:(?<!\bif )(?<!\bwhy )(?<!\bor )\bnot|\w+n't|\bnever|\bneither|\bnor|\bcannot|\bunlike|\bexcluding|\bno longer|"
-    r"\banything but|\bfar from|\brather than|\binstead of|\bas opposed to|"
+    r"(?:(?<!\bif )(?<!\bwhy )(?<!\bor )\bnot|(?<!\bwhy )\b\w+n't|\bnever|\bneither|\bnor|\bcannot|\bunlike|\bexcluding|"
+    r"\bno longer|\banything but|\bfar from|\brather than|\binstead of|\bas opposed to|"
     r"(?<!\bnone )(?<!\bno )(?<!\bone )(?<!\bnobody )(?<!\bnothing )\bother than|\b(?:false|wrong|untrue|incorrect) that|"
     rf"\bruled out)(?:\s+{_FILLERS})*[\s\"'(*_]*$"
 )
+_NONE_BUT = re.compile(r"(?:\b(?:no|none|nothing|nobody|not|cannot)\b|n't\b)[^.;,]*\bother than[\s\"'(*_]*$")
 _DENIED_CHINESE = re.compile(
     r"(?:(?<![是要])不(?:可能|会|应该)?是|并非|绝非|决非|而非|不在|不叫)(?:在|叫|由|说|指|位于|来自)?[\s\"'“「『《(（*]*$"
 )
@@ -31,7 +32,8 @@ _DENIED_AFTER = re.compile(
 )
 _WRONG_AFTER = re.compile(
     rf"[\s\"')*_]*(?:(?:is|was|are|were|would be){_ADVERB}\s+(?:wrong|incorrect|false|untrue|ruled out)\b"
-    r"|\?\s*(?:no|nope|wrong|definitely not|certainly not)\b)"
+    r"|\?\s*(?:no|nope|wrong|definitely not|certainly not)\b"
+    r"|,?\s*(?:but|and)\s+(?:that|this|it)(?:'s| is| was)\s+(?:wrong|incorrect|false|not (?:right|correct|true))\b)"
 )
 _DENIED_AFTER_CHINESE = re.compile(
     r"[\s\"'”」』》)）*]*(?:肯定|绝对|当然|显然|也|并)?(?:不是|并非)(?P<rest>[^，。；！？,.;!?]*)"
@@ -48,6 +50,8 @@ def is_denied(before: str, after: str, question: str) -> bool:
     """Whether what stands between these two texts is denied by them. Both are lower case. "X is not ..." denies X only where it
     goes on with a word of the question ("Tokyo is not the capital"), and the question is not itself a negative one."""
     before, after = before[-LOOKS_BACK:], after[:LOOKS_ON]
+    if _NONE_BUT.search(before):  # "no city other than Tokyo" says that it is Tokyo
+        return False
     if _DENIED.search(before) or _DENIED_CHINESE.search(before):
         return True
     if _WRONG_AFTER.match(after) or _WRONG_AFTER_CHINESE.match(after):

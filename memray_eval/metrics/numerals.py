@@ -53,7 +53,7 @@ _FORMAL_RUN = re.compile("[壹贰貳叁參肆伍陆陸柒捌玖拾佰仟萬億�
 _CHINESE = "".join({**_DIGITS, **_UNITS, **_LARGE})
 _NUMERAL = re.compile(rf"[{_CHINESE}]+(?:点(?=[〇零一二三四五六七八九]+(?![十百千万亿分刻]))[〇零一二三四五六七八九]+)?")
 _DIGITS_SCALED = re.compile(r"(?<![\d.,])(\d{1,30}(?:\.\d{1,30})?)\s*([百千万萬亿億])")
-_PERCENTAGE = re.compile(rf"百分之(\d{1, 30}(?:\.\d{1, 30})?|[{_CHINESE}]+)")
+_PERCENTAGE = re.compile(rf"百分之(\d{{1,30}}(?:\.\d{{1,30}})?|[{_CHINESE}]+)")
 _COUNTED = (
     "个位名人只条张本件次天日月年岁元块米里斤吨层楼章节页号种家座辆匹头棵朵把杯瓶碗句首篇幅部台架艘支枝根颗粒片口户间所对双套组队"
     "群排届回场遍趟倍度克升段步周代级州省市县区村字词门科课题项款笔份封集季期卷册球局轮秒时点美英欧"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from memray_eval.report.marks import mark, marked
@@ -40,14 +40,16 @@ def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[st
         yield from _listed("Not Shown Worse:", found.as_good)
     yield from ("", "Speed vs Quality Tradeoff:")
     yield from _tradeoff_lines(list(whole.values()))
-    yield from _pair_lines(found)
+    yield from _pair_lines(found, whole)
     yield ""
     if found.pareto:
         yield from _listed("Pareto Front:", found.pareto)
     if found.left_out:
         yield from _listed("Left Out:", found.left_out, "speed or quality not measured")
     yield "Recommendation:"
-    yield from _wrapped(f"Use {found.use} - {found.reason}" if found.use else found.reason, "   ")
+    told = next(filter(None, map(performance_mark, whole.values())), "")
+    text = f"Use {found.use} - {found.reason}" if found.use else found.reason
+    yield from _wrapped(f"{text} (quality: {told})" if told else text, "   ")
     yield from _wrapped(f"Rule: {found.rule}", "   ")
 
 
@@ -69,7 +71,7 @@ def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
         yield f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: {_quality(row)}"
 
 
-def _pair_lines(found: Recommendation) -> Iterator[str]:
+def _pair_lines(found: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:
     """What the others differ by from the one to use, or from the best, on common prompts."""
     base = found.use or next(iter(found.best), "")
     pairs = [turned(pair) if pair.b == base else pair for pair in found.pairs if base in (pair.a, pair.b)]
@@ -81,7 +83,8 @@ def _pair_lines(found: Recommendation) -> Iterator[str]:
         span = "" if pair.low is None or pair.high is None else f" [{pair.low:+.1f}, {pair.high:+.1f}]"
         figure = NOTHING if pair.difference is None else f"{pair.difference:+.1f}{span} points on {pair.n}"
         more = "" if pair.more is None else f"; ~{about(pair.more):,} more would tell"
-        yield f"   {pair.b:<{width}} {figure}{more}"
+        row = whole.get(pair.b)
+        yield marked(f"   {pair.b:<{width}} {figure}{more}", performance_mark(row) if row is not None else "")
 
 
 def _listed(label: str, names: Sequence[str], note: str = "") -> Iterator[str]:

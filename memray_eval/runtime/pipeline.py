@@ -118,8 +118,8 @@ def _finish(dataset: Dataset, work: Work, model: str, blocks: int = 0) -> int:
         still = ", ".join(_WAITING.findall(str(error)))
         raise GenerationError(
             f"nothing moved in the pipeline for {model} for {work.config.cluster.no_progress_timeout_s:g} s (still at work: "
-            f"{still or 'nothing'}). What was finished is kept, and `memray-eval resume` goes on; where an engine is slow, "
-            "with --set cluster.no_progress_timeout_s=3600."
+            f"{still or 'nothing'}). What was finished is kept; where an engine is slow, resume with "
+            "--set cluster.no_progress_timeout_s=3600."
         ) from None
     except ray.exceptions.RayError as error:
         raise _translated(error, model) from error

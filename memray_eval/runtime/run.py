@@ -332,17 +332,20 @@ def _check_same(start: _Start, before: Mapping[str, Any]) -> None:
     """Raises ConfigError where the dataset, a judge, a rubric or a prompt file is not what the run began with."""
     if start.found.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(f"{start.config.dataset} has changed since the run began; put it back, or start a new run")
+    rubrics = rubrics_of(start.metrics, start.choices)
+    # Runs of older versions did not write down which transition words they counted: the extended list, then the only one.
+    rubrics_before = {name: text for name, text in rubrics.items() if text == "transitions extended"} | before["rubrics"]
     compared = {
         "judge": (before["judges"], judges_of(start.metrics, start.config, start.choices)),
-        "rubric": (before["rubrics"], rubrics_of(start.metrics, start.choices)),
+        "rubric": (rubrics_before, rubrics),
         "prompt": (before.get("prompts", {}), prompts_of(start.config)),
     }
     for what, (then, now) in compared.items():
         if other := sorted(name for name in {**then, **now} if then.get(name) != now.get(name)):
             was, is_now = then.get(other[0]), now.get(other[0])
             raise ConfigError(
-                f"the {what} of {other[0]} was {was} when the run began and is {is_now} now; put it back (keys, version), or "
-                "start a new run"
+                f"the {what} of {other[0]} was {was} when the run began and is {is_now} now; put it back (keys, version, "
+                "estimates), or start a new run"
             )
 
 

@@ -223,7 +223,7 @@ def needed(service: str) -> Iterator[None]:
     anew is waited for."""
     try:
         yield
-    except ray.exceptions.RayActorError as error:
+    except ray.exceptions.ActorDiedError as error:
         raise ServiceLost(f"{service} has died: {reason_of(error)}") from None
 
 

@@ -251,7 +251,7 @@ METRIC = JudgedMetric(
     on_empty=lambda sample: CorrectnessJudgment(reasoning="the response is empty", verdict=INCORRECT, confidence=1.0),
     without_judge={"string_match": string_match, "zero": zero},
     preferred_judge="openai/gpt-4o-mini",
-    worth=RulesWorth(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.59),
+    worth=RulesWorth(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.60),
     parts=("confidence",),
     aggregate=aggregate,
     layout=(

@@ -10,6 +10,8 @@ import random
 from pathlib import Path
 
 import ijson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from memray_eval import storage
@@ -160,3 +162,30 @@ def test_fifos_and_devices_are_refused_at_once(tmp_path: Path) -> None:
     found, problems = scanned(samples)
     assert (found.n_samples, found.n_invalid) == (1, 1)
     assert "not a regular file" in problems[0]
+
+
+def test_half_a_character_in_a_note_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_bytes(b'{"id":"a","query":"q","note":"x\\ud800y"}\n' + row(1))
+    assert scanned(tmp_path / "data.jsonl")[0].n_samples == 2
+
+
+def test_recordings_in_a_parquet_are_left_out_and_text_that_is_no_utf8_is_told(tmp_path: Path) -> None:
+    sound = {"bytes": b"\xff\xfe", "path": "a.wav"}
+    table = pa.table({"id": ["a"], "query": ["q"], "picture": [b"\xff"], "audio": [sound], "all": [[sound]]})
+    pq.write_table(table, tmp_path / "data.parquet")
+    found, problems = scanned(tmp_path / "data.parquet")
+    assert (found.n_samples, problems) == (1, [])
+    (sample,) = [sample for shard in found.shards for sample in read_samples(shard, READING)]
+    assert sample.metadata == {"audio": {"path": "a.wav"}, "all": [{"path": "a.wav"}]}
+    broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe"))
+    pq.write_table(pa.table({"id": ["a"], "query": broken}), tmp_path / "broken.parquet")
+    found, problems = scanned(tmp_path / "broken.parquet")
+    assert (found.n_samples, found.n_invalid) == (0, 1)
+    assert "not a readable Parquet file" in problems[0]
+
+
+def test_a_damaged_packed_json_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "data.json.gz").write_bytes(b"no gzip")
+    found, problems = scanned(tmp_path / "data.json.gz")
+    assert (found.n_samples, found.n_invalid) == (0, 1)
+    assert "damaged or cut off" in problems[0]
