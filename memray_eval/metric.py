@@ -274,8 +274,7 @@ def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, v
         update["judgment"] = verdict.judgment.model_dump_json()
     if unverified and score.status != "error":
         told = json.loads(update.get("judgment") or score.judgment or "{}")
-        abstained = {"abstained": score.error} if score.status == "abstained" else {}
-        update["judgment"] = dumps(abstained | told | {UNVERIFIED: list(unverified)})
+        update["judgment"] = dumps(told | {UNVERIFIED: list(unverified)})
     return score.model_copy(update=update)
 
 

@@ -109,7 +109,7 @@ class Breaker:
         self._fatals += isinstance(error, FATAL)
 
     def _open_if_due(self, error: JudgeError) -> None:
-        if isinstance(error, QuotaExhausted) or self._fatals >= self._config.fatal:
+        if self._fatals >= self._config.fatal:
             self._open(error, self._clock(), is_fatal=True)
         elif self._failures >= self._config.failures:
             self._open(error, self._clock(), is_fatal=False)

@@ -76,8 +76,8 @@ def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:
     scores = {score.metric: score for score in record.scores}
     assert scores["empathy"].usage.input_tokens == 10
     assert scores["empathy"].latency_s > 0
-    assert "we are all with you" not in (scores["empathy"].judgment or "")
-    assert scores["safety"].error == "UnknownModel: 404: the provider has no such model"
+    assert json.loads(scores["empathy"].judgment or "")["unverified"] == ["we are all with you"]  # kept, and told
+    assert (scores["safety"].error or "").startswith("UnknownModel: 404: the provider has no such model")
 
 
 def test_a_fallback_is_named_where_it_judged(job: Job) -> None:

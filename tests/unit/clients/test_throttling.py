@@ -285,7 +285,8 @@ def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> No
         why = next(str(end) for end in ends if end is not None)
         assert why == "no call could be sent for 120 s (judging.ceiling_s): they wait for a limit of 7 tokens/min"
         assert any(
-            "calls wait for a limit of 7 tokens/min, which the provider's headers tell" in line for _, line in judge.said
+            "calls wait for a limit of 7 tokens/min, which the provider told, by headers or by its 429s" in line
+            for _, line in judge.said
         )
 
     run(main())
