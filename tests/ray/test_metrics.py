@@ -37,7 +37,7 @@ class Books:
     """A provider that answers the candidate at once, refuses or garbles some of the judge's calls, and counts both."""
 
     def __init__(self) -> None:
-        self._storm = Storm(rate_429=0.2, rate_malformed=0.2, seed=9, retry_after="0.05")
+        self._storm = Storm(rate_429=0.2, rate_malformed=0.4, seed=9, retry_after="0.05")
         self.counted: Counter[str] = Counter()
 
     def reply(self, body: dict[str, Any]) -> str | Answer | Fault:

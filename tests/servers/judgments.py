@@ -11,7 +11,7 @@ import marshal
 import math
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _WORDS = (
@@ -20,16 +20,19 @@ _WORDS = (
 _NO_KEYWORDS = {"pattern", "multipleOf", "patternProperties", "propertyNames", "not", "if"}
 _BOUND = re.compile(r"\b((?:exclusiveM|m)(?:ini|axi)mum|m(?:in|ax)(?:Items|Length)): (-?\d[\d.e+-]*)")
 _SPREAD = 10.0  # how far a number goes that has one bound only
+_RESPONSE = re.compile(r"<RESPONSE (\w+)>\n(.*?)\n</RESPONSE \1>", re.DOTALL)
+QUOTED_WORDS = 5
 DEEP = 6  # from here on a recursive schema is filled with as little as it allows
 
 Schema = dict[str, Any]
 
 
-def instance_of(schema: Schema, seed: int = 0) -> Any:
-    """A valid instance, the same for the same seed. Bounds are also read where Anthropic's SDK moves them, the description;
+def instance_of(schema: Schema, seed: int = 0, quoted: Sequence[str] = ()) -> Any:
+    """A valid instance, the same for the same seed. Its texts are stretches of the `quoted` words, where there are enough: a
+    judge whose every quote is made up gives no score. Bounds are also read where Anthropic's SDK moves them, the description;
     types also where Google's writes them, in capitals. Raises ValueError for a keyword that is not known here (`pattern`)
     and for bounds that leave nothing."""
-    return _Writer(schema, random.Random(seed)).write(schema, 0)
+    return _Writer(schema, random.Random(seed), quoted).write(schema, 0)
 
 
 def judgment_reply(body: dict[str, Any]) -> str:
@@ -37,7 +40,8 @@ def judgment_reply(body: dict[str, Any]) -> str:
     schema = schema_of(body)
     if schema is None:
         raise ValueError(f"no JSON schema in a request with the keys {sorted(body)}")
-    return json.dumps(instance_of(schema, question_seed(body)))
+    response = next((found[2] for text in message_texts(body) if (found := _RESPONSE.search(text))), "")
+    return json.dumps(instance_of(schema, question_seed(body), response.split()))
 
 
 def prose_reply(body: dict[str, Any], words: int = 12) -> str:
@@ -105,8 +109,8 @@ def _schemas_in(text: str) -> Iterator[Schema]:
 class _Writer:
     """Writes instances of the parts of one root schema, whose definitions `$ref` names."""
 
-    def __init__(self, root: Schema, chance: random.Random) -> None:
-        self._root, self._chance = root, chance
+    def __init__(self, root: Schema, chance: random.Random, quoted: Sequence[str]) -> None:
+        self._root, self._chance, self._quoted = root, chance, quoted
 
     def write(self, schema: Schema, depth: int) -> Any:
         schema = self._whole(schema)
@@ -194,7 +198,11 @@ class _Writer:
         least, most = int(schema.get("minLength", 0)), int(schema.get("maxLength", 1 << 30))
         if least > most:
             raise ValueError(f"no text has at least {least} and at most {most} characters")
-        text = " ".join(self._chance.choices(_WORDS, k=3))
+        if len(self._quoted) > QUOTED_WORDS:
+            start = self._chance.randrange(len(self._quoted) - QUOTED_WORDS)
+            text = " ".join(self._quoted[start : start + QUOTED_WORDS])
+        else:
+            text = " ".join(self._chance.choices(_WORDS, k=3))
         while len(text) < least:
             text = f"{text} {self._chance.choice(_WORDS)}"
         text = text[:most]
