@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 
 
 def instance_of(schema: Schema, seed: int = 0, quoted: Sequence[str] = ()) -> Any:
-    """A valid instance, the same for the same seed. Its texts are stretches of the `quoted` words, where there are enough: a
+    """A valid instance, the same for the same seed. Its texts are stretches of the `quoted` words, where there are any: a
     judge whose every quote is made up gives no score. Bounds are also read where Anthropic's SDK moves them, the description;
     types also where Google's writes them, in capitals. Raises ValueError for a keyword that is not known here (`pattern`)
     and for bounds that leave nothing."""
@@ -198,8 +198,8 @@ class _Writer:
         least, most = int(schema.get("minLength", 0)), int(schema.get("maxLength", 1 << 30))
         if least > most:
             raise ValueError(f"no text has at least {least} and at most {most} characters")
-        if len(self._quoted) > QUOTED_WORDS:
-            start = self._chance.randrange(len(self._quoted) - QUOTED_WORDS)
+        if self._quoted:
+            start = self._chance.randrange(max(1, len(self._quoted) - QUOTED_WORDS))
             text = " ".join(self._quoted[start : start + QUOTED_WORDS])
         else:
             text = " ".join(self._chance.choices(_WORDS, k=3))
