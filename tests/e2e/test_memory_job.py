@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from memray_eval.metric import JudgedMetric
+from memray_eval.metrics import all_metrics
 from memray_eval.results import RunFolder
 from memray_eval.rows import from_table
 from memray_eval.types import Record
@@ -13,6 +15,13 @@ from tests.conftest import REPOSITORY, shipped_samples
 from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command
 
 pytestmark = pytest.mark.engine
+
+# The metrics whose rules cannot tell: nothing without a judge.
+BLIND = {
+    metric.name
+    for metric in all_metrics().values()
+    if isinstance(metric, JudgedMetric) and metric.worth is not None and metric.worth.cannot_tell
+}
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +31,7 @@ def records(memory_run: CommandRun) -> list[Record]:
 
 def test_every_sample_is_answered_and_scored_once(memory_run: CommandRun, records: list[Record]) -> None:
     assert memory_run.code == 0, memory_run.err[-4000:]
-    assert len(records) == 101
+    assert len(records) == 121
     assert {record.sample.id for record in records} == {sample.id for sample in shipped_samples()} | {TOO_LONG}
     answered = [record for record in records if record.sample.id != TOO_LONG]
     for record in answered:
@@ -32,7 +41,7 @@ def test_every_sample_is_answered_and_scored_once(memory_run: CommandRun, record
         needs = {"persona_consistency": "traits", "conversational_continuity": "history"}
         for metric, outcome in status.items():
             applies = metric not in needs or bool(getattr(record.sample, needs[metric]))
-            assert outcome == ("scored" if applies else "not_applicable"), metric
+            assert outcome == ("scored" if applies and metric not in BLIND else "not_applicable"), metric
 
 
 def test_responses_are_real_and_measured(records: list[Record]) -> None:
@@ -54,7 +63,7 @@ def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(memory_run: Com
     assert record.response is not None
     assert "the engine refused the prompt" in (record.response.error or "")
     assert record.sample.query.startswith("again and again")
-    assert "Failed Units: 1 of 101" in memory_run.out
+    assert "Failed Units: 1 of 121" in memory_run.out
 
 
 def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: list[Record]) -> None:
@@ -77,7 +86,7 @@ def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: li
 
 def test_samples_flow_through_the_stages(memory_run: CommandRun) -> None:
     stages = RunFolder(str(memory_run.folder)).read_manifest()["stages"]
-    assert {stage["rows"] for stage in stages.values()} == {101}
+    assert {stage["rows"] for stage in stages.values()} == {121}
     assert stages["write"]["started"] < stages["generate"]["ended"]
     assert len(list(memory_run.folder.glob("records/*.parquet"))) >= 5
 
@@ -88,12 +97,12 @@ def test_the_summary_is_printed_and_printed_again(memory_run: CommandRun) -> Non
     again = command("report", str(memory_run.folder), cwd=memory_run.folder)
     assert (again.returncode, again.stdout) == (0, memory_run.out)
     as_json = command("report", str(memory_run.folder), "--json", cwd=memory_run.folder)
-    assert json.loads(as_json.stdout)["n_samples"] == 101
+    assert json.loads(as_json.stdout)["n_samples"] == 121
 
 
 def test_the_way_is_told_and_nothing_else(memory_run: CommandRun) -> None:
     assert "memory_utilization: rules (offline estimate" in memory_run.err
-    assert "write 101/101" in memory_run.err
+    assert "write 121/121" in memory_run.err
     for noise in ("Traceback", "WARNING", "ERROR", "sk-not-to-be-used"):
         assert noise not in memory_run.err
 

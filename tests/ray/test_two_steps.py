@@ -40,7 +40,15 @@ def test_responses_are_written_and_then_judged(
         settings = ["--set", "embedding.model=openai/hashed", "--set", f"embedding.base_url={server.base_url}"]
         for source in (folder, responses):
             code = cli(
-                monkeypatch, "evaluate", str(source), "--judge", "rules", "--metrics", "relevance,safety", "--json", *settings
+                monkeypatch,
+                "evaluate",
+                str(source),
+                "--judge",
+                "rules",
+                "--metrics",
+                "relevance,politeness",
+                "--json",
+                *settings,
             )
             assert code == 0
             out = capsys.readouterr()
@@ -48,7 +56,7 @@ def test_responses_are_written_and_then_judged(
             assert "Total Samples: 4" in out.out
             assert "generate" not in out.err
             evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
-            assert set(evaluation["results"][0]["scores"]) == {"relevance", "safety"}
+            assert set(evaluation["results"][0]["scores"]) == {"relevance", "politeness"}
             assert evaluation["summary"]["n_units"] == 4
             assert {candidate["candidate"] for candidate in evaluation["summary"]["candidates"]} == {"served"}
         assert len(server.requests) == asked  # nothing was generated again
