@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,13 +149,24 @@ def test_paid_calls_are_found_in_a_folder_of_segments_too(job: Job, tmp_path: Pa
     assert all(score.cached for record in records(second) for score in record.scores)
 
 
+def mend_later(judge: Provider) -> None:
+    """Has a judge answer again, some seconds after it was first asked."""
+    deadline = time.monotonic() + 120
+    while not judge.n_requests and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(5.0)
+    judge.down = False
+
+
 def test_a_judge_that_is_down_is_left_alone_and_the_run_says_so(job: Job) -> None:
     with serving(reply) as candidate, serving(reply) as judge:
         judge.down = True
         breaker = {"failures": 3, "probe_s": 0.5, "longest_probe_s": 0.5}
         config = job(candidate, limit=20, **judged_by(judge, breaker=breaker, actors=1, max_in_flight=4))
-        threading.Timer(12.0, lambda: setattr(judge, "down", False)).start()
+        mended = threading.Thread(target=mend_later, args=(judge,))
+        mended.start()
         done = run(config, quiet, quiet=True)
+        mended.join()
         asked_while_down = judge.n_requests - 60
     assert (done.exit_code, done.summary.n_failed_units) == (0, 0)
     assert 3 <= asked_while_down < 60  # a few in a row, then a probe now and then

@@ -22,7 +22,7 @@ from tests.servers.process import serving_process
 from tests.servers.provider import Fault, serving
 
 Job = Callable[..., RunConfig]
-ANSWER = "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water."
+ANSWER = "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water. Your age of 34 matters here."
 
 
 def answered(config: RunConfig) -> Finished:
@@ -143,7 +143,7 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
         return Fault(400) if user_text(body) == marked else ANSWER
 
     with serving(reply) as server:
-        done = answered(job(server, limit=10))
+        done = answered(job(server, limit=10, limit_order="first"))
     failed = [record for record in records(done) if record.is_failed]
     assert [record.sample.query for record in failed] == [marked]
     assert failed[0].response is not None
