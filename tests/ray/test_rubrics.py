@@ -18,7 +18,7 @@ from memray_eval.types import GIVEN
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 Job = Callable[..., RunConfig]
-TASKS = ("hotpotqa", "passkey", "vt")
+TASKS = ("passkey", "vt", "qa")
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
             server,
             dataset=str(tmp_path / "responses.jsonl"),
             candidates=[{"name": GIVEN, "model": GIVEN, "backend": GIVEN}],
+            suite="needles",
             metrics=fields.pop("metrics", ["semantic_correctness"]),
             judging={"base_urls": {"openai": server.base_url}, "tries": 1, **(judging or {})},
             **fields,
@@ -116,7 +117,7 @@ def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(
         calls = len(server.requests)
     found = {task.task: task.metrics[0] for task in done.summary.tasks}
     assert {task: (metric.calls, metric.estimates) for task, metric in found.items()} == {
-        "hotpotqa": (6, 0),
+        "qa": (6, 0),
         "passkey": (6, 0),
         "vt": (0, 2),
     }

@@ -54,6 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
             "embedding": {"model": "openai/hashed", "base_url": server.base_url},
             "server": {"max_in_flight": 2},
             "judge": "rules",
+            "estimates": {"groundedness": True},
             "out": str(tmp_path_factory.mktemp("results")),
         }
         done = answered(RunConfig.model_validate(config))
@@ -243,8 +244,8 @@ def test_a_key_that_is_not_set_is_told_before_anything_runs(job: Job) -> None:
 
 def test_a_pipeline_that_stands_still_ends_with_what_to_do(job: Job) -> None:
     with serving_process(latency_s=60) as server, pytest.raises(GenerationError) as raised:
-        answered(job(server, limit=1, metrics=["memory_utilization"], cluster={"no_progress_timeout_s": 3}))
+        answered(job(server, limit=1, metrics=["memory_utilization"], cluster={"no_progress_timeout_s": 12}))
     told = str(raised.value)
-    assert "nothing moved in the pipeline for m for 3 s" in told
+    assert "nothing moved in the pipeline for m for 12 s" in told
     assert "still at work: MapBatches(" in told
     assert "cluster.no_progress_timeout_s" in told
