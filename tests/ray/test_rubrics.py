@@ -109,25 +109,6 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
     assert len([line for line in text.splitlines() if line.endswith("  2 of 2 by fallback")]) == len(TASKS)
 
 
-def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(given: Job) -> None:
-    with serving(correct) as server:
-        judging = {"repeats": 3}
-        config = given(server, judge={"semantic_correctness": "openai/m", "semantic_correctness/vt": "rules"}, judging=judging)
-        done = run(config, say=lambda text: None, quiet=True)
-        calls = len(server.requests)
-    found = {task.task: task.metrics[0] for task in done.summary.tasks}
-    assert {task: (metric.calls, metric.estimates) for task, metric in found.items()} == {
-        "qa": (6, 0),
-        "passkey": (6, 0),
-        "vt": (0, 2),
-    }
-    assert calls == 12
-    rows = [line for line in summary_text(done).splitlines() if line.startswith(("task", *TASKS, "macro"))]
-    assert "judges" in rows[0]
-    marks = {row.split()[0]: row.partition("estimate")[2] for row in rows[1:] if "estimate" in row}
-    assert marks == {"vt": "", "macro": " for 2 of 6"}
-
-
 def test_rules_that_cannot_tell_score_nothing_and_say_why(given: Job) -> None:
     with serving(correct) as server:
         told = run(given(server, judge="rules", metrics=["safety", "empathy"]), print, quiet=True)
