@@ -69,7 +69,7 @@ def test_a_judge_scores_through_its_judgment(record: Record) -> None:
     judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=["known_condition", "age"], evidence=[shown]))
     (score,) = judged(record, MEMORY, {"memory_utilization": [judge]}).scores
     assert (score.status, score.value, score.judge) == ("scored", 0.5, "fake/judge")
-    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 0, "evidence": 2, "unverified": 1}
+    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 0, "evidence": 1, "unverified": 0}
     assert (score.usage.input_tokens, score.cost_usd) == (7, 0.5)
     assert record.response is not None
     assert record.response.text in judge.asked[0][1].content
