@@ -27,6 +27,7 @@ MEMORY = 0.05  # how much a new call moves the averages that estimates are corre
 REPORT_S = 2.0  # what calls took is reported after so long, where no reservation took it along
 LATE_AT_START_S, START_S = 0.1, 12.0  # so long after a limit was learnt even a short burst of late calls is avoided
 LOOK_S = 1.0  # so often a gate whose calls wait looks whether the judge still lets any through
+LET_THROUGH_S = 3.0  # a call that is under way for so long was not refused: a 429 comes at once
 QUIET_S = 10.0  # without an answer for so long, and with nothing but 429s, it says so
 LONGEST_BACKOFF_S = 60.0  # a call that was refused comes back within so long, where the provider does not say when
 PROBE_S = 60.0  # a judge that let nothing through is asked again after so long, where the run goes on without it
@@ -304,6 +305,8 @@ class Gate:
             0.0 if since is None else now - max(since, began) for since in (standing.refused_since, standing.slotless_since)
         )
         why = self._refusal or "429: too many requests"
+        if any(now - turn.sent_at > LET_THROUGH_S for turn in self._in_flight):
+            refused_s = 0.0  # slow, not refused
         if refused_s >= QUIET_S:
             self._note(
                 f"{self._name}: no call has been let through for {QUIET_S:g} s ({why.partition(';')[0]}); the others wait. "

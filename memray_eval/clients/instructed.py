@@ -15,7 +15,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -187,7 +187,8 @@ class InstructedJudge:
             call = await self._calls.get(key)
             self._watch.looked_up(call is not None)
             if call is not None:
-                return self._remembered(call, judgment)
+                with suppress(ValidationError):  # its rules have changed since: asked anew
+                    return self._remembered(call, judgment)
             return await self._ask(messages, judgment, prepared, key)
         finally:
             self._asking.pop(key).set_result(None)

@@ -254,7 +254,7 @@ class Pace:
                 self._free_at[lane] += math.copysign(self._lasts(lane, abs(owed.of(lane)), now), owed.of(lane))
         if any(owed):
             self._last_minute.add(max(now, self._last_slot), 0, owed)
-        self.is_proven = self.is_proven or done > 0
+        self.is_proven = self.is_proven or answered > 0
 
     def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
         """A call that was sent at `sent_at` got a 429. Where that speaks of the limit, all slots move past its Retry-After, and

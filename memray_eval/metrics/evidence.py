@@ -72,17 +72,18 @@ class QuotedText:
 
     def _is_verbatim(self, quote: str) -> bool:
         pieces = [piece for piece in _ELISION.split(quote) if piece]
+        if len(pieces) > 1 and not any(Content.of(piece).size >= ALIGNED_WORDS for piece in pieces):
+            return False  # "not ... it" stands in nearly any text
         return bool(pieces) and all(contains_phrase(self._text, piece) for piece in pieces)
 
     def _is_aligned(self, quote: str) -> bool:
         wanted = Content.of(quote)
-        count = len(wanted.words) + len(wanted.numbers)
-        if count < ALIGNED_WORDS:
+        if wanted.size < ALIGNED_WORDS:
             return False
         for window in self._windows:
             if all(any(mine.matches(other) for other in window.numbers) for mine in wanted.numbers):
                 aligned = len(wanted.words & window.words) + len(wanted.numbers)
-                if aligned >= max(ALIGNED_WORDS, ALIGNED_SHARE * count):
+                if aligned >= max(ALIGNED_WORDS, ALIGNED_SHARE * wanted.size):
                     return True
         return False
 
@@ -98,6 +99,10 @@ class Content(NamedTuple):
 
     words: frozenset[str]
     numbers: tuple[Quantity, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.words) + len(self.numbers)
 
     @classmethod
     def of(cls, text: str) -> Content:

@@ -25,7 +25,7 @@ TASKS = ("passkey", "vt", "qa")
 def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
     """A config that judges six responses, two a task, of which every other is right to the letter."""
     rows = [
-        {"id": f"{task}-{number}", "task": task, "query": "q", "answers": ["42"], "response": ["42", "It is 42."][number]}
+        {"id": f"{task}-{number}", "task": task, "query": f"Where is {task}?", "answers": ["42"], "response": ["42", "It is 42."][number]}
         for task in TASKS
         for number in range(2)
     ]
@@ -107,6 +107,25 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
     text = summary_text(done)
     assert "Coverage: 6 of 6 scored, 6 by string match; judged by string_match" in text
     assert len([line for line in text.splitlines() if line.endswith("  2 of 2 by fallback")]) == len(TASKS)
+
+
+def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(given: Job) -> None:
+    with serving(correct) as server:
+        judging = {"repeats": 3}
+        config = given(server, judge={"semantic_correctness": "openai/m", "semantic_correctness/vt": "rules"}, judging=judging)
+        done = run(config, say=lambda text: None, quiet=True)
+        calls = len(server.requests)
+    found = {task.task: task.metrics[0] for task in done.summary.tasks}
+    assert {task: (metric.calls, metric.estimates) for task, metric in found.items()} == {
+        "qa": (6, 0),
+        "passkey": (6, 0),
+        "vt": (0, 2),
+    }
+    assert calls == 12
+    rows = [line for line in summary_text(done).splitlines() if line.startswith(("task", *TASKS, "macro"))]
+    assert "judges" in rows[0]
+    marks = {row.split()[0]: row.partition("estimate")[2] for row in rows[1:] if "estimate" in row}
+    assert marks == {"vt": "", "macro": " for 2 of 6"}
 
 
 def test_rules_that_cannot_tell_score_nothing_and_say_why(given: Job) -> None:

@@ -54,7 +54,7 @@ def test_429s_without_end_stop_the_run_and_it_is_resumed(
     with serving(judge) as server:
         config = judged(job, server)
         began = time.monotonic()
-        with pytest.raises(Stopped, match=r"openai/m: no call has been let through for 12 s.*429.*memray-eval resume"):
+        with pytest.raises(Stopped, match=r"(?s)openai/m: no call has been let through for 12 s.*429.*memray-eval resume"):
             run(config, lambda line: None)
         assert time.monotonic() - began < 90
         err = capfd.readouterr().err

@@ -186,7 +186,7 @@ def test_a_stopped_job_is_gone_on_with_by_its_runs_id(story: Story) -> None:
     records = list(from_table(story.folder.records().to_table()))
     assert len({record.unit_id for record in records}) == len(records) == LIMIT
     assert all([score.status for score in record.scores] == ["scored", "scored"] for record in records)
-    assert [session["status"] for session in story.folder.read_manifest()["sessions"]] == ["killed", "finished"]
+    assert [session["status"] for session in story.folder.read_manifest()["sessions"]] == ["interrupted", "finished"]
     assert story.calls["n_answered"] - story.calls["paid_again"] == CALLS
 
 

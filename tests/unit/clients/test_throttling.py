@@ -166,6 +166,24 @@ def test_a_stalled_judge_is_tried_again_after_a_minute_where_the_run_goes_on() -
     run(main())
 
 
+def test_a_slow_judge_is_no_refusing_one_after_a_single_429() -> None:
+    async def main() -> None:
+        judge, count = Judge(), 0
+
+        async def slowly() -> None:
+            nonlocal count
+            count += 1
+            if count == 1:
+                raise Throttled("429: too many requests")
+            await asyncio.sleep(2 * CEILING_S)
+
+        ends = await judge.ask_many(30, slowly)
+        assert ends == [None] * 30
+        assert not [line for _, line in judge.said if "no call has been let through" in line]
+
+    run(main())
+
+
 def test_a_judge_that_comes_back_before_the_ceiling_goes_on() -> None:
     async def main() -> None:
         judge = Judge()

@@ -28,6 +28,8 @@ TEXT = "You only sleep 5.5 hours a night, and you don't smoke. Your ferritin was
         ("smoker", False),  # one word is found word for word or not at all
         ("", False),
         ("...", False),
+        ("you ... a ... it", False),  # words that stand in any text
+        ("you ... ferritin was 9", True),
     ],
 )
 def test_a_quote_is_found_word_for_word_or_by_its_words(quote: str, found: bool) -> None:
