@@ -30,7 +30,7 @@ check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/deptry .
 
 setup: $(VENV)/.cpu
-	@$(BIN)/python -m memray_eval.clients.embedded_model
+	@$(BIN)/python -m memray_eval.models.embedded_model
 
 platform:
 	@if [ "$$(uname -s) $$(uname -m)" != "Linux x86_64" ]; then \

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.config import OnJudgeFailure
+from memray_eval.config.sections import OnJudgeFailure
 from memray_eval.errors import Refused, describe_error
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
@@ -105,7 +105,7 @@ class Metric:
 
 
 class Verified(NamedTuple):
-    """What the check of a judge's evidence found; see metrics/evidence.py.
+    """What the check of a judge's evidence found; see metrics/_shared/evidence.py.
 
     Of `pieces` of evidence, those in `unverified` could not be found in `source`. `parts` are the metric's own that only this
     check can count. The metric abstains where nothing was found, unless the score does not rest on the evidence (`decides`).

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from memray_eval.config import cache_dir
+from memray_eval.config.environment import cache_dir
 from memray_eval.types import Candidate, Record, Response, Sample, unit_id
 
 settings.register_profile("shared-machine", deadline=None)  # timing is for tests/benchmarks

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from memray_eval.clients.embeddings import build_embedder
-from memray_eval.config import EmbeddingConfig
-from memray_eval.metrics.claims import check_claims, claim_texts
-from memray_eval.metrics.memory import cited, matching_texts
+from memray_eval.config.sections import EmbeddingConfig
+from memray_eval.metrics._shared.claims import check_claims, claim_texts
+from memray_eval.metrics._shared.memory import cited, matching_texts
+from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample
 from tests.conftest import REPOSITORY, shipped_samples

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from memray_eval.report.recommendation import recommend
-from memray_eval.results import RunFolder
-from memray_eval.rows import to_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
 from memray_eval.types import (
     Agreement,
     Candidate,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.storage import locate, open_reader
+from memray_eval.storage.paths import locate, open_reader
 
 Samples = NDArray[np.float32]
 

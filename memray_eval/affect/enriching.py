@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memray_eval.affect.fusion import fuse, normalised_weights
-from memray_eval.affect.judged import EmotionJudgment, from_emotion, judge_emotion_messages
+from memray_eval.affect.judge_prompts import EmotionJudgment, from_emotion, judge_emotion_messages
 from memray_eval.affect.labels import EKMAN, Distribution
 from memray_eval.affect.speech import Heard, SpeechEmotion, hear, utterance_of
-from memray_eval.affect.synthesis import AudioStore, Speaker
 from memray_eval.affect.text import TextEmotion
+from memray_eval.affect.text_to_speech import AudioStore, Speaker
 from memray_eval.affect.traits import JUDGE, BigFiveJudgment, Frame, Traits, from_judgment, given, judge_traits_messages
 from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_error
 from memray_eval.ports import Judge

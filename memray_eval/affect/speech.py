@@ -16,7 +16,7 @@ import numpy as np
 
 from memray_eval.affect.audio import Clip, Samples, decode_wav, encode_wav, prosody_of, read_audio, resampled
 from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, recognise
-from memray_eval.affect.synthesis import AudioStore, Speaker, spoken_text
+from memray_eval.affect.text_to_speech import AudioStore, Speaker, spoken_text
 from memray_eval.errors import ConfigError, DataError, GenerationError, JudgeError
 from memray_eval.types import Frozen, Sample
 

@@ -19,7 +19,7 @@ JUDGE: Literal["judge"] = "judge"
 TRAIT_BACKENDS = (GIVEN, UNKNOWN, JUDGE)
 FLAT = 0.5  # a trait of which nothing is known
 
-Frame = Callable[[str, dict[str, str]], tuple[Message, ...]]  # metrics/judging.py's judge_messages
+Frame = Callable[[str, dict[str, str]], tuple[Message, ...]]  # metrics/_shared/judging.py's judge_messages
 
 
 class Traits(Frozen):

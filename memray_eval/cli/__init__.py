@@ -8,11 +8,11 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from memray_eval.cli import calibrating, comparing, looking, making, running, scoring, submitting, viewing  # noqa: F401 (their commands join the app)
+from memray_eval.cli import calibrate, compare, dataset, inspect, run, score, submit, view  # noqa: F401 (their commands join the app)
 from memray_eval.cli.app import app, say
 from memray_eval.cli.output import escape_what_cannot_be_shown
 from memray_eval.errors import EvalError, Interrupted
-from memray_eval.runtime.interrupts import terminable
+from memray_eval.execution.interrupts import terminable
 
 INTERRUPTED = 130  # typer's code for Ctrl-C, which it gives for SIGTERM as well
 

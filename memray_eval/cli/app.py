@@ -84,7 +84,7 @@ def show(text: str, end: str = "\n") -> None:
 
 def print_report(folder: str, as_json: bool) -> None:
     from memray_eval.report.console import render
-    from memray_eval.results import RunFolder
+    from memray_eval.results.run_folder import RunFolder
 
     summary = RunFolder(folder).read_summary()
     show(summary.model_dump_json(indent=2) if as_json else render(summary), end="\n" if as_json else "")

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
-from memray_eval.rows import RESPONSE_COLUMNS
+from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.types import BIG_FIVE, GIVEN, Candidate, Record, Response, Spoken, split_thinking, unit_id
 
 # The first that a row has is its response.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from memray_eval.config import cache_dir
+from memray_eval.config.environment import cache_dir
 from memray_eval.errors import DataError
 
 HUB = "hf://"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from memray_eval.config import nearest
+from memray_eval.config.problems import nearest
 from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.types import Frozen

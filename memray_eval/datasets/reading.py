@@ -13,7 +13,7 @@ from memray_eval.datasets.answers import answered_by, parse_answer, rename_alias
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import describe_error
-from memray_eval.storage import locate, open_reader
+from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Record, Sample
 
 Adapt: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]

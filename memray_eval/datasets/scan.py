@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from memray_eval.datasets.cutting import Cut, CutByContext, Cutter
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
 from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.sharding import Cut, CutByContext, Cutter
 from memray_eval.datasets.sources import Entry, Shard, entries, read_header, whole
 from memray_eval.datasets.spreading import Spread
 from memray_eval.types import Record, Sample, dumps

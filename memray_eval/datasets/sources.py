@@ -17,7 +17,7 @@ from pydantic import Field
 from memray_eval.datasets.hub import HUB, fetched
 from memray_eval.datasets.parsing import Fault, InvalidSample, Nesting, parse_json
 from memray_eval.errors import DataError
-from memray_eval.storage import DamagedFile, locate, open_reader
+from memray_eval.storage.paths import DamagedFile, locate, open_reader
 from memray_eval.types import Frozen
 
 Kind = Literal["folder", "json", "jsonl", "parquet", "arrow"]

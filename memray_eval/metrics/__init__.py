@@ -1,4 +1,4 @@
-"""Every metric, found by its file: metrics/<family>/<name>.py holds `METRIC`. Modules beside the families are shared parts."""
+"""The metrics, one file each: metrics/<family>/<name>.py holds `METRIC`. A name that begins with _ is a shared part."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from memray_eval.config import MetricOptions
+from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
 from memray_eval.metric import JudgedMetric, Metric
-from memray_eval.metrics.companion_metric import with_emotion_words
-from memray_eval.metrics.text_quality import WEIGHTS, coherence_metric, overall
+from memray_eval.metrics.companion._metric import with_emotion_words
+from memray_eval.metrics.text._features import WEIGHTS, coherence_metric, overall
 
 DEFAULTS = MetricOptions()
 
 
 @cache
 def all_metrics() -> dict[str, Metric]:
-    """All metrics by name, in the order of family and file name."""
-    return {metric.name: metric for metric in _found()}
+    """All metrics by name, in the order of family and file name. Raises ConfigError where two files have one name."""
+    by_name: dict[str, Metric] = {}
+    for metric in _discover():
+        if metric.name in by_name:
+            families = f"metrics/{by_name[metric.name].family} and metrics/{metric.family}"
+            raise ConfigError(f"two metrics are called {metric.name!r}, in {families}; rename one of the files")
+        by_name[metric.name] = metric
+    return by_name
 
 
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
@@ -45,11 +51,12 @@ def _with_options(options: MetricOptions) -> Iterator[Metric]:
                 yield with_emotion_words(metric, options.emotion_words)
 
 
-def _found() -> Iterator[Metric]:
+def _discover() -> Iterator[Metric]:
     for family in pkgutil.iter_modules(__path__):
-        if not family.ispkg:
+        if not family.ispkg or family.name.startswith("_"):
             continue
         package = importlib.import_module(f"{__name__}.{family.name}")
         for file in pkgutil.iter_modules(package.__path__):
-            module = importlib.import_module(f"{package.__name__}.{file.name}")
-            yield replace(module.METRIC, name=file.name, family=family.name)
+            if not file.name.startswith("_"):
+                module = importlib.import_module(f"{package.__name__}.{file.name}")
+                yield replace(module.METRIC, name=file.name, family=family.name)

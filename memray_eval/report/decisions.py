@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
-from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL, SCENARIOS
+from memray_eval.benchmarks.companion.suite import SCENARIOS
+from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
 from memray_eval.report.marks import mark
 from memray_eval.report.tables import NOTHING, aligned
 from memray_eval.types import Frozen, Summary, TaskSummary

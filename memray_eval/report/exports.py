@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias
 
 from memray_eval.metrics.instruction.instruction_quality import result
-from memray_eval.report.streams import written_whole
+from memray_eval.report.atomic_file import written_whole
 from memray_eval.types import Record, Response, Score, Summary
 
 Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]

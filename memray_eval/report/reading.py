@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from memray_eval.errors import DataError
-from memray_eval.storage import reaching
+from memray_eval.storage.paths import reaching
 
 
 @contextmanager

@@ -28,7 +28,7 @@ async def generate(record: Record, prompt: Prompt, truncated_tokens: int | None,
 
 
 def engine_response(row: Mapping[str, Any]) -> Response:
-    """What the vLLM stage left in a row (see runtime/engine.py), as a Response. Time to first token counts from the request's
+    """What the vLLM stage left in a row (see execution/ray/engine.py), as a Response. Time to first token counts from the request's
     arrival in the engine; duration adds the decoding after it."""
     asked = {"prompt_form": row["prompt_form"], "truncated_tokens": row["truncated_tokens"]}
     if failed := row.get("__inference_error__"):

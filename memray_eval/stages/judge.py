@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
-from memray_eval.config import OnJudgeFailure
+from memray_eval.config.sections import OnJudgeFailure
 from memray_eval.errors import EvalError, JudgeError, Refused, describe_error
 from memray_eval.metric import (
     DISAGREEMENT,

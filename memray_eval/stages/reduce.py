@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from memray_eval.errors import cause_of
 from memray_eval.metric import Metric, Outcomes, summarise
 from memray_eval.ports import FloatArray
-from memray_eval.rows import RECORD_SCHEMA
+from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.types import Cause, GenerationSummary, MetricSummary
 
 MOST_CAUSES = 20  # of failures, the most frequent ones

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from memray_eval.runtime.run import run
+from memray_eval.execution.prepare import run
 from tests.benchmarks.judging import job, responses
 
 

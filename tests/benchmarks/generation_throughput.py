@@ -17,7 +17,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from memray_eval.config import EMBEDDED, RunConfig
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import EMBEDDED
 from tests.conftest import SAMPLES
 
 
@@ -35,13 +36,13 @@ def stage(config: RunConfig) -> float:
     """Tokens/s of the pipeline's generation stage."""
     import ray
 
-    from memray_eval.results import RunFolder
-    from memray_eval.runtime import cluster
-    from memray_eval.runtime.actors import Desk
-    from memray_eval.runtime.pipeline import Work, generated, prompted, set_up_data_context
-    from memray_eval.runtime.progress import ProgressCounter
-    from memray_eval.runtime.run import scan_dataset
-    from memray_eval.runtime.stock import Stock
+    from memray_eval.execution.prepare import scan_dataset
+    from memray_eval.execution.ray import cluster
+    from memray_eval.execution.ray.pipeline import Work, generated, prompted, set_up_data_context
+    from memray_eval.execution.ray.progress_counter import ProgressCounter
+    from memray_eval.execution.ray.workers import Desk
+    from memray_eval.execution.resume_state import Stock
+    from memray_eval.results.run_folder import RunFolder
 
     with cluster.connected(config.cluster):
         set_up_data_context(config)
@@ -70,12 +71,12 @@ def bare(config: RunConfig) -> Callable[[], float]:
     os.environ |= {"VLLM_LOGGING_LEVEL": "ERROR"}
     from vllm import LLM, SamplingParams
 
-    from memray_eval.clients.embedded_model import resolve_model
+    from memray_eval.benchmarks import get_suite
     from memray_eval.datasets.scan import read_samples
-    from memray_eval.runtime.engine import engine_kwargs, sampling_params
-    from memray_eval.runtime.reading import reading_of
-    from memray_eval.runtime.run import scan_dataset
-    from memray_eval.suites import get_suite
+    from memray_eval.execution.prepare import scan_dataset
+    from memray_eval.execution.ray.engine import engine_kwargs, sampling_params
+    from memray_eval.execution.run_inputs import reading_of
+    from memray_eval.models.embedded_model import resolve_model
 
     candidate, suite = config.candidates[0], get_suite(config.suite)
     samples = [sample for shard in scan_dataset(config, []).shards for sample in read_samples(shard, reading_of(config))]

@@ -18,7 +18,7 @@ from typing import Any
 
 import openai
 
-from memray_eval.runtime.run import run
+from memray_eval.execution.prepare import run
 from tests.benchmarks.judging import TEXT, job, responses
 from tests.servers.process import ServerProcess, serving_process
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
 from memray_eval.types import BIG_FIVE, GIVEN
 
 JUDGE = "openai/local"

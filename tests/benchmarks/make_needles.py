@@ -26,12 +26,12 @@ os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # o
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memray_eval.clients.tokenizers import load_tokenizer
-from memray_eval.needles import making, parquet
-from memray_eval.needles.order import length_label
-from memray_eval.needles.plan import Plan, plan_of
-from memray_eval.needles.sheet import plain_prompt
-from memray_eval.needles.workshop import Workshop
+from memray_eval.benchmarks.needles.generator import generate, parquet
+from memray_eval.benchmarks.needles.generator.plan import Plan, plan_of
+from memray_eval.benchmarks.needles.generator.question_order import length_label
+from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
+from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.types import Sample
 
 
@@ -47,7 +47,7 @@ def until(samples: Iterable[Sample], limit_bytes: int) -> Iterator[Sample]:
 def one(plan: Plan, shop: Workshop, limit_bytes: int, path: str) -> tuple[float, float]:
     """MB of context and CPU seconds of one task, language and length."""
     started = time.process_time()
-    written = parquet.write(until(making.samples(plan, shop), limit_bytes), path)
+    written = parquet.write(until(generate.samples(plan, shop), limit_bytes), path)
     return written.context_bytes / 1e6, time.process_time() - started
 
 

@@ -19,10 +19,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from memray_eval.clients.gate import CHUNK
-from memray_eval.clients.limiter import HORIZON_S, LATE_S, Cost, Grant, Limiter, Reservation
-from memray_eval.config import RateLimits
-from tests.unit.clients.test_limiter import EPOCH, clock, run
+from memray_eval.config.sections import RateLimits
+from memray_eval.judges.limits.admission import CHUNK
+from memray_eval.judges.limits.rate_limiter import HORIZON_S, LATE_S, Cost, Grant, Limiter, Reservation
+from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
 
 MOST_UNDER_WAY = 64  # calls of one member that hold a slot or are being answered
 CALL_S = 3.0

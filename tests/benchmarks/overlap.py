@@ -12,8 +12,8 @@ import argparse
 import tempfile
 from typing import Any
 
-from memray_eval.config import RunConfig
-from memray_eval.runtime.run import run
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
 from tests.conftest import SAMPLES
 from tests.servers.process import ServerProcess, serving_process
 

@@ -18,8 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from memray_eval.config import RunConfig
-from memray_eval.runtime.run import run
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
 from tests.benchmarks.contexts import jsonl, samples
 
 CHARACTERS_A_TOKEN = 2.4  # of the invented words, by the embedded model's tokenizer

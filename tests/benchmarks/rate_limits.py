@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from memray_eval.runtime.run import run
+from memray_eval.execution.prepare import run
 from tests.benchmarks.judge_throughput import METRICS
 from tests.benchmarks.judging import job, responses
 from tests.servers.process import serving_process

@@ -19,7 +19,7 @@ from pathlib import Path
 from memray_eval.affect.audio import decode_wav, prosody_of
 from memray_eval.affect.labels import EKMAN
 from memray_eval.affect.speech import ProsodySpeech, Utterance, hear
-from memray_eval.affect.synthesis import AudioStore, local_voice, spoken_text
+from memray_eval.affect.text_to_speech import AudioStore, local_voice, spoken_text
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "emotion" / "ek_test.tsv"
 AROUSED, CALM = ("anger", "fear", "joy", "surprise"), ("neutral", "sadness")

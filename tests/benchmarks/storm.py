@@ -15,8 +15,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from memray_eval.rows import from_table
-from memray_eval.runtime.run import run
+from memray_eval.execution.prepare import run
+from memray_eval.results.schema import from_table
 from tests.benchmarks.judge_throughput import METRICS
 from tests.benchmarks.judging import job, responses
 from tests.servers.process import serving_process

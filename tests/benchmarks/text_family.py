@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memray_eval.metric import ComputedMetric
-from memray_eval.metrics import all_metrics, matching
-from memray_eval.metrics.text_quality import assess, words_of
+from memray_eval.metrics import all_metrics
+from memray_eval.metrics.text._features import assess, words_of
+from memray_eval.text_processing import matching
 from memray_eval.types import Response, Sample
 
 TARGET_PER_S = 20_000  # of responses of some 100 words, the seven metrics together

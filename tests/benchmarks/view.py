@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from memray_eval.report.view import viewing
 from memray_eval.report.view.queries import Query
-from memray_eval.results import RunFolder
-from memray_eval.rows import RECORD_SCHEMA, SAMPLE_JSON
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import RECORD_SCHEMA, SAMPLE_JSON
 from tests.benchmarks.reduction import Corpus, scores
 
 UNITS_A_FILE = 2000

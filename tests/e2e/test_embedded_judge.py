@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from memray_eval.results import RunFolder
-from memray_eval.rows import from_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table
 from tests.e2e.conftest import CommandRun, command
 
 pytestmark = pytest.mark.engine

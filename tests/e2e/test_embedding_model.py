@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from memray_eval.clients.embeddings import build_embedder
-from memray_eval.config import EmbeddingConfig
+from memray_eval.config.sections import EmbeddingConfig
+from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Embedder, Vectors
 from tests.estimates import agreement
 

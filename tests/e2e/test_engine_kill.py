@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config import RunConfig, load_config
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
 from tests.conftest import REPOSITORY
 from tests.ray.killing import IN_FLIGHT, METRICS, ROUNDS, books, counted, evaluating, run_folder, wait_for, workers
 from tests.servers.process import serving_process

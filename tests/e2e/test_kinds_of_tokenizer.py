@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from memray_eval.needles.making import samples
-from memray_eval.needles.plan import LANGUAGES, Plan
-from memray_eval.needles.prose import paragraph
-from memray_eval.needles.sheet import plain_prompt
-from memray_eval.needles.tasks import TASKS
-from memray_eval.needles.workshop import Workshop
+from memray_eval.benchmarks.needles.generator.generate import samples
+from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
+from memray_eval.benchmarks.needles.generator.prose import paragraph
+from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
+from memray_eval.benchmarks.needles.generator.tasks import TASKS
 
 tokenizers = pytest.importorskip("tokenizers")
 

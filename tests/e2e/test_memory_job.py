@@ -8,8 +8,8 @@ import pytest
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
-from memray_eval.results import RunFolder
-from memray_eval.rows import from_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.conftest import REPOSITORY, shipped_samples
 from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command

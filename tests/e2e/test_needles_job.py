@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.results import RunFolder
-from memray_eval.rows import from_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import command
 

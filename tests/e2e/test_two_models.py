@@ -12,8 +12,8 @@ import psutil
 import pytest
 import yaml
 
-from memray_eval.clients.embedded_model import resolve_model
-from memray_eval.results import RunFolder
+from memray_eval.models.embedded_model import resolve_model
+from memray_eval.results.run_folder import RunFolder
 from tests.conftest import REPOSITORY
 
 pytestmark = [

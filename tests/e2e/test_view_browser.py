@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from memray_eval.results import RunFolder
-from memray_eval.rows import to_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
 from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, SELECTED, Tab, browser
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
 

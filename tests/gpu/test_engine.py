@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config import load_config
+from memray_eval.config.loading import load_config
 from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not glob.glob("/dev/nvidia[0-9]*"), reason="no GPU on this machine")]
 
 
 def test_the_quickstart_runs_on_a_gpu(tmp_path: Path) -> None:
-    from memray_eval.runtime.run import run
+    from memray_eval.execution.prepare import run
 
     config = load_config(REPOSITORY / "jobs" / "quickstart.yaml", {"out": str(tmp_path)}, ["engine.device=gpu"])
     finished = run(config, say=print, quiet=True)

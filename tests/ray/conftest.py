@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import ray
 
-from memray_eval.config import ClusterConfig, RunConfig
-from memray_eval.runtime import cluster
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import ClusterConfig
+from memray_eval.execution.ray import cluster
 from tests.conftest import SAMPLES
 from tests.servers.provider import Provider
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from memray_eval.results import RunFolder
-from memray_eval.rows import from_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table
 from tests.benchmarks.judging import job, responses
 from tests.servers.process import ServerProcess
 

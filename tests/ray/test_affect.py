@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.rows import from_table
-from memray_eval.runtime.job import Finished
-from memray_eval.runtime.run import resume, run
+from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.session import Finished
+from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.ray.killing import gone
 from tests.servers.provider import Answer, Fault, Provider, serving

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.results import RunFolder
-from memray_eval.storage import locate, write_whole
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import locate, write_whole
 from tests.benchmarks.judging import job, responses
 from tests.conftest import REPOSITORY
 from tests.ray.killing import CALLS, IN_FLIGHT, METRICS, UNITS, books, counted, gone, some_moment, wait_for

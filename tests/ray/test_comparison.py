@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from memray_eval.cli import app
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
 from memray_eval.report.console import render
-from memray_eval.runtime.run import run
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, serving
 

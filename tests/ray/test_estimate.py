@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.runtime.estimate import Estimate
-from memray_eval.runtime.estimate_text import lines
-from memray_eval.runtime.run import estimate_of, run
+from memray_eval.execution.estimate import Estimate
+from memray_eval.execution.estimate_text import lines
+from memray_eval.execution.prepare import estimate_of, run
 from tests.benchmarks.judging import job, responses
 from tests.servers.process import serving_process
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from memray_eval.results import RunFolder
+from memray_eval.results.run_folder import RunFolder
 from tests.conftest import REPOSITORY, SAMPLES
 from tests.ray.two_nodes import HEAD_ADDRESS, RAY, Node, environment, free_port, head_node
 from tests.servers.provider import serving

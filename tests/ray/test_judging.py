@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
 from memray_eval.report.console import render
-from memray_eval.rows import from_table
-from memray_eval.runtime.run import run
+from memray_eval.results.schema import from_table
 from tests.servers.provider import Answer, Fault, serving
 
 Job = Callable[..., RunConfig]

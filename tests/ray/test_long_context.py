@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
 from memray_eval.report.console import render
-from memray_eval.rows import from_table
-from memray_eval.runtime.run import run
+from memray_eval.results.schema import from_table
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 

@@ -14,10 +14,10 @@ import pytest
 import ray
 import yaml
 
-from memray_eval.config import RunConfig
-from memray_eval.runtime.job import Finished
-from memray_eval.runtime.metrics import SERIES
-from memray_eval.runtime.run import run
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.exported_metrics import SERIES
+from memray_eval.execution.prepare import run
+from memray_eval.execution.session import Finished
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import INPUT_TOKENS, Answer, Fault, Provider, Storm, serving
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config import RunConfig
-from memray_eval.rows import from_table
-from memray_eval.runtime.job import Finished
-from memray_eval.runtime.run import resume, run
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.session import Finished
+from memray_eval.results.schema import from_table
 from memray_eval.types import GIVEN, Record
 from tests.servers.raw import Raw, RawServer, answer, answering, chunk, completion, ended, verdict
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.rows import from_table
-from memray_eval.runtime.job import Finished
-from memray_eval.runtime.run import resume, run
+from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.session import Finished
+from memray_eval.results.schema import from_table
 from memray_eval.types import GIVEN
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -25,7 +25,13 @@ TASKS = ("passkey", "vt", "qa")
 def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
     """A config that judges six responses, two a task, of which every other is right to the letter."""
     rows = [
-        {"id": f"{task}-{number}", "task": task, "query": f"Where is {task}?", "answers": ["42"], "response": ["42", "It is 42."][number]}
+        {
+            "id": f"{task}-{number}",
+            "task": task,
+            "query": f"Where is {task}?",
+            "answers": ["42"],
+            "response": ["42", "It is 42."][number],
+        }
         for task in TASKS
         for number in range(2)
     ]

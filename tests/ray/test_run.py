@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, DataError, EmbeddingError, GenerationError, ResourceError
+from memray_eval.execution.prepare import Finished, run
 from memray_eval.report.console import render
-from memray_eval.results import RunFolder
-from memray_eval.rows import RECORD_SCHEMA, from_table
-from memray_eval.runtime.run import Finished, run
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import RECORD_SCHEMA, from_table
 from memray_eval.types import Record
 from tests.conftest import shipped_samples
 from tests.servers.process import serving_process

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, Stopped
-from memray_eval.results import RunFolder
-from memray_eval.runtime.estimate import Estimate
-from memray_eval.runtime.run import resume, run
+from memray_eval.execution.estimate import Estimate
+from memray_eval.execution.prepare import resume, run
+from memray_eval.results.run_folder import RunFolder
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 

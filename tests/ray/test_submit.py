@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from memray_eval.results import RunFolder
-from memray_eval.rows import from_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table
 from tests.conftest import REPOSITORY, SAMPLES
 from tests.ray.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
 from tests.servers.process import ServerProcess, serving_process

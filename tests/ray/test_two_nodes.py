@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from memray_eval.results import RunFolder
-from memray_eval.storage import locate, write_whole
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import locate, write_whole
 from tests.conftest import REPOSITORY, SAMPLES, shipped_samples
 from tests.ray.killing import METRICS, ROUNDS, UNITS, books
 from tests.ray.two_nodes import SECOND_ADDRESS, Node, environment, head_node, second_node

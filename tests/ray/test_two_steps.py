@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from memray_eval.benchmarks import get_suite
 from memray_eval.cli import main
-from memray_eval.config import RunConfig
-from memray_eval.suites import get_suite
+from memray_eval.config.schema import RunConfig
 from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 

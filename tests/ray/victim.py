@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from memray_eval.config import RunConfig
-from memray_eval.runtime.run import resume, run
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import resume, run
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
 
-from memray_eval.config import RunConfig
-from memray_eval.runtime.run import run
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
 from tests.ray.killing import some_moment
 
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from memray_eval.config import API_KEY_VARIABLES, BASE_URL_VARIABLES
+from memray_eval.config.environment import API_KEY_VARIABLES, BASE_URL_VARIABLES
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from memray_eval.clients.openai import OpenAIGenerator
-from memray_eval.config import ServerConfig
+from memray_eval.config.sections import ServerConfig
+from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.servers.provider import Answer, serving
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from memray_eval.clients.building import Services, build_judges
-from memray_eval.clients.cache import CachedCall
-from memray_eval.clients.limiter import Limiter
-from memray_eval.clients.routing import Choice
-from memray_eval.config import BASE_URL_VARIABLES, JudgingConfig, RateLimits
+from memray_eval.config.environment import BASE_URL_VARIABLES
+from memray_eval.config.sections import JudgingConfig, RateLimits
+from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.router import Choice
 from memray_eval.types import Message
 from tests.servers.provider import Provider, serving
 

@@ -14,11 +14,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from memray_eval.clients.anthropic import anthropic_judge
-from memray_eval.clients.google import google_judge
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec, Price
-from memray_eval.clients.openai import openai_judge
-from memray_eval.clients.policy import RetryPolicy
 from memray_eval.errors import (
     ConfigError,
     JudgeError,
@@ -30,6 +25,11 @@ from memray_eval.errors import (
     Unavailable,
     UnknownModel,
 )
+from memray_eval.judges.providers.anthropic import anthropic_judge
+from memray_eval.judges.providers.google import google_judge
+from memray_eval.judges.providers.openai import openai_judge
+from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Price
+from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -209,7 +209,7 @@ def test_a_call_that_never_ends_is_ended_at_the_ceiling() -> None:
 
 
 def test_retry_after_is_read_as_seconds_and_as_a_date() -> None:
-    from memray_eval.clients.policy import parse_retry_after
+    from memray_eval.provider_http.retry import parse_retry_after
 
     assert parse_retry_after("1.5") == 1.5
     assert parse_retry_after(formatdate(1000.0, usegmt=True), now_s=990.0) == 10.0

@@ -14,18 +14,20 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, Field
 
-from memray_eval.clients import embeddings, openai
-from memray_eval.clients.anthropic import anthropic_judge
-from memray_eval.clients.cache import CachedCall
-from memray_eval.clients.embeddings import OpenAIEmbedder
-from memray_eval.clients.google import google_judge
-from memray_eval.clients.instructed import Access, InstructedJudge, JudgeSpec
-from memray_eval.clients.openai import OpenAIGenerator, openai_judge
-from memray_eval.clients.policy import RetryPolicy
-from memray_eval.clients.speech import OpenAIListener, OpenAIVoice, SpeechServer
-from memray_eval.clients.watching import CallBook
-from memray_eval.config import EmbeddingConfig, ServerConfig
+from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
+from memray_eval.config.sections import EmbeddingConfig, ServerConfig
 from memray_eval.errors import EmbeddingError, JudgeError, Malformed, Refused, Unavailable, Unreadable, cause_of
+from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.call_metrics import CallBook
+from memray_eval.judges.providers import openai
+from memray_eval.judges.providers.anthropic import anthropic_judge
+from memray_eval.judges.providers.google import google_judge
+from memray_eval.judges.providers.openai import openai_judge
+from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec
+from memray_eval.models import embeddings
+from memray_eval.models.embeddings import OpenAIEmbedder
+from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, Raw, serving, tone_wav

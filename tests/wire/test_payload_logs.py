@@ -15,7 +15,7 @@ from tests.servers.provider import serving
 ASK = """
 import asyncio, importlib, logging, sys
 from pydantic import BaseModel
-from memray_eval.clients.instructed import Access, JudgeSpec
+from memray_eval.judges.structured_judge import Access, JudgeSpec
 from memray_eval.types import Message
 logging.basicConfig(level=logging.DEBUG)
 
@@ -24,7 +24,7 @@ class Rating(BaseModel):
 
 async def main():
     provider, url = sys.argv[1:]
-    module = importlib.import_module(f"memray_eval.clients.{provider}")
+    module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
     spec = JudgeSpec(name=f"{provider}/m", model="m", base_url=url, api_key_env="TEST_KEY")
     judge = getattr(module, f"{provider}_judge")(spec, Access())
     messages = (Message(role="system", content="rubric"), Message(role="user", content="PROMPT-OF-THE-USER"))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from memray_eval.clients.instructed import Access, JudgeSpec
-from memray_eval.clients.openai import openai_judge
-from memray_eval.clients.policy import RetryPolicy
+from memray_eval.judges.providers.openai import openai_judge
+from memray_eval.judges.structured_judge import Access, JudgeSpec
 from memray_eval.metrics import pick
+from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.stages.judge import Asking, judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 from tests.servers.provider import Answer, Fault, Reply, serving

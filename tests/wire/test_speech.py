@@ -14,11 +14,11 @@ import pytest
 from memray_eval.affect.audio import decode_wav
 from memray_eval.affect.labels import EKMAN, is_uniform
 from memray_eval.affect.speech import Heard, ListenedSpeech, ProsodySpeech, SpeechEmotion, Utterance, hear
-from memray_eval.affect.synthesis import AudioStore
-from memray_eval.clients.instructed import Access
-from memray_eval.clients.policy import RetryPolicy
-from memray_eval.clients.speech import OpenAIListener, OpenAIVoice, SpeechServer
+from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
+from memray_eval.affect.text_to_speech import AudioStore
 from memray_eval.errors import ConfigError
+from memray_eval.judges.structured_judge import Access
+from memray_eval.provider_http.retry import RetryPolicy
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving, tone_wav
 

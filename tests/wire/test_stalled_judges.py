@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from memray_eval.clients.building import Services, build_judges
-from memray_eval.clients.limiter import Limiter
-from memray_eval.clients.routing import Choice
-from memray_eval.config import BASE_URL_VARIABLES, JudgingConfig
+from memray_eval.config.environment import BASE_URL_VARIABLES
+from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import JudgeStalled, QuotaExhausted
+from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.router import Choice
 from tests.servers.provider import Fault, Provider, serving
 from tests.wire.test_environment import JUDGES, MESSAGES, Rating, url_of
 

@@ -21,7 +21,7 @@ from yarl import URL
 
 from memray_eval.errors import ConfigError
 from memray_eval.report.view import serving, viewing
-from memray_eval.results import RunFolder
+from memray_eval.results.run_folder import RunFolder
 from tests.runs import ATTACK, hostile_records, plain_records, write_run
 from tests.servers.s3 import interpreter, serving_s3
 

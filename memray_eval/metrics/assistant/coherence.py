@@ -16,10 +16,10 @@ from itertools import pairwise
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Measure, RulesWorth
-from memray_eval.metrics.evidence import quoted
-from memray_eval.metrics.judging import judge_messages
-from memray_eval.metrics.matching import normalise, sentences, stems
+from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
+from memray_eval.text_processing.matching import normalise, sentences, stems
 from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """

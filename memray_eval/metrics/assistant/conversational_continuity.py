@@ -14,12 +14,13 @@ from typing import NamedTuple
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Measure, Verified, counts_block, statistics_block, sums_and_means
-from memray_eval.metrics.claims import is_assertion
-from memray_eval.metrics.evidence import QuotedText, verified
-from memray_eval.metrics.judging import history_lines, judge_messages
-from memray_eval.metrics.matching import Quantity, normalise, quantities, sentences, stems, words
-from memray_eval.metrics.memory import statement
+from memray_eval.metrics._shared.claims import is_assertion
+from memray_eval.metrics._shared.evidence import QuotedText, verified
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.memory import statement
 from memray_eval.ports import Vectors
+from memray_eval.text_processing.matching import Quantity, normalise, quantities, sentences, stems, words
+from memray_eval.text_processing.sample_text import history_lines
 from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Measure
-from memray_eval.metrics.judging import judge_messages
-from memray_eval.metrics.matching import normalise, stem, stems
+from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
+from memray_eval.text_processing.matching import normalise, stem, stems
 from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """

@@ -2,10 +2,10 @@
 
 Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims; hallucination rate = 1 - groundedness.
 A response without claims, an empty one too, scores 1.0. A claim counts as the judge judged it, also where it cannot be found
-in the response; see metrics/evidence.py.
+in the response; see metrics/_shared/evidence.py.
 
 Without a judge the metric is not applicable, unless a run asks for its estimate (`--set estimates.groundedness=true`): the
-rules find 3 of 11 contradictions of memory in sentences held back from tuning (`python -m tests.estimates`).
+rules find 4 of 15 contradictions of memory in sentences held back from tuning (`python -m tests.estimates`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth, ratio
-from memray_eval.metrics.claims import check_claims, claim_texts
-from memray_eval.metrics.evidence import quoted
-from memray_eval.metrics.judging import judge_messages, with_memory
+from memray_eval.metrics._shared.claims import check_claims, claim_texts
+from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.ports import Vectors
 from memray_eval.types import Block, Line, Message, Response, Sample
 
@@ -57,10 +57,10 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJudgment:
     """Claims are the clauses that assert something of the user; each is looked up in memory, query and history: see
-    metrics/claims.py. General advice makes no claim about the user and is not counted.
+    metrics/_shared/claims.py. General advice makes no claim about the user and is not counted.
 
-    Contradictions of the memory, agreement with a false premise of the query among them, are found with precision 0.75 (3 of 4)
-    and recall 0.27 (3 of 11) on 39 labelled sentences held back from tuning (labellers' kappa 0.95; words alone); on the 39
+    Contradictions of the memory, agreement with a false premise of the query among them, are found with precision 0.80 (4 of 5)
+    and recall 0.27 (4 of 15) on 43 labelled sentences held back from tuning (labellers' kappa 0.96; words alone); on the 39
     that the rules were tuned on 0.90 and 0.82. `python -m tests.estimates` prints the figures.
     """
     claims = [FactualClaim(claim=claim.text, source=claim.source) for claim in check_claims(sample, response, vectors)]
@@ -114,7 +114,7 @@ METRIC = JudgedMetric(
     on_empty=lambda sample: GroundednessJudgment(claims=[]),
     preferred_judge="anthropic/claude-opus-4-5",
     worth=RulesWorth(
-        n=39, what="sentences held back, to find contradictions of memory", recall=0.27, specificity=0.96, precision=0.75
+        n=43, what="sentences held back, to find contradictions of memory", recall=0.27, specificity=0.96, precision=0.80
     ),
     parts=("claims", "grounded", "hallucinated"),
     aggregate=aggregate,

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Measure, RulesWorth
-from memray_eval.metrics.claims import clauses, is_assertion
-from memray_eval.metrics.judging import judge_messages
-from memray_eval.metrics.matching import NUMBER_WORD, Quantity, normalise, quantities, sentences, stems, words
-from memray_eval.metrics.memory import value_text
+from memray_eval.metrics._shared.claims import clauses, is_assertion
+from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
+from memray_eval.text_processing.matching import NUMBER_WORD, Quantity, normalise, quantities, sentences, stems, words
+from memray_eval.text_processing.sample_text import value_text
 from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """

@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth, Verified
-from memray_eval.metrics.evidence import QuotedText
-from memray_eval.metrics.judging import judge_messages, with_memory
-from memray_eval.metrics.memory import candidate_keys, cited, matching_texts
+from memray_eval.metrics._shared.evidence import QuotedText
+from memray_eval.metrics._shared.judging import judge_messages, with_memory
+from memray_eval.metrics._shared.memory import candidate_keys, cited, matching_texts
 from memray_eval.ports import FloatArray, Vectors
 from memray_eval.types import Block, Line, Message, Response, Sample
 
@@ -50,12 +50,12 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:
     """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase, and by claims of a value or
-    a state: see metrics/memory.py and metrics/statements.py.
+    a state: see metrics/_shared/memory.py and metrics/_shared/statements.py.
 
-    On 80 labelled sentences that were held back from tuning (two labellers blind to the rules, kappa 1.0; words alone; on the
-    80 that the rules were tuned on in brackets): keys that memory lacks, precision 1 of 2 (too few), recall 0.10 (1 of 10)
-    [1.00, 0.70]; keys in memory, precision 1.00 (17 of 17), recall 0.49 (17 of 35) [1.00, 0.91]. So a made-up value is mostly
-    missed; asking, denying and advising are hardly ever taken for a use (1 of 31; before these rules 5).
+    On 104 labelled sentences that were held back from tuning (two labellers blind to the rules, kappa 1.0; words alone; on the
+    80 that the rules were tuned on in brackets): keys that memory lacks, precision 1 of 2 (too few), recall 0.07 (1 of 15)
+    [1.00, 0.70]; keys in memory, precision 1.00 (17 of 17), recall 0.44 (17 of 39) [1.00, 0.91]. So a made-up value is mostly
+    missed; asking, denying and advising are hardly ever taken for a use (1 of 46).
     `python -m tests.estimates` prints the figures.
     """
     found = cited(sample, response, vectors)
@@ -143,7 +143,7 @@ METRIC = JudgedMetric(
     preferred_judge="anthropic/claude-opus-4-5",
     worth=RulesWorth(
         n=60,
-        what="responses, to find the keys they cite (held-back sentences: recall 0.49; 0.10 on keys that memory lacks)",
+        what="responses, to find the keys they cite (held-back sentences: recall 0.44; 0.07 on keys that memory lacks)",
         recall=0.84,
         precision=0.93,
     ),

@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple, TypeAlias
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Measure
-from memray_eval.metrics.evidence import quoted
-from memray_eval.metrics.judging import judge_messages
-from memray_eval.metrics.matching import sentences, words
+from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
+from memray_eval.text_processing.matching import sentences, words
 from memray_eval.types import Message, Response, Sample, Share
 
 RUBRIC = """

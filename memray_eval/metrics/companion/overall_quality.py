@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from memray_eval.metrics.companion_metric import overall_metric
+from memray_eval.metrics.companion._metric import overall_metric
 
 METRIC = overall_metric("OVERALL QUALITY (COMPANION)", "Quality")

@@ -1,4 +1,4 @@
-"""Whether the response follows all constraints of metadata.constraints, as IFEval counts: see metrics/constraints.py.
+"""Whether the response follows all constraints of metadata.constraints, as IFEval counts: see benchmarks/instruction/constraints.py.
 
 The value is the prompt's strict accuracy (1: all are followed). The aggregates are IFEval's four: prompt_strict, prompt_loose
 over prompts, instruction_strict, instruction_loose over all of their constraints.
@@ -6,8 +6,8 @@ over prompts, instruction_strict, instruction_loose over all of their constraint
 
 from __future__ import annotations
 
+from memray_eval.benchmarks.instruction.constraints import follow, read_constraints
 from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measure, ratio
-from memray_eval.metrics.constraints import follow, read_constraints
 from memray_eval.types import Block, Line, Response, Sample
 
 

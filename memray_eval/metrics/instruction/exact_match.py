@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from memray_eval.benchmarks.instruction.answers import compare
 from memray_eval.metric import ComputedMetric, Measure
-from memray_eval.metrics.instruction_answers import compare
 from memray_eval.types import Response, Sample
 
 

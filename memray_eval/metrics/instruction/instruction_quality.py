@@ -1,13 +1,13 @@
 """How well the response does what its prompt asks, 0-100, by the checks of the sample's prompt type: seed 004.
 
-See metrics/instruction_checks.py. Its parts are the subscores of the checks that there were, and under check/n that there was
+See benchmarks/instruction/checks.py. Its parts are the subscores of the checks that there were, and under check/n that there was
 one, so that the mean of a check leaves out those without it. metadata.weights replaces the type's weights.
 """
 
 from __future__ import annotations
 
+from memray_eval.benchmarks.instruction.checks import BANDS, CHECKS, PROMPT_TYPES, Result, band, score_response
 from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measure, ratio, statistics_block
-from memray_eval.metrics.instruction_checks import BANDS, CHECKS, PROMPT_TYPES, Result, band, score_response
 from memray_eval.types import Block, Line, Response, Sample
 
 _CUT = "length"  # the finish reason of a response that ran into its limit

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from memray_eval.metrics.task_rules import rule_metric
+from memray_eval.benchmarks.rules import rule_metric
 
 METRIC = rule_metric("classification")

@@ -1,7 +1,7 @@
-"""InfiniteBench's rule of the sample's task as its head has it: see metrics/infinitebench.py."""
+"""InfiniteBench's rule of the sample's task as its head has it: see benchmarks/infinitebench/rules.py."""
 
 from __future__ import annotations
 
-from memray_eval.metrics.task_rules import rule_metric
+from memray_eval.benchmarks.rules import rule_metric
 
 METRIC = rule_metric("infinitebench_v2")

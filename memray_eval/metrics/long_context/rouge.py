@@ -1,7 +1,7 @@
-"""ROUGE-L f of PyPI rouge 1.0.1, as LongBench scores summaries: see metrics/rouge.py."""
+"""ROUGE-L f of PyPI rouge 1.0.1, as LongBench scores summaries: see benchmarks/longbench/rouge.py."""
 
 from __future__ import annotations
 
-from memray_eval.metrics.task_rules import rule_metric
+from memray_eval.benchmarks.rules import rule_metric
 
 METRIC = rule_metric("rouge")

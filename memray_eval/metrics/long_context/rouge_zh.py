@@ -1,7 +1,7 @@
-"""ROUGE-L f over jieba's words, as LongBench scores Chinese summaries: see metrics/longbench.py."""
+"""ROUGE-L f over jieba's words, as LongBench scores Chinese summaries: see benchmarks/longbench/rules.py."""
 
 from __future__ import annotations
 
-from memray_eval.metrics.task_rules import rule_metric
+from memray_eval.benchmarks.rules import rule_metric
 
 METRIC = rule_metric("rouge_zh")

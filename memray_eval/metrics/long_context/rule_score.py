@@ -1,4 +1,4 @@
-"""The rule that the benchmark itself has for the sample's task, whichever it is: see metrics/task_rules.py.
+"""The rule that the benchmark itself has for the sample's task, whichever it is: see benchmarks/rules.py.
 
 Its judge is the rule's name and version, such as "qa_f1_zh, LongBench 2e00731", so that a report says which rules it averages.
 A sample's metadata.rule picks another one.
@@ -6,8 +6,8 @@ A sample's metadata.rule picks another one.
 
 from __future__ import annotations
 
+from memray_eval.benchmarks.rules import RULES, rule_name, score_by_rule, scorer
 from memray_eval.metric import ComputedMetric, Measure
-from memray_eval.metrics.task_rules import RULES, rule_name, score_by_rule, scorer
 from memray_eval.types import Response, Sample
 
 

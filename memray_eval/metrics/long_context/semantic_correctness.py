@@ -1,7 +1,7 @@
 """Semantic correctness: does the response give the right answer, in whatever words and language? Source: seed 001.
 
 One judge for every task: CORRECT (1.0) or INCORRECT (0.0), with its confidence. Any one of several accepted answers suffices;
-where a task asks for all of them, or for a list of numbers, the whole is wanted (metrics/correctness.py says when). An empty
+where a task asks for all of them, or for a list of numbers, the whole is wanted (metrics/long_context/_correctness.py says when). An empty
 response is INCORRECT. The judge does not see the context: the reference is taken for true.
 
 Two rubrics, which a run names, for they move scores by tens of points: `strict` (the default) and `lenient`. Of a response or a
@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth
-from memray_eval.metrics.correctness import Kind, is_given, options, reference
-from memray_eval.metrics.judging import judge_messages
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
 from memray_eval.ports import Vectors
 from memray_eval.types import Block, Line, Message, Response, Sample
 

@@ -9,6 +9,6 @@ Transitions are the seed's eleven words; with `transitions: extended` in the con
 
 from __future__ import annotations
 
-from memray_eval.metrics.text_quality import coherence_metric
+from memray_eval.metrics.text._features import coherence_metric
 
 METRIC = coherence_metric()

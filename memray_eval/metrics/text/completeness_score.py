@@ -7,6 +7,6 @@ earns 0.3, and the most that a text with one can have is 0.9). At least 0. A res
 
 from __future__ import annotations
 
-from memray_eval.metrics.text_quality import quality_metric
+from memray_eval.metrics.text._features import quality_metric
 
 METRIC = quality_metric("completeness_score", "TEXT COMPLETENESS", "Completeness")

@@ -11,7 +11,7 @@ and n x 300 / high above it.
 from __future__ import annotations
 
 from memray_eval.metric import ComputedMetric, Measure
-from memray_eval.metrics.text_quality import assess, length_score, length_target
+from memray_eval.metrics.text._features import assess, length_score, length_target
 from memray_eval.types import Response, Sample
 
 

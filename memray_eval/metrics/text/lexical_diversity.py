@@ -6,6 +6,6 @@ a window's end is before the text's. A response without a word: 0.0.
 
 from __future__ import annotations
 
-from memray_eval.metrics.text_quality import quality_metric
+from memray_eval.metrics.text._features import quality_metric
 
 METRIC = quality_metric("lexical_diversity", "LEXICAL DIVERSITY", "Diversity")

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from memray_eval.metrics.text_quality import overall
+from memray_eval.metrics.text._features import overall
 
 METRIC = overall()

@@ -6,6 +6,6 @@ deviation is more than 5 words, 0.1 for more than 3; 0.2 for a header. A respons
 
 from __future__ import annotations
 
-from memray_eval.metrics.text_quality import quality_metric
+from memray_eval.metrics.text._features import quality_metric
 
 METRIC = quality_metric("structure_score", "TEXT STRUCTURE", "Structure")

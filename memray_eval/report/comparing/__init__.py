@@ -2,8 +2,8 @@
 chance, and what makes the runs hard to compare. Units are common by sample id and task."""
 
 from memray_eval.report.comparing.console import render
-from memray_eval.report.comparing.gates import Gate, failures, parse_gate
-from memray_eval.report.comparing.pairing import compare
-from memray_eval.report.comparing.values import Comparison, Flip, MetricComparison, Side
+from memray_eval.report.comparing.models import Comparison, Flip, MetricComparison, Side
+from memray_eval.report.comparing.paired_comparison import compare
+from memray_eval.report.comparing.thresholds import Gate, failures, parse_gate
 
 __all__ = ["Comparison", "Flip", "Gate", "MetricComparison", "Side", "compare", "failures", "parse_gate", "render"]

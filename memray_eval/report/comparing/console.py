@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memray_eval.report.comparing.values import Comparison, MetricComparison
+from memray_eval.report.comparing.models import Comparison, MetricComparison
 from memray_eval.report.tables import NOTHING, aligned
 
 

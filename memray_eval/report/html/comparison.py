@@ -8,10 +8,10 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.report.comparing.console import how_measured
-from memray_eval.report.comparing.values import Common, Comparison, Flip, MetricComparison
-from memray_eval.report.html.figures import Cell, Grid, label, number
+from memray_eval.report.comparing.models import Common, Comparison, Flip, MetricComparison
+from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
-from memray_eval.report.html.shell import asset, render_page, write_page
+from memray_eval.report.html.view_model import Cell, Grid, label, number
 from memray_eval.report.marks import marked
 from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval

@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
-from memray_eval.report.html import figures
-from memray_eval.report.html.course import calls, stages, timelines
+from memray_eval.report.html import view_model
+from memray_eval.report.html.cost import PERCENTILES, Spending, measure_spending
 from memray_eval.report.html.intervals import Intervals, measure_intervals
+from memray_eval.report.html.page_renderer import render_page, write_page
 from memray_eval.report.html.samples import Embedded, embed, to_json
-from memray_eval.report.html.shell import render_page, write_page
-from memray_eval.report.html.spending import PERCENTILES, Spending, measure_spending
+from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.types import Record, Summary
 
 Source = Literal["embedded.js", "served.js"]  # where the browser's records come from
@@ -84,15 +84,17 @@ def _sections(summary: Summary, manifest: Mapping[str, Any], intervals: Interval
     """The parts of the page that a run may or may not have."""
     decisions = decide(means_of(summary))
     return {
-        "cards": list(figures.cards(summary, intervals)),
-        "metrics": list(figures.metric_rows(summary, intervals)),
-        "grids": [grid for grid in (figures.by_candidate(summary, intervals), *figures.by_task(summary, intervals)) if grid],
-        "heat": list(figures.heat_grids(summary.heat_maps)),
-        "tradeoff": figures.tradeoff(summary, intervals),
-        "quality_mark": figures.quality_mark(summary),
-        "curves": list(figures.curves(summary, intervals)),
-        "agreements": figures.agreements(summary),
-        "juries": list(figures.juries(summary)),
+        "cards": list(view_model.cards(summary, intervals)),
+        "metrics": list(view_model.metric_rows(summary, intervals)),
+        "grids": [
+            grid for grid in (view_model.by_candidate(summary, intervals), *view_model.by_task(summary, intervals)) if grid
+        ],
+        "heat": list(view_model.heat_grids(summary.heat_maps)),
+        "tradeoff": view_model.tradeoff(summary, intervals),
+        "quality_mark": view_model.quality_mark(summary),
+        "curves": list(view_model.curves(summary, intervals)),
+        "agreements": view_model.agreements(summary),
+        "juries": list(view_model.juries(summary)),
         "stages": stages(manifest),
         "timelines": list(timelines(manifest)),
         "calls": calls(manifest),

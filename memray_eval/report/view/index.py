@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, Names
-from memray_eval.report.view.parts import SEARCHED, Part, matching, read_columns, read_record
+from memray_eval.report.view.parquet_parts import SEARCHED, Part, matching, read_columns, read_record
 from memray_eval.types import Record, is_estimate
 
 MEMORY_MB = 512

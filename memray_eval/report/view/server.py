@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from memray_eval.errors import ConfigError, EvalError
 from memray_eval.report.html.samples import to_json
 from memray_eval.report.view.queries import Query
-from memray_eval.report.view.viewing import View
+from memray_eval.report.view.run_view import View
 
 HOST = "127.0.0.1"
 _OURS = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")  # any port: one may be forwarded to another

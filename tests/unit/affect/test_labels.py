@@ -25,7 +25,7 @@ from memray_eval.affect.labels import (
 )
 from memray_eval.errors import ConfigError
 from memray_eval.metrics.assistant.emotional_congruence import DISTRESS, JOY, NEUTRAL, SURPRISE
-from memray_eval.metrics.matching import stem
+from memray_eval.text_processing.matching import stem
 
 PAIRS = list(product(LABEL_SETS.values(), repeat=2))
 SETS = st.sampled_from(list(LABEL_SETS.values()))

@@ -31,7 +31,7 @@ from memray_eval.affect.speech import (
     spread,
     utterance_of,
 )
-from memray_eval.affect.synthesis import AudioStore, Speaker
+from memray_eval.affect.text_to_speech import AudioStore, Speaker
 from memray_eval.errors import ConfigError, Unavailable
 from memray_eval.types import Sample
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from memray_eval.affect.traits import FLAT, BigFiveJudgment, Traits, build_traits, from_judgment, judge_traits_messages
 from memray_eval.errors import ConfigError
-from memray_eval.metrics.judging import judge_messages
+from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.types import BIG_FIVE, Sample, Turn
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.runtime.metrics import RUN, SERIES
+from memray_eval.execution.exported_metrics import RUN, SERIES
 from tests.conftest import REPOSITORY
 from tests.unit.cluster.prometheus import Read, reads
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config import RunConfig, load_config
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.runtime.manifests import read_offer
-from memray_eval.runtime.sites import Site, site_of
-from memray_eval.runtime.waves import wave_pools, waves_of
+from memray_eval.execution.ray.placement import Site, site_of
+from memray_eval.execution.schedule import wave_pools, waves_of
+from memray_eval.submission.cluster_files import read_offer
 from tests.conftest import REPOSITORY
 
 CLUSTER = REPOSITORY / "cluster"

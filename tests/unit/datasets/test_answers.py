@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from memray_eval.benchmarks import get_suite
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import read_records, scan
 from memray_eval.datasets.sources import read_header, whole
 from memray_eval.report.exports import export_responses
-from memray_eval.results import RunFolder
-from memray_eval.rows import to_table
-from memray_eval.suites import get_suite
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Response, Score
 
 ROW = {"id": "H001", "query": "What now?", "memory": {"name": "Jason"}, "response": "Rest, Jason."}

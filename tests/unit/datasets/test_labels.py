@@ -13,10 +13,12 @@ import pytest
 
 from memray_eval.datasets.labels import Labelling, mapped, preset, read_labelled
 from memray_eval.errors import ConfigError, DataError
+from tests.conftest import REPOSITORY
 
 ROWS = [{"q": "Who?", "a": "Ada", "score": "4"}, {"q": "When?", "a": 'In "1843"', "score": "2"}]
 PLAIN = Labelling(columns={"query": "q", "response": "a"}, people=("score",))
-DATA = Path(__file__).parents[4] / "shared" / "data" / "judge-validation"
+
+DATA = REPOSITORY.parent / "shared" / "data" / "judge-validation"
 
 
 def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets.cutting import coalesce
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.scan import Scan, read_samples, scan
+from memray_eval.datasets.sharding import coalesce
 from memray_eval.errors import DataError
 from tests.conftest import SAMPLES
 

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from memray_eval.config import RunConfig
+from memray_eval.config.schema import RunConfig
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import Outline, Reading
 from memray_eval.datasets.scan import Scan, read_records, read_samples, scan
 from memray_eval.datasets.sources import Entry
 from memray_eval.datasets.spreading import Spread
-from memray_eval.results import RunFolder
+from memray_eval.results.run_folder import RunFolder
 
 FREE = Reading(suite="memory")
 KNOWN = Reading(suite="instruction", known_tasks=("a", "b", "c"))

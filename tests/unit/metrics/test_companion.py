@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memray_eval.config import MetricOptions
+from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import Refused
 from memray_eval.metric import FIXED, RULES, JudgedMetric, rubric_digest, score_by_rules, score_by_verdict, score_without_judge
 from memray_eval.metrics import all_metrics, pick
-from memray_eval.metrics.companion_judgment import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment, stated, weighted
-from memray_eval.metrics.companion_metric import aggregate_overall, measure_dimension, measure_overall
+from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment, stated, weighted
+from memray_eval.metrics.companion._metric import aggregate_overall, measure_dimension, measure_overall
 from memray_eval.ports import Verdict
 from memray_eval.stages.judge import judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score

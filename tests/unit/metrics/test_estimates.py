@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.metrics.claims import check_claims
-from memray_eval.metrics.contradictions import contradictions
-from memray_eval.metrics.memory import cited
+from memray_eval.metrics._shared.claims import check_claims
+from memray_eval.metrics._shared.contradictions import contradictions
+from memray_eval.metrics._shared.memory import cited
 from memray_eval.types import Response, Sample
 from tests.conftest import shipped_samples
 from tests.estimates import agreement, labelled_sentences, labellers_kappa, sentence_agreement
@@ -121,9 +121,9 @@ def test_contradictions_of_memory_and_false_premises(query: str, text: str, keys
 
 
 def test_the_rules_on_sentences_that_two_people_labelled() -> None:
-    """Measured when set on the half held back: absent keys precision 0.50, recall 0.10; keys in memory 1.00 and 0.49;
-    contradictions 0.75 and 0.27. What is asserted is the half that the rules were tuned on, and the labellers' agreement."""
-    assert len(labelled_sentences("tune")) == len(labelled_sentences("held")) == 80
+    """Measured when set on the half held back: absent keys precision 0.50, recall 0.07; keys in memory 1.00 and 0.44;
+    contradictions 0.80 and 0.27. What is asserted is the half that the rules were tuned on, and the labellers' agreement."""
+    assert (len(labelled_sentences("tune")), len(labelled_sentences("held"))) == (80, 104)
     assert labellers_kappa("cited") >= 0.95
     assert labellers_kappa("grounded") >= 0.9
     tuned = sentence_agreement("tune", lambda texts: {})

@@ -18,8 +18,8 @@ from memray_eval.metrics.assistant.logical_consistency import (
     prompt,
     rules,
 )
-from memray_eval.metrics.matching import contains_phrase
 from memray_eval.ports import Verdict
+from memray_eval.text_processing.matching import contains_phrase
 from memray_eval.types import Response, Sample
 
 

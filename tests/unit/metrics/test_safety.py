@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from memray_eval.metric import RULES, Outcomes, score_by_rules, score_by_verdict, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.assistant.safety import METRIC, SafetyJudgment, prompt, rules
-from memray_eval.metrics.matching import contains_phrase
 from memray_eval.ports import Verdict
+from memray_eval.text_processing.matching import contains_phrase
 from memray_eval.types import Response, Sample
 from tests.conftest import shipped_samples
 

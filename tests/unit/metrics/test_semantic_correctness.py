@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from memray_eval.metric import RULES, rubric_digest, score_by_rules, score_by_verdict
-from memray_eval.metrics.correctness import is_given, options, reference, tokens
+from memray_eval.metrics.long_context._correctness import is_given, options, reference, tokens
 from memray_eval.metrics.long_context.semantic_correctness import (
     EXAMPLES,
     METRIC,
@@ -22,8 +22,8 @@ from memray_eval.metrics.long_context.semantic_correctness import (
     prompt_with,
     string_match,
 )
-from memray_eval.metrics.numerals import chinese_value, in_digits
 from memray_eval.ports import Verdict
+from memray_eval.text_processing.numerals import chinese_value, in_digits
 from memray_eval.types import Response, Sample
 
 A_SI = ["2", "两个", "二"]  # seed 001's example: how many people are called 阿四?

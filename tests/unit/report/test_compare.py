@@ -12,8 +12,8 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing import Side, compare, failures, parse_gate, render
 from memray_eval.report.scores import Text, candidates_of, find_cluster, read_scores, read_texts
 from memray_eval.report.statistics import Settings, holm
-from memray_eval.results import RunFolder
-from memray_eval.rows import to_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 
 QUICK = Settings(resamples=500)

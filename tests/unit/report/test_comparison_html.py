@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.errors import ConfigError
-from memray_eval.report.comparing.values import Common, Comparison, Flip, MetricComparison
+from memray_eval.report.comparing.models import Common, Comparison, Flip, MetricComparison
 from memray_eval.report.html.comparison import MOST_CHARACTERS, render_comparison, write_comparison
 from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval, Paired, Settings

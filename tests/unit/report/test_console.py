@@ -11,7 +11,7 @@ import pytest
 from memray_eval.metric import ComputedMetric, Measure, Outcomes, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render, section
-from memray_eval.report.html.figures import metric_rows
+from memray_eval.report.html.view_model import metric_rows
 from memray_eval.report.tables import judge_label, length_label
 from memray_eval.types import Agreement, Cause, GenerationSummary, HeatMap, MacroSummary, Summary, TaskMetric, TaskSummary
 
@@ -388,7 +388,7 @@ Macro-averaged (for reference):
   Coverage: 2 of 2 scored; judged by rules
   Estimate by rules: recall 0.84, precision 0.93 on 60 labelled
     responses, to find the keys they cite (held-back sentences: recall
-    0.49; 0.10 on keys that memory lacks)
+    0.44; 0.07 on keys that memory lacks)
 
 ----------------------------------------------------------------------
 [2] GROUNDEDNESS (HALLUCINATION RATE)
@@ -405,8 +405,8 @@ Macro-averaged (for reference):
   Hallucination Rate: 0.5000  estimate
 
   Coverage: 2 of 2 scored; judged by rules
-  Estimate by rules: recall 0.27, specificity 0.96, precision 0.75 on
-    39 labelled sentences held back, to find contradictions of memory
+  Estimate by rules: recall 0.27, specificity 0.96, precision 0.80 on
+    43 labelled sentences held back, to find contradictions of memory
 
 ----------------------------------------------------------------------
 [3] RESPONSE RELEVANCE (EMBEDDING SIMILARITY)

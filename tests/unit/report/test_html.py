@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from memray_eval.cli import main
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
-from memray_eval.report.html.course import calls, timelines
-from memray_eval.report.html.figures import by_candidate, by_task, curves
+from memray_eval.report.html.cost import measure_spending
 from memray_eval.report.html.intervals import Intervals, measure_intervals
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
-from memray_eval.report.html.spending import measure_spending
+from memray_eval.report.html.telemetry import calls, timelines
+from memray_eval.report.html.view_model import by_candidate, by_task, curves
 from memray_eval.report.scores import numbered, read_scores
 from memray_eval.report.statistics import Interval, figures_interval, mean_interval, standard_error, wilson_interval
 from memray_eval.report.tables import in_words
-from memray_eval.results import RunFolder
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Cause, MetricSummary, Record, Score
 from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from memray_eval.config import OnJudgeFailure
+from memray_eval.config.sections import OnJudgeFailure
 from memray_eval.report.marks import mark
 from memray_eval.types import FALLBACKS, MetricSummary, is_estimate
 

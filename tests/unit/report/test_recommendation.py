@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from memray_eval.errors import ConfigError
 from memray_eval.metric import ComputedMetric, Measure
 from memray_eval.ports import FloatArray
-from memray_eval.report.comparison import performance_lines
 from memray_eval.report.console import render
 from memray_eval.report.exports import export_benchmark
 from memray_eval.report.paired_quality import pair_of, paired_qualities
 from memray_eval.report.recommendation import RULE, Rule, Worth, recommend, turned, why_not_shown
+from memray_eval.report.speed_quality import performance_lines
 from memray_eval.report.statistics import Settings, detectable_difference, units_to_show
-from memray_eval.rows import RECORD_SCHEMA, to_table
+from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import (
     Candidate,
     GenerationSummary,

@@ -19,10 +19,10 @@ from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, embed
 from memray_eval.report.view import View, viewing
 from memray_eval.report.view.index import Index
-from memray_eval.report.view.parts import list_parts
+from memray_eval.report.view.parquet_parts import list_parts
 from memray_eval.report.view.queries import Query, select
-from memray_eval.results import RunFolder
-from memray_eval.rows import to_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Response
 from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from memray_eval.metric import FIXED, ComputedMetric, JudgedMetric, Measure, Metric
-from memray_eval.results import RunFolder
-from memray_eval.rows import RECORD_SCHEMA, from_table, to_table
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.stages.agreement import agreement, compares, disagreements
 from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records

@@ -10,7 +10,7 @@ import pytest
 
 from memray_eval.errors import SAID, cause_of
 from memray_eval.metrics import all_metrics
-from memray_eval.rows import to_table
+from memray_eval.results.schema import to_table
 from memray_eval.stages.reduce import MOST_CAUSES, Reduced, reduce_records
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 

@@ -11,10 +11,10 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
+from memray_eval.benchmarks import Suite
 from memray_eval.metric import ComputedMetric, Measure
-from memray_eval.rows import RECORD_SCHEMA, to_table
+from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.stages.speed import measure_speed
-from memray_eval.suites import Suite
 from memray_eval.types import Candidate, Performance, Prompt, Record, Response, Sample, Score
 
 FIVE = ComputedMetric(name="quality", title="QUALITY", noun="Quality", scale=(1, 5), measure=lambda s, r: Measure(value=1))

@@ -17,7 +17,7 @@ from memray_eval.metric import ComputedMetric, Measure, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.ports import FloatArray, Verdict
-from memray_eval.rows import to_table
+from memray_eval.results.schema import to_table
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.judge import judge_record, scored_by_judge_stage, settle
 from memray_eval.stages.reduce import reduce_records

@@ -1,0 +1,100 @@
+"""The companion suite (seed 002): a voice that keeps people company, in six kinds of situation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from memray_eval.benchmarks import Suite, prompt_text
+from memray_eval.config.problems import nearest
+from memray_eval.text_processing.sample_text import memory_lines
+from memray_eval.types import Candidate, Message, Prompt, Sample
+
+SCENARIOS = ("basic", "emotional_support", "small_talk", "trust_building", "continuity", "demographics")
+CONTINUITY = "continuity"
+_SPEAKERS = ("user", "assistant")
+SPOKEN_TOKENS = 120  # of an answer: 50 words and room to end the sentence
+
+PROMPTS = {
+    "default": """You are a voice companion, easy to talk to. What you say is spoken aloud, so answer in one to three short,
+plain sentences, about 10 to 30 words, with no lists, symbols or headings.
+Notice how the person feels and take it seriously before anything else; never cheer feelings away. Be curious, and ask a
+question back when it helps the talk along. Build on what you know of them and on what was said before, and never claim to
+remember anything else.
+You are an AI and say so when it matters. Be warm without claiming a human life or human love. Encourage the people in their
+life, and a professional where things are serious; if someone may be in danger, say where help is to be had right now. Promise
+only what you can keep.""",
+    "plain": "You are a helpful assistant. Answer the user.",
+}
+
+
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
+    """The system prompt that the candidate names (one of PROMPTS, or a text file) with what is known of the person; the
+    history; the query."""
+    role = PROMPTS.get(candidate.prompt) or prompt_text(candidate.prompt)
+    known = f"\n\nWhat you know of the person:\n{memory_lines(sample)}" if sample.memory else ""
+    history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
+    messages = (Message(role="system", content=role + known), *history, Message(role="user", content=sample.query))
+    return Prompt(messages=messages, max_tokens=SPOKEN_TOKENS)
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A sample whose task is its scenario. Raises ValueError for an unknown scenario and for turns that make no conversation:
+    an empty one, two of one speaker in a row, a history that does not open with the user and end with the assistant, or none
+    in a continuity sample. What else can be wrong with a turn is found when the sample is parsed."""
+    if faults := [*_scenario_faults(raw), *_turn_faults(raw)]:
+        raise ValueError("; ".join(faults))
+    return {**raw, "task": raw["scenario"]} if raw.get("scenario") else raw
+
+
+def _scenario_faults(raw: Mapping[str, Any]) -> Iterator[str]:
+    scenario, task = raw.get("scenario"), raw.get("task")
+    if scenario and scenario not in SCENARIOS:
+        hint = nearest(scenario, SCENARIOS) if isinstance(scenario, str) else None
+        told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(SCENARIOS)}"
+        yield f"scenario: no scenario {scenario!r}; {told}"
+    elif task and task != scenario:
+        yield f"task: must be the scenario ({scenario!r}), not {task!r}; leave it out"
+
+
+def _turn_faults(raw: Mapping[str, Any]) -> Iterator[str]:
+    turns = raw.get("history")
+    if raw.get("scenario") == CONTINUITY and not turns:
+        yield "history: a continuity sample needs the turns before its query"
+    if not isinstance(turns, list | tuple) or not all(isinstance(turn, Mapping) for turn in turns):
+        return
+    for number, turn in enumerate(turns):
+        if isinstance(content := turn.get("content"), str) and not content.strip():
+            yield f"history.{number}.content: is empty"
+    if all(turn.get("role") in _SPEAKERS for turn in turns):
+        yield from _order_faults([turn["role"] for turn in turns])
+
+
+def _order_faults(roles: Sequence[str]) -> Iterator[str]:
+    for number, (before, role) in enumerate(pairwise(("assistant", *roles))):
+        if role == before:
+            why = f"two turns of the {role} in a row" if number else "the conversation must open with the user"
+            yield f"history.{number}.role: {why}"
+    if roles and roles[-1] == "user":
+        yield f"history.{len(roles) - 1}.role: the last turn must be the assistant's; what the user says now is the query"
+
+
+SUITE = Suite(
+    description="A voice companion in six kinds of situation: seed 002's rubric, for comparing models and system prompts.",
+    metrics=(
+        "overall_quality",
+        "appropriateness",
+        "conversational_quality",
+        "companion_helpfulness",
+        "emotional_intelligence",
+        "personalization_continuity",
+        "trust_boundaries",
+    ),
+    prompt=prompt,
+    prompts=tuple(PROMPTS),
+    takes_prompt_files=True,
+    adapt=adapt,
+    tasks=SCENARIOS,
+    headline="overall_quality",
+)

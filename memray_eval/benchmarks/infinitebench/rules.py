@@ -1,0 +1,268 @@
+"""InfiniteBench's twelve rules, with their defects: v1 (OpenBMB/InfiniteBench 88b3daa), which gave the published table, and
+v2 (51d9b37), its head. They differ in kv_retrieval, code_debug, longbook_choice_eng and longdialogue_qa_eng.
+
+`score` takes the label as it was published: its type depends on the task and on the loader (str, number or list). Numbers that
+a loader gives as text are read as numbers, where the original compares text with a number and finds nothing equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from memray_eval.benchmarks.longbench.rouge import rouge_lsum
+from memray_eval.benchmarks.longbench.rules import normalise_zh, qa_f1, token_f1
+
+Version = Literal["v1", "v2"]
+VERSIONS: Mapping[Version, str] = {"v1": "InfiniteBench 88b3daa", "v2": "InfiniteBench 51d9b37"}
+
+Label: TypeAlias = str | int | float | Sequence["Label"]
+Rule: TypeAlias = Callable[[str, Label], float]
+
+_LETTERS = "ABCD"
+_DIGITS = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"\d+\.\d+|\d+")
+_WORD_ENDS = str.maketrans(dict.fromkeys("\n:\"'.,?!{}", " "))
+_CHOICE_MARKS = str.maketrans(dict.fromkeys("\n\"'.,?!{}", " "))
+_CODE_MARKS = str.maketrans(dict.fromkeys("\n.`'\":", " "))
+_DEBUG_MARKS = str.maketrans(dict.fromkeys("\n`'\"-*", " "))
+_CHOICE_PREFIXES = ("answer is:", "answer:", "answer is", "option is")
+_DEBUG_PREFIXES = ("answer is:", "is:", "answer:")  # and "correct option is:", which no text holds once "option" is blanked
+
+
+def score(task: str, prediction: str, label: Label, version: Version = "v2") -> float:
+    """The task's rule on one prediction, 0-1. Choice tasks want a label made by `choice_label`. Raises ValueError for a task
+    without a rule, and for a label that its rule cannot read."""
+    if (rule := RULES[version].get(task)) is None:
+        raise ValueError(f"InfiniteBench has no rule for task {task!r}; there are: {', '.join(RULES[version])}")
+    return rule(prediction, label)
+
+
+def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
+    """[text of the right option, its letter] out of the published answer: the text, [the text] or [the text, the letter].
+    Raises ValueError where the text is none of the options."""
+    texts = _texts(label)
+    if len(texts) == 2 and texts[1] in tuple(_LETTERS):
+        return texts[0], texts[1]
+    if len(texts) == 1 and texts[0] in options[: len(_LETTERS)]:
+        return texts[0], _LETTERS[options.index(texts[0])]
+    raise ValueError(f"label {str(label)[:80]!r} is none of the options {list(options)}; put them into metadata.options")
+
+
+def number_text(prediction: str, label: Label) -> float:
+    """passkey, number_string: the first run of digits is the label."""
+    return float(_first_digits(prediction) == str(_first(label)))
+
+
+def kv_retrieval_v1(prediction: str, label: Label) -> float:
+    """The label is a word of the prediction, case-sensitive. A label in a list is never found: v2 takes it out."""
+    return float(isinstance(label, str) and label in prediction.translate(_WORD_ENDS).split())
+
+
+def kv_retrieval_v2(prediction: str, label: Label) -> float:
+    return kv_retrieval_v1(prediction, str(_first(label)))
+
+
+def code_run(prediction: str, label: Label) -> float:
+    """The last word is the label as a whole number. "-4." is one; "-4.0" is not: its last word is 0."""
+    words = prediction.translate(_CODE_MARKS).split()
+    return float(bool(words) and _whole(words[-1]) == _number(_first(label)))
+
+
+def math_find(prediction: str, label: Label) -> float:
+    """The first number, its sign ignored, equals the label. Raises ValueError, as the original does, where the label is a whole
+    number and the prediction's first number has a decimal point ("88.0")."""
+    wanted = _number(_first(label))
+    if (found := _NUMBER.search(prediction)) is None:
+        return 0.0
+    if isinstance(wanted, float):
+        return float(float(found[0]) == wanted)
+    if "." in found[0]:
+        raise ValueError(f"the rule reads no decimal number {found[0][:40]!r} where the label {wanted} is a whole one")
+    return float(_whole(found[0]) == wanted)
+
+
+def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> float:
+    """How many of the running values are right before the first wrong one, as a share of the label's.
+
+    All runs of digits are values, so a text before them, or the starting value, costs everything. The original drops the first
+    number (`skip_first`) where its model is called "gpt4", which its prompt makes print the starting value.
+    """
+    first = _first(label)
+    values = label if isinstance(first, str | int | float) else first  # a loader may nest the list in another
+    wanted = [_number(value) for value in ([values] if isinstance(values, str | int | float) else values)]
+    if not wanted:
+        raise ValueError("math_calc has an empty label; it wants the list of running values")
+    right = 0
+    for found, value in zip(_DIGITS.findall(prediction)[skip_first:], wanted, strict=False):
+        if _whole(found) != value:
+            break
+        right += 1
+    return right / len(wanted)
+
+
+def longbook_qa_eng(prediction: str, label: Label) -> float:
+    """F1 of words, the best over the labels: LongBench's normalisation. (The README's "ROUGE F1" it is not.)"""
+    return qa_f1(prediction, _texts(label))
+
+
+def longbook_qa_chn(prediction: str, label: Label) -> float:
+    """F1 of characters, the best over the labels, after lowering and dropping punctuation and whitespace."""
+    predicted = normalise_zh(prediction)
+    return max((token_f1(predicted, normalise_zh(text)) for text in _texts(label)), default=0.0)
+
+
+def longbook_sum_eng(prediction: str, label: Label) -> float:
+    """rougeLsum without a stemmer, the best over the labels."""
+    return rouge_lsum(prediction, _texts(label))
+
+
+def longdialogue_v1(prediction: str, label: Label) -> float:
+    """The first label, as it is, is a word of the upper-cased prediction: a name of two words or in small letters never is."""
+    return float(str(_first(label)) in (word.upper() for word in prediction.translate(_WORD_ENDS).split()))
+
+
+def longdialogue_v2(prediction: str, label: Label) -> float:
+    """Any label is a part of the prediction, cases ignored: "ANN" is found in "CHANNEL"."""
+    said = prediction.strip().upper()
+    return float(any(text.upper() in said for text in _texts(label)))
+
+
+def longbook_choice_v1(prediction: str, label: Label) -> float:
+    """The first of these that applies decides: a first character A-D ("A tale ..." is A); the whole prediction is the text or
+    the letter; what follows the first prefix ("answer is:" and so on); the first word that is a part of "ABCD"."""
+    texts = _texts(label)
+    said = prediction.strip()
+    if not said:
+        return 0.0
+    if said[0] in _LETTERS:
+        return float(said[0] in texts)
+    if said in texts:
+        return 1.0
+    said = _single_spaced(said.translate(_CHOICE_MARKS))
+    if (rest := _after_prefix(said, _CHOICE_PREFIXES)) is not None:
+        return float(rest.startswith(tuple(texts)))
+    return float(next((word for word in said.split() if word in _LETTERS), None) in texts)
+
+
+def longbook_choice_v2(prediction: str, label: Label) -> float:
+    """1.0 where the lone letter (see `lone_letter`) is right, else as v1."""
+    if lone_letter(prediction.strip(), "ABCD") in _texts(label):
+        return 1.0
+    return longbook_choice_v1(prediction, label)
+
+
+def code_debug_v1(prediction: str, label: Label) -> float:
+    """The prediction starts with "X." or "X:", X the letter; else what follows the first prefix decides: it must start with
+    the letter or the function's name. A bare "X" scores 0."""
+    function, letter = _texts(label)
+    said = prediction.strip()
+    if said[:2] in (f"{letter}.", f"{letter}:"):
+        return 1.0
+    return _debugged(_debug_text(said), function, letter)
+
+
+def code_debug_v2(prediction: str, label: Label) -> float:
+    """1.0 where the lone letter among A-J is right, or the prediction starts with the letter or the function's name (so does
+    "An error" where A is right), else by the prefixes as v1."""
+    function, letter = _texts(label)
+    said = prediction.strip()
+    if lone_letter(said, "ABCDEFGHIJ") == letter:
+        return 1.0
+    said = _debug_text(said)
+    return 1.0 if said.startswith((letter, function)) else _debugged(said, function, letter)
+
+
+def lone_letter(text: str, letters: str) -> str | None:
+    """The last of these letters that stands alone on the first line that has one. "A" as an article is one too."""
+    alone = re.compile(rf"\b[{letters}]\b")
+    return next((found[-1] for line in text.split("\n") if (found := alone.findall(line))), None)
+
+
+def _debug_text(text: str) -> str:
+    blanked = text.translate(_DEBUG_MARKS).replace("Option", " ").replace("option", " ")
+    return _single_spaced(blanked)
+
+
+def _debugged(text: str, function: str, letter: str) -> float:
+    rest = _after_prefix(text, _DEBUG_PREFIXES)
+    return float(rest is not None and rest.startswith((letter, function)))
+
+
+def _after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
+    """What follows the first prefix, by their order, that occurs, and one character behind it, whatever that is."""
+    for prefix in prefixes:
+        if (start := text.find(prefix)) >= 0:
+            return text[start + len(prefix) + 1 :]
+    return None
+
+
+def _single_spaced(text: str) -> str:
+    return re.sub(" {2,}", " ", text)
+
+
+def _first_digits(text: str) -> str:
+    return match[0] if (match := _DIGITS.search(text)) else ""
+
+
+def _whole(text: str) -> int | None:
+    """int(text), or None where it is no whole number (or has more digits than Python reads)."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _first(label: Label) -> Label:
+    """A label, out of its list where it stands in one: only the first counts."""
+    if isinstance(label, str | int | float):
+        return label
+    if not label:
+        raise ValueError("the sample has no answer, and the rule of its task needs one")
+    return label[0]
+
+
+def _texts(label: Label) -> list[str]:
+    return [str(label)] if isinstance(label, str | int | float) else [str(item) for item in label]
+
+
+def _number(label: Label) -> int | float:
+    """A label as a number. Raises ValueError where it is none."""
+    if isinstance(label, int | float):
+        return label
+    text = str(label)
+    if (whole := _whole(text)) is not None:
+        return whole
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"the label {text[:80]!r} is no number, and the rule of its task needs one") from None
+
+
+_BOTH: Mapping[str, Rule] = {
+    "passkey": number_text,
+    "number_string": number_text,
+    "code_run": code_run,
+    "math_find": math_find,
+    "math_calc": math_calc,
+    "longbook_qa_eng": longbook_qa_eng,
+    "longbook_qa_chn": longbook_qa_chn,
+    "longbook_sum_eng": longbook_sum_eng,
+}
+RULES: Mapping[Version, Mapping[str, Rule]] = {
+    "v1": {
+        **_BOTH,
+        "kv_retrieval": kv_retrieval_v1,
+        "longbook_choice_eng": longbook_choice_v1,
+        "longdialogue_qa_eng": longdialogue_v1,
+        "code_debug": code_debug_v1,
+    },
+    "v2": {
+        **_BOTH,
+        "kv_retrieval": kv_retrieval_v2,
+        "longbook_choice_eng": longbook_choice_v2,
+        "longdialogue_qa_eng": longdialogue_v2,
+        "code_debug": code_debug_v2,
+    },
+}

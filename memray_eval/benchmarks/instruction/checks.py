@@ -1,0 +1,156 @@
+"""How well a response does what a prompt asks (seed 004): three types of prompt, each with its checks and their weights.
+
+Each check gives a whole subscore from 0 to 100; the overall score is their weighted mean, rounded to one decimal. A check that
+a prompt gives no occasion for (no target of words or steps, no options to choose from) has no subscore, and the weights of the
+others stand for all. Of an empty response every check is 0. What each check does: see instruction_simple, instruction_plans
+and instruction_reasoning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from memray_eval.benchmarks.instruction.answers import compare
+from memray_eval.benchmarks.instruction.plans import navigation
+from memray_eval.benchmarks.instruction.reasoning import reasoning
+from memray_eval.benchmarks.instruction.simple import Check, completeness, error_free, simple
+from memray_eval.errors import ConfigError
+from memray_eval.types import Frozen
+
+WEIGHTS: Mapping[str, Mapping[str, float]] = {
+    "simple": {"word_count": 0.4, "completeness": 0.4, "error_free": 0.2},
+    "navigation": {
+        "json_validity": 0.3,
+        "required_fields": 0.2,
+        "structure": 0.1,
+        "step_count": 0.2,
+        "step_structure": 0.2,
+    },
+    "reasoning": {
+        "answer_present": 0.3,
+        "answer_position": 0.1,
+        "explanation_present": 0.2,
+        "concept_coverage": 0.2,
+        "logical_structure": 0.2,
+    },
+}
+PROMPT_TYPES = tuple(WEIGHTS)
+BESIDE = ("exact_match", "answer_f1")  # subscores of expected answers: in no weights but a caller's own
+CHECKS = (*(check for weights in WEIGHTS.values() for check in weights), *BESIDE)
+_SUM_TOLERANCE = 1e-6
+
+_SCORERS: Mapping[str, Callable[[str, str, bool], dict[str, Check]]] = {
+    "simple": simple,
+    "navigation": navigation,
+    "reasoning": reasoning,
+}
+
+
+class Band(NamedTuple):
+    """What an overall score from `low` up to the next higher band means."""
+
+    low: float
+    name: str
+    meaning: str
+
+
+BANDS = (
+    Band(90, "excellent", "Production-ready for this task type"),
+    Band(75, "good", "Usable with minor issues"),
+    Band(60, "fair", "Consider for non-critical tasks"),
+    Band(40, "poor", "Significant issues, use with caution"),
+    Band(0, "failed", "Not suitable for this task"),
+)
+
+
+def band(score: float) -> Band:
+    """The band of an overall score: 89.9 is good, 90 excellent."""
+    return next(each for each in BANDS if score >= each.low)
+
+
+class Result(Frozen):
+    """What seed 004's scorer prints: the overall score 0-100, the subscores 0-100, and what the checks found."""
+
+    overall_score: float
+    subscores: dict[str, int]
+    issues: tuple[str, ...] = ()
+    passed_checks: tuple[str, ...] = ()
+
+
+def score_response(
+    prompt_type: str,
+    prompt: str,
+    response: str,
+    expected: Sequence[str] | str | None = None,
+    *,
+    is_cut: bool = False,
+    weights: Mapping[str, float] | None = None,
+) -> Result:
+    """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: the engine says that it ran into its length.
+
+    With `expected` answers the subscores exact_match and answer_f1 (instruction_answers.compare, times 100) stand beside the
+    others; they weigh nothing unless `weights`, which replace the type's, name them. A type without the check completeness or
+    error_free still lists a truncated response or a refusal among its issues. Raises ConfigError for an unknown type and for
+    bad weights.
+    """
+    check_prompt_type(prompt_type)
+    shares = WEIGHTS[prompt_type] if weights is None else check_weights(prompt_type, weights)
+    answers = (expected,) if isinstance(expected, str) else tuple(expected or ())
+    checks = _checks(prompt_type, prompt, response, is_cut)
+    if any(answer.strip() for answer in answers):
+        checks |= _against(prompt, response, answers)
+    issues = [issue for check in checks.values() for issue in check.issues]
+    return Result(
+        overall_score=_overall(checks, shares),
+        subscores={name: check.score for name, check in checks.items()},
+        issues=tuple(dict.fromkeys((*issues, *_further_issues(response, is_cut)))),
+        passed_checks=tuple(check.passed for check in checks.values() if check.passed),
+    )
+
+
+def check_prompt_type(prompt_type: str) -> None:
+    """Raises ConfigError that lists the known types."""
+    if prompt_type not in WEIGHTS:
+        raise ConfigError(f"no prompt type {prompt_type!r}; there are: {', '.join(PROMPT_TYPES)}")
+
+
+def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str, float]:
+    """The weights as they are. Raises ConfigError for a check that the type lacks, a share that is no number from 0 to 1, and
+    shares that don't sum to 1."""
+    known = (*WEIGHTS[prompt_type], *BESIDE)
+    for name, share in weights.items():
+        if name not in known:
+            raise ConfigError(f"weights: {prompt_type} has no check {name!r}; there are: {', '.join(known)}")
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+            raise ConfigError(f"weights: {name} must be a number from 0 to 1, not {share!r}")
+    if abs(sum(weights.values()) - 1) > _SUM_TOLERANCE:
+        raise ConfigError(f"weights: they sum to {sum(weights.values()):g}, not 1")
+    return weights
+
+
+def _checks(prompt_type: str, prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
+    if response.strip():
+        return _SCORERS[prompt_type](prompt, response, is_cut)
+    return {name: Check(0) for name in WEIGHTS[prompt_type]}
+
+
+def _against(prompt: str, response: str, answers: Sequence[str]) -> dict[str, Check]:
+    found = compare(prompt, response, answers)
+    told = f"expected: {answers[0][:80]}" + (f" or {len(answers) - 1} more" if len(answers) > 1 else "")
+    exact = Check(100, f"Exact match ({told})") if found.exact else Check(0, issues=(f"No exact match ({told})",))
+    return {"exact_match": exact, "answer_f1": Check(round(100 * found.f1))}
+
+
+def _further_issues(response: str, is_cut: bool) -> Iterator[str]:
+    if not response.strip():
+        yield "Empty response"
+        return
+    yield from (*completeness(response, is_cut).issues, *error_free(response).issues)
+
+
+def _overall(checks: Mapping[str, Check], shares: Mapping[str, float]) -> float:
+    """The mean by the shares of the checks that there are; 0 if none of these weighs anything."""
+    weight = sum(shares.get(name, 0.0) for name in checks)
+    total = sum(shares.get(name, 0.0) * check.score for name, check in checks.items())
+    return min(round(total / weight, 1), 100.0) if weight else 0.0

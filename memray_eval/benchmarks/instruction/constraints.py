@@ -1,0 +1,137 @@
+"""Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911): at most 50 words, no commas, ends with "Over.".
+
+A constraint is {"kind": name, argument: value, ...}. Where IFEval counts what looks like a word here and there, these count
+whole words (a contraction is one) and find whole words and phrases; a script is told by its letters, not by a language model.
+Strict and loose are IFEval's: loose also tries the response without its first line, its last, both, and without asterisks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from memray_eval.benchmarks.instruction import constraint_tests as tests
+from memray_eval.benchmarks.instruction.constraint_arguments import (
+    Count,
+    Counted,
+    Marker,
+    Nothing,
+    NthParagraph,
+    Options,
+    Phrase,
+    Range,
+    Related,
+    Script,
+    Words,
+)
+from memray_eval.types import Frozen
+
+
+class Kind(NamedTuple):
+    """What arguments a kind takes, and whether a text that is not empty follows it."""
+
+    arguments: type[Frozen]
+    holds: Callable[[str, Any], bool]
+
+
+KINDS: Mapping[str, Kind] = {
+    "min_words": Kind(Count, tests.min_words),
+    "max_words": Kind(Count, tests.max_words),
+    "words": Kind(Range, tests.words_between),
+    "min_sentences": Kind(Count, tests.min_sentences),
+    "max_sentences": Kind(Count, tests.max_sentences),
+    "paragraphs": Kind(Count, tests.paragraphs),
+    "nth_paragraph_starts": Kind(NthParagraph, tests.nth_paragraph_starts),
+    "keywords_present": Kind(Words, tests.keywords_present),
+    "keywords_absent": Kind(Words, tests.keywords_absent),
+    "keyword_frequency": Kind(Counted, tests.keyword_frequency),
+    "letter_frequency": Kind(Counted, tests.letter_frequency),
+    "json": Kind(Nothing, tests.is_json),
+    "upper_case": Kind(Nothing, tests.upper_case),
+    "lower_case": Kind(Nothing, tests.lower_case),
+    "capital_words": Kind(Related, tests.capital_words),
+    "script": Kind(Script, tests.in_script),
+    "starts_with": Kind(Phrase, tests.starts_with),
+    "ends_with": Kind(Phrase, tests.ends_with),
+    "quoted": Kind(Nothing, tests.quoted),
+    "bullets": Kind(Count, tests.bullets),
+    "title": Kind(Nothing, tests.title),
+    "no_commas": Kind(Nothing, tests.no_commas),
+    "placeholders": Kind(Count, tests.placeholders),
+    "sections": Kind(Marker, tests.sections),
+    "highlights": Kind(Count, tests.highlights),
+    "repeat_prompt": Kind(Phrase, tests.starts_with),
+    "postscript": Kind(Phrase, tests.postscript),
+    "one_of": Kind(Options, tests.one_of),
+    "two_responses": Kind(Nothing, tests.two_responses),
+}
+
+
+class Constraint(NamedTuple):
+    """A kind with its arguments."""
+
+    kind: str
+    arguments: Frozen
+
+    def holds(self, text: str) -> bool:
+        """Whether the text follows it; an empty one follows nothing."""
+        return bool(text.strip()) and KINDS[self.kind].holds(text, self.arguments)
+
+
+class Followed(NamedTuple):
+    """Which of a response's constraints it follows, in their order."""
+
+    strict: tuple[bool, ...]
+    loose: tuple[bool, ...]
+
+
+def read_constraints(raw: Any) -> tuple[Constraint, ...]:
+    """Constraints as a sample's metadata has them. Raises ValueError that names kind and field, or lists the kinds."""
+    if not isinstance(raw, list | tuple) or not raw:
+        raise ValueError(f"constraints: must be a list of objects with a kind, not {raw!r}"[:200])
+    return tuple(_read(f"constraints.{place}", one) for place, one in enumerate(raw))
+
+
+def _read(where: str, raw: Any) -> Constraint:
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("kind"), str):
+        raise ValueError(f"{where}: must be an object with a kind, not {raw!r}"[:200])
+    kind = raw["kind"]
+    if kind not in KINDS:
+        raise ValueError(f"{where}: no kind {kind!r}; there are: {', '.join(KINDS)}")
+    # Parquet fills arguments of other kinds with null.
+    given = {name: value for name, value in raw.items() if name != "kind" and value is not None}
+    try:
+        return Constraint(kind, KINDS[kind].arguments.model_validate(given))
+    except ValidationError as error:
+        raise ValueError(f"{where}: {_told(kind, error)}") from None
+
+
+def _told(kind: str, error: ValidationError) -> str:
+    """The first thing that is wrong with a kind's arguments."""
+    fault = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in fault["loc"]) or "arguments"
+    known = ", ".join(KINDS[kind].arguments.model_fields) or "none"
+    if fault["type"] == "missing":
+        return f"{kind} lacks {name}; it takes: {known}"
+    if fault["type"] == "extra_forbidden":
+        return f"{kind} has no argument {name!r}; it takes: {known}"
+    return f"{kind}.{name}: {fault['msg'].removeprefix('Value error, ')}, not {fault['input']!r}"[:300]
+
+
+def follow(constraints: Sequence[Constraint], response: str) -> Followed:
+    """Each constraint on the response as it is, and on any of its loose variants."""
+    variants = loose_variants(response)
+    return Followed(
+        strict=tuple(constraint.holds(response) for constraint in constraints),
+        loose=tuple(any(constraint.holds(text) for text in variants) for constraint in constraints),
+    )
+
+
+def loose_variants(response: str) -> tuple[str, ...]:
+    """IFEval's eight: as it is, without its first line, without its last, without both; each also without asterisks."""
+    lines = response.split("\n")
+    cut = ("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))
+    kept = (response, *cut)
+    return tuple(dict.fromkeys((*kept, *(text.replace("*", "") for text in kept))))

@@ -1,0 +1,192 @@
+"""Words, sentences and paragraphs of a text, counted; and how many of something a prompt asks for.
+
+A word is what stands between spaces and punctuation: a contraction (what's, don't), a hyphenated compound (well-known) and a
+number (1,200.5) are ONE word each. Seed 004 counted "Hey, what's up?" as four words; it is three. In scripts without spaces
+between words (Chinese, Japanese, Thai) each character counts. Everything is linear in the text's length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from memray_eval.benchmarks.longbench.rules import segment
+from memray_eval.text_processing.matching import NUMBER_WORD, quantities, sentences
+
+_UNSPACED = "\u0e00-\u0eff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# Letters, and the marks and joiners that Python does not count among \w though words of many scripts hold them.
+_LETTER = (
+    rf"(?:[^\W_{_UNSPACED}]|[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
+    r"\u1000-\u1049\u1780-\u17d3\u200c\u200d])"
+)
+_WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}+(?:(?:['’ʼ‘‑.-]|(?<=\d),(?=\d)){_LETTER}+)*")
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_UNSPACED_PUNCTUATION = re.compile(r"[\u0e2f\u0e5a\u0e5b\u30fb\u30a0]")
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+# jieba takes quadratic time on a run without punctuation, which no text of people is
+_HAN_RUN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]{1,400}|[^\u3400-\u4dbf\u4e00-\u9fff]+")
+_FULL_STOP = re.compile(r"(?<=[。！？])")
+_DIVIDER = re.compile(r"^[ \t]*(?:\*{3,}|-{3,}|_{3,})?[ \t]*$", re.MULTILINE)
+
+_NUMBER = (
+    rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,6}}|(?:{NUMBER_WORD})(?:[- ](?:{NUMBER_WORD}))?(?:\s+(?:hundred|thousand))?"
+    r"|a\s+hundred|a\s+single|single)"
+)
+_QUALIFIERS = {
+    "range": r"between|from",
+    "at_most": r"at\s+most|no\s+(?:more|longer)\s+than|not\s+more\s+than|up\s+to|(?:a\s+)?max(?:imum)?(?:\s+of)?|within"
+    r"|not\s+exceed(?:ing)?",
+    "under": r"under|below|(?:less|fewer|shorter)\s+than",
+    "at_least": r"at\s+least|no\s+(?:fewer|less|shorter)\s+than|not\s+(?:fewer|less)\s+than|(?:a\s+)?min(?:imum)?(?:\s+of)?",
+    "over": r"(?:more|longer)\s+than|over|above",
+    "about": r"about|around|roughly|approximately|approx\.?",
+    "exact": r"exactly|precisely|just|only|in|into|with|using|use|write|say"
+    r"|(?:sentence|answer|reply|response|greeting|line|phrase|title|name|summary|story|poem|text|slogan|description)\s+of",
+}
+_ANY_QUALIFIER = "|".join(_QUALIFIERS.values())
+_AFTER = {"at_most": r"or\s+(?:less|fewer)|at\s+most|max(?:imum)?\b", "at_least": r"or\s+more|at\s+least|min(?:imum)?\b"}
+_ABOUT_SHARE = 0.1
+WORDS = "words?"
+STEPS = r"(?:steps?|actions?)(?!\s+(?:forwards?|backwards?|back|left|right|ahead|away|to\s+the\s+(?:left|right))\b)"
+
+
+class Bounds(NamedTuple):
+    """From `low` to `high` of something, both counted in; no `high`: any number from `low` on."""
+
+    low: int
+    high: int | None
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return str(self.low)
+        if self.high is None:
+            return f"at least {self.low}"
+        return f"{self.low}-{self.high}" if self.low else f"at most {self.high}"
+
+    def off(self, count: int) -> int:
+        """How far a count lies outside; 0 within."""
+        return max(self.low - count, 0 if self.high is None else count - self.high, 0)
+
+    def share_off(self, count: int) -> float:
+        """`off` as a share of the bound that the count missed (of 1 where that is 0)."""
+        missed = self.low if count < self.low else self.high or 0
+        return self.off(count) / max(missed, 1)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in order, as they stand there."""
+    return _WORD.findall(_UNSPACED_PUNCTUATION.sub(" ", text))
+
+
+def count_words(text: str) -> int:
+    return len(words_of(text))
+
+
+def is_chinese(text: str) -> bool:
+    """Whether a text holds any Chinese character."""
+    return _HAN.search(text) is not None
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text holds a character of a script that puts no spaces between words."""
+    return _UNSPACED_CHARACTER.search(text) is not None
+
+
+def chinese_words(text: str) -> list[str]:
+    """A text cut into words by jieba, as longbench.segment does, in linear time also where it has no punctuation."""
+    return [word for run in _HAN_RUN.findall(text) for word in segment(run)]
+
+
+def sentences_of(text: str) -> list[str]:
+    """Sentences and list items, also those that end with 。！？; pieces without any word left out."""
+    return [sentence for sentence in sentences(_FULL_STOP.sub("\n", text)) if _WORD.search(sentence)]
+
+
+def paragraphs_of(text: str) -> list[str]:
+    """What blank lines and dividers (***, ---) keep apart."""
+    return [part.strip() for part in _DIVIDER.split(text) if part.strip()]
+
+
+def asked_words(prompt: str) -> Bounds | None:
+    """How many words a prompt asks for ("in 3 words", "under 20 words", "a three-word reply", "between 5 and 10 words"); None
+    if it sets no target. "About N" allows a tenth more or less. A number of words per sentence, or of words that the prompt
+    talks about ("the last two words"), is no target; of several targets all hold."""
+    return _asked(prompt, WORDS, bare=False)
+
+
+def asked_steps(prompt: str) -> Bounds | None:
+    """As `asked_words`, for the steps or actions of a plan, whose bare number ("a plan with 3 steps", "3 steps") is a target;
+    "move 3 steps forward" is none."""
+    return _asked(prompt, STEPS, bare=True)
+
+
+def _asked(prompt: str, noun: str, bare: bool) -> Bounds | None:
+    text = " ".join(prompt.casefold().translate({0x2013: "-", 0x2014: "-", 0x2011: "-"}).split())
+    found = [bounds for match in _pattern(noun).finditer(text) if (bounds := _bounds(match, bare)) is not None]
+    if not found:
+        return None
+    low = max(bounds.low for bounds in found)
+    high = min((bounds.high for bounds in found if bounds.high is not None), default=None)
+    return Bounds(low, high) if high is None or low <= high else found[0]
+
+
+@cache
+def _pattern(noun: str) -> re.Pattern[str]:
+    """A qualifier, a number or range, the noun (after a word such as "short"), and what may follow it. The first half of "at
+    least 5 but under 10 words" has no noun of its own."""
+    qualified = rf"[\s-]+(?:(?!sentences?|lines?|paragraphs?|and|or|but)[a-z]+\s+)?{noun}\b"
+    tail = rf"(?P<noun>{qualified})(?:,?\s*(?P<after>{_after()})|\s+(?P<per>each|per)\b)?"
+    chained = rf"(?=\s*,?\s*(?:and|but)\s+(?:{_ANY_QUALIFIER})\s+{_NUMBER}[\s-]+{noun}\b)"
+    return re.compile(
+        rf"(?<![\w.])(?:(?P<qualifier>{_ANY_QUALIFIER})\s+)?(?P<low>{_NUMBER})(?![\w.])(?P<plus>\+)?"
+        rf"(?:\s*(?:-|\bto\b|\band\b|\bor\b)\s*(?P<high>{_NUMBER})(?!\w))?(?:{tail}|{chained})"
+    )
+
+
+def _after() -> str:
+    return "|".join((*_AFTER.values(), r"long\b"))
+
+
+def _bounds(match: re.Match[str], bare: bool) -> Bounds | None:
+    """The bounds of one mention; None if it is no target."""
+    low, high = _number(match["low"]), _number(match["high"]) if match["high"] else None
+    after = match["after"] or ""
+    if match["per"] and not bare:
+        return None
+    if high is not None:
+        return Bounds(min(low, high), max(low, high))
+    if match["plus"]:
+        return Bounds(low, None)
+    kind = _kind(match["qualifier"] or "", _QUALIFIERS) if match["qualifier"] else ""
+    kind = next(_kinds(after, _AFTER), kind)
+    is_target = bare or kind or after == "long" or (match["noun"] or "").startswith("-")
+    return _of_kind(kind, low) if is_target else None
+
+
+def _kind(text: str, kinds: dict[str, str]) -> str:
+    return next(_kinds(text, kinds), "")
+
+
+def _kinds(text: str, kinds: dict[str, str]) -> Iterator[str]:
+    return (kind for kind, pattern in kinds.items() if text and re.fullmatch(pattern, text))
+
+
+def _of_kind(kind: str, n: int) -> Bounds:
+    slack = max(1, round(_ABOUT_SHARE * n))
+    return {
+        "at_most": Bounds(0, n),
+        "under": Bounds(0, max(n - 1, 0)),
+        "at_least": Bounds(n, None),
+        "over": Bounds(n + 1, None),
+        "about": Bounds(max(n - slack, 0), n + slack),
+    }.get(kind, Bounds(n, n))
+
+
+def _number(text: str) -> int:
+    if text[0].isdigit():
+        return int(text.replace(",", ""))
+    if text.endswith("single"):
+        return 1
+    return int(quantities(f"{text.replace('a hundred', 'one hundred')} steps")[0].value)

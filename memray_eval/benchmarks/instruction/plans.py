@@ -1,0 +1,130 @@
+"""Checks of a navigation prompt (seed 004): a JSON plan, {"steps": [{"action": text, "parameters": {...}}, ...]}.
+
+The nested structure counts: steps that are text instead of objects, which the seed names as its false positive, fail
+structure, step count and step structure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from memray_eval.benchmarks.instruction.answers import no_constant, read_json
+from memray_eval.benchmarks.instruction.counts import asked_steps
+from memray_eval.benchmarks.instruction.simple import Check
+
+POINTS_A_STEP = 20
+STEP_FIELDS = ("action", "parameters")
+REQUIRED = ("steps", *STEP_FIELDS)
+MAX_ISSUES = 10
+_TRIES = 5  # at finding an object within other text
+
+
+def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
+    """The checks of a response that is not empty."""
+    plan = read_json(response)
+    is_valid = isinstance(plan, dict | list)
+    if not is_valid:
+        plan = within(response)
+    steps = plan.get("steps") if isinstance(plan, dict) else None
+    counted = _step_count(prompt, _objects(steps))
+    return {
+        "json_validity": _json_validity(is_valid, plan),
+        "required_fields": _required_fields(steps, isinstance(plan, dict) and "steps" in plan),
+        "structure": _structure(plan, steps),
+        **({"step_count": counted} if counted else {}),
+        "step_structure": _step_structure(steps),
+    }
+
+
+def within(text: str) -> Any:
+    """The first JSON object with steps in a text that holds other text, too; None if there is none within a few tries."""
+    decoder = json.JSONDecoder(parse_constant=no_constant)
+    start = -1
+    for _ in range(_TRIES):
+        if (start := text.find("{", start + 1)) < 0:
+            return None
+        try:
+            found, _ = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        if "steps" in found:
+            return found
+    return None
+
+
+def _json_validity(is_valid: bool, plan: Any) -> Check:
+    if is_valid:
+        return Check(100, "Valid JSON syntax")
+    return Check(0, issues=("Text beside the JSON" if plan is not None else "Invalid JSON",))
+
+
+def _objects(steps: Any) -> list[dict[str, Any]]:
+    return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+
+
+def _required_fields(steps: Any, has_steps: bool) -> Check:
+    """The share of `steps` and, in any of its objects, action and parameters that are there."""
+    objects = _objects(steps)
+    there = [has_steps, *(any(field in step for step in objects) for field in STEP_FIELDS)]
+    missing = tuple(f"Missing field: {name}" for name, is_there in zip(REQUIRED, there, strict=True) if not is_there)
+    return Check(round(100 * sum(there) / len(there)), "" if missing else "All required fields present", missing)
+
+
+def _structure(plan: Any, steps: Any) -> Check:
+    if isinstance(steps, list) and steps and len(_objects(steps)) == len(steps):
+        return Check(100, "Correct structure (steps is array)")
+    if not isinstance(plan, dict):
+        return Check(0, issues=("The plan is no JSON object",))
+    if not isinstance(steps, list):
+        return Check(0, issues=(f"steps must be an array, not {_kind(steps)}",) if "steps" in plan else ())
+    return Check(0, issues=("steps is empty" if not steps else "steps must hold objects only",))
+
+
+def _step_count(prompt: str, objects: list[dict[str, Any]]) -> Check | None:
+    """None if the prompt names no number of steps."""
+    if (expected := asked_steps(prompt)) is None:
+        return None
+    told = f"Step count: {len(objects)} (expected: {expected})"
+    off = expected.off(len(objects))
+    if not off:
+        return Check(100, told)
+    return Check(max(100 - POINTS_A_STEP * off, 0) if objects else 0, issues=(told,))
+
+
+def _step_structure(steps: Any) -> Check:
+    """The share of steps that are as they should be; the first MAX_ISSUES faults are told."""
+    if not isinstance(steps, list) or not steps:
+        return Check(0)
+    faults = [fault for number, step in enumerate(steps, start=1) if (fault := _fault(number, step))]
+    if not faults:
+        return Check(100, "All steps have action and parameters")
+    more = (f"... and {len(faults) - MAX_ISSUES} more steps",) if len(faults) > MAX_ISSUES else ()
+    return Check(round(100 * (len(steps) - len(faults)) / len(steps)), issues=(*faults[:MAX_ISSUES], *more))
+
+
+def _fault(number: int, step: Any) -> str:
+    """What is wrong with a step; "" for nothing."""
+    if not isinstance(step, dict):
+        return f"Step {number} is {_kind(step)}, not an object with action and parameters"
+    return f"Step {number}: {'; '.join(found)}" if (found := list(_field_faults(step))) else ""
+
+
+def _field_faults(step: dict[str, Any]) -> Iterator[str]:
+    for field in STEP_FIELDS:
+        if field not in step:
+            yield f"missing {field} field"
+    if "action" in step and not (isinstance(step["action"], str) and step["action"].strip()):
+        yield f"action must be text that is not empty, not {_kind(step['action'])}"
+    if "parameters" in step and not isinstance(step["parameters"], dict):
+        yield f"parameters must be an object, not {_kind(step['parameters'])}"
+
+
+def _kind(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if value == "":
+        return "empty text"
+    kinds: tuple[tuple[type, str], ...] = ((str, "text"), (list, "an array"), (dict, "an object"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "a number")

@@ -1,0 +1,122 @@
+"""Checks of a reasoning prompt (seed 004): an answer, stated early, explained, about what was asked, with reasoning."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from memray_eval.benchmarks.instruction.answers import Choice, chosen, offered
+from memray_eval.benchmarks.instruction.counts import chinese_words, count_words, is_chinese, sentences_of
+from memray_eval.benchmarks.instruction.simple import Check
+from memray_eval.text_processing.matching import stem, stems, words
+
+EARLY_WORDS = 20
+LATER_SCORE = 50
+SENTENCES, SENTENCE_WORDS, ONE_SENTENCE_SCORE = 2, 2, 50
+MAX_CONCEPTS = 6
+READ_CHARS = 100_000  # of a response: no explanation is longer
+
+_MARKERS = re.compile(
+    r"\b(?:because|since|therefore|thus|hence|consequently|as a result|due to|given that|so that|which means|this means"
+    r"|otherwise|for this reason|it follows|if\b[^.?!\n]{1,80}\bthen)\b|(?:^|[,;.] )so\b|因为|所以|因此|由于",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OPTION_MARK = re.compile(r"\(?\b[A-Ja-j][).:]")
+# Words of a prompt that ask for the answer and are not what it is about.
+_ASKING = frozenset(
+    stem(word)
+    for word in """answer answers choose choice option options explain explanation why reason reasoning question following
+    select pick best correct sentence sentences word words short brief briefly state give say tell letter decide think justify
+    show""".split()
+)
+
+
+def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
+    """The checks of a response that is not empty, of which the first READ_CHARS characters are read; those of an answer only
+    where the prompt offers options."""
+    response = response[:READ_CHARS]
+    options = offered(prompt)
+    choice = chosen(response, options)
+    is_answered = choice is not None and choice.option in options
+    right = choice if is_answered else None
+    answer = {"answer_present": _answer_present(choice, options), "answer_position": _answer_position(right, response)}
+    return {
+        **(answer if options else {}),
+        "explanation_present": _explanation_present(response),
+        "concept_coverage": _concept_coverage(concepts(prompt, options, right.option if right else ""), response),
+        "logical_structure": _logical_structure(response),
+    }
+
+
+def _answer_present(choice: Choice | None, options: Mapping[str, str]) -> Check:
+    if choice is None:
+        return Check(0, issues=(f"No answer: none of {', '.join(options)} is chosen",))
+    if choice.option not in options:
+        return Check(0, issues=(f"Answer {choice.option} is none of {', '.join(options)}",))
+    return Check(100, f"Answer present: {choice.option}")
+
+
+def _answer_position(choice: Choice | None, response: str) -> Check:
+    """100 within the first EARLY_WORDS words, LATER_SCORE within the first half of all words, else 0."""
+    if choice is None:
+        return Check(0)
+    place = count_words(response[: choice.start]) + 1
+    if place <= EARLY_WORDS:
+        return Check(100, "Answer stated early")
+    is_half = 2 * place <= count_words(response)
+    return Check(LATER_SCORE if is_half else 0, issues=(f"Answer stated late: at word {place}",))
+
+
+def _explanation_present(response: str) -> Check:
+    """A sentence has two words or more, so that "B." is none."""
+    found = sum(count_words(sentence) >= SENTENCE_WORDS for sentence in sentences_of(response))
+    told = f"Explanation: {found} {'sentence' if found == 1 else 'sentences'}"
+    if found >= SENTENCES:
+        return Check(100, told)
+    return Check(ONE_SENTENCE_SCORE if found else 0, issues=(f"{told} (expected: 2 or more)",))
+
+
+def concepts(prompt: str, options: Mapping[str, str], answer: str) -> list[str]:
+    """What an explanation should speak of: at most MAX_CONCEPTS stems of the prompt's content words.
+
+    They are the content words of the option that is chosen (three at most), then those of the rest of the prompt, the most
+    frequent first, then in their order. Left out are numbers, units, stopwords, words that ask for the answer (choose,
+    explain, ...) and words of the options that were not chosen: nobody need discuss these.
+    """
+    own = _content(options.get(answer, ""))[:3]
+    offered_stems = frozenset(word for text in options.values() for word in _content(text))
+    counts = Counter(word for word in _content(_OPTION_MARK.sub(" ", prompt)) if word not in offered_stems)
+    return list(dict.fromkeys((*own, *(word for word, _ in counts.most_common()))))[:MAX_CONCEPTS]
+
+
+def _content(text: str) -> list[str]:
+    """The stems of a text's content words, in order, with repetitions."""
+    spaced = _spaced(text)
+    kept = stems(spaced) - _ASKING
+    return [found for word in words(spaced.replace("_", " ")) if (found := stem(word)) in kept]
+
+
+def _spaced(text: str) -> str:
+    """Chinese text with spaces between its words, those of one character left out."""
+    if not is_chinese(text):
+        return text
+    return " ".join(word for word in chinese_words(text) if len(word) > 1 or not is_chinese(word))
+
+
+def _concept_coverage(wanted: Sequence[str], response: str) -> Check:
+    """100 where the prompt has no content word to speak of."""
+    if not wanted:
+        return Check(100)
+    said = stems(_spaced(response))
+    missing = [word for word in wanted if word not in said]
+    told = f"Key concepts: {len(wanted) - len(missing)} of {len(wanted)}"
+    score = round(100 * (len(wanted) - len(missing)) / len(wanted))
+    return Check(score, issues=(f"{told} (not mentioned: {', '.join(missing)})",)) if missing else Check(score, told)
+
+
+def _logical_structure(response: str) -> Check:
+    found = _MARKERS.search(response)
+    if found is None:
+        return Check(0, issues=("No marker of reasoning, such as because or therefore",))
+    return Check(100, f"Reasoning marker: {' '.join(found[0].strip(' ,;.').lower().split())[:40]}")

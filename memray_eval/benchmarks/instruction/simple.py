@@ -1,0 +1,95 @@
+"""Checks of a simple prompt (seed 004): as many words as asked for, complete, no refusal or error message."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from memray_eval.benchmarks.instruction.counts import asked_words, count_words, words_of
+
+WORDS_OFF = ((1 / 10, 75), (1 / 5, 50), (1 / 3, 25))  # up to which share off the target -> subscore
+CUT_OFF_SCORE = 50
+
+_CLOSERS = "\"'”’»)]}*_` \t\n"
+_UNFINISHED = frozenset(",;:-–—([{/&…")
+_DANGLING = frozenset("a an the and or but of because than my your his her its their our".split())
+_STOPS = frozenset(".!?。！？")
+_LIST_ITEM = re.compile(r"[ \t]*(?:[-*•#|>]|\d{1,3}[.)])")
+_PROSE_WORDS = 30
+
+_NO_REFUSAL = r"(?! (?:wait|believe|imagine|thank|stress|overstate|emphasi[sz]e|help but|recommend))"
+_ERRORS = re.compile(
+    rf"(?<![\"“'\w])(?:I (?:cannot|can not|can't)\b{_NO_REFUSAL}|I(?: am|'m) (?:unable|not able|not allowed) to\b"
+    r"|I(?: am|'m) sorry,? (?:but|I)\b|I apologi[sz]e,? (?:but|I)\b|as an AI\b|as a language model\b)"
+    r"|我(?:无法|不能)|作为(?:一个|一名)?(?:AI|人工智能)|抱歉，我"
+    r"|^[ \t]*\[?(?:(?:fatal|runtime|internal|server|syntax) ){0,2}error(?:\]|[ \t]*(?::|\d|$))"
+    r"|^[ \t]*Traceback \(most recent call|^[ \t]*\w{0,40}(?:Error|Exception):"
+    r"|\binternal server error\b|\bHTTP (?:error )?[45]\d\d\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+class Check(NamedTuple):
+    """The outcome of one check: its subscore 0-100, what it found right ("" for nothing) and what it found wrong."""
+
+    score: int
+    passed: str = ""
+    issues: tuple[str, ...] = ()
+
+
+def simple(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
+    """The checks of a response that is not empty. `is_cut`: the engine says that it ran into its length."""
+    counted = word_count(prompt, response)
+    return {
+        **({"word_count": counted} if counted else {}),
+        "completeness": completeness(response, is_cut),
+        "error_free": error_free(response),
+    }
+
+
+def word_count(prompt: str, response: str) -> Check | None:
+    """100 in the range that the prompt asks for, else by WORDS_OFF the share of the missed bound that it is off, else 0. None
+    if the prompt sets no target."""
+    if (target := asked_words(prompt)) is None:
+        return None
+    count = count_words(response)
+    told = f"Word count: {count} (target: {target})"
+    if not target.off(count):
+        return Check(100, told)
+    return Check(next((score for share, score in WORDS_OFF if target.share_off(count) <= share), 0), issues=(told,))
+
+
+def completeness(response: str, is_cut: bool) -> Check:
+    if is_cut or is_cut_off(response):
+        return Check(CUT_OFF_SCORE, issues=("Truncated response",))
+    return Check(100, "Complete response")
+
+
+def is_cut_off(response: str) -> bool:
+    """Whether a text looks as if it broke off: it ends with "...", a comma, colon, dash or open bracket, or on a word such as
+    "the" or "and"; a code fence stays open; or it is prose of 30 words and more that ends its sentences, but not the last."""
+    text = response.rstrip()
+    if text.count("```") % 2 or text.endswith("..."):
+        return True
+    bare = text.rstrip(_CLOSERS)
+    if not bare or bare[-1] in _STOPS or text[-1] in "\"'”’»)]}`":
+        return False
+    if bare[-1] in _UNFINISHED:
+        return True
+    last = words_of(bare[-40:])
+    return bool(last) and (last[-1].lower() in _DANGLING or _is_unended_prose(bare))
+
+
+def _is_unended_prose(text: str) -> bool:
+    last_line = text[text.rfind("\n") + 1 :]
+    ends_others = any(f"{stop} " in text or f"{stop}\n" in text for stop in ".!?") or "。" in text
+    return ends_others and not _LIST_ITEM.match(last_line) and text[-1].isalnum() and count_words(text) >= _PROSE_WORDS
+
+
+def error_free(response: str) -> Check:
+    """0 for a refusal ("I cannot ...", "I'm unable to", "As an AI") or an error message ("Error: ...", a traceback), in
+    English or Chinese. "I can't wait" and what stands in quotation marks is no refusal."""
+    found = _ERRORS.search(response.replace("’", "'"))
+    if found is None:
+        return Check(100, "No errors detected")
+    return Check(0, issues=(f"Refusal or error message: {found[0].strip()[:60]!r}",))

@@ -1,0 +1,180 @@
+"""LongBench's nine rules and LongBench v2's, with the semantics of THUDM/LongBench 2e00731, its defects included.
+
+Each takes the prediction and the accepted answers and gives 0-1 (the original prints it times 100): the best over the answers,
+and 0.0 where there is none. `first_line` is what the original does to the predictions of four tasks before any rule.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+import re
+import string
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from memray_eval.benchmarks.longbench.rouge import rouge_l
+
+VERSION = "LongBench 2e00731"
+FIRST_LINE_TASKS = frozenset({"trec", "triviaqa", "samsum", "lsht"})
+
+# The original's own list: it lacks 《 〈 〉 and the middle dot.
+_ZH_PUNCTUATION = (
+    "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、"
+    "〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."
+)
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_NO_ZH_PUNCTUATION = str.maketrans("", "", string.punctuation + _ZH_PUNCTUATION)
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+_NUMBER = re.compile(r"\d+")
+_PARAGRAPH = re.compile(r"Paragraph (\d+)")
+_PARAGRAPH_ZH = re.compile(r"段落(\d+)")
+_CHOICES = (re.compile(r"The correct answer is \(([A-D])\)"), re.compile(r"The correct answer is ([A-D])"))
+
+
+def first_line(task: str, prediction: str) -> str:
+    """What is scored of a prediction: for trec, triviaqa, samsum and lsht its first line after leading newlines (not spaces),
+    else all of it."""
+    return prediction.lstrip("\n").split("\n")[0] if task in FIRST_LINE_TASKS else prediction
+
+
+def qa_f1(prediction: str, answers: Sequence[str]) -> float:
+    """F1 of the bags of English words, lowered, without ASCII punctuation and articles. Two empty bags score 0.0."""
+    predicted = english_words(prediction)
+    return max((token_f1(predicted, english_words(answer)) for answer in answers), default=0.0)
+
+
+def qa_f1_zh(prediction: str, answers: Sequence[str]) -> float:
+    """F1 of the bags of Chinese words: jieba cuts the raw text, then each word is normalised and empty ones drop out. It is
+    not InfiniteBench's character F1."""
+    predicted = _chinese_words(prediction)
+    return max((token_f1(predicted, _chinese_words(answer)) for answer in answers), default=0.0)
+
+
+def rouge(prediction: str, answers: Sequence[str]) -> float:
+    """ROUGE-L f of PyPI rouge 1.0.1: see benchmarks/longbench/rouge.py."""
+    return max((rouge_l(prediction, answer) for answer in answers), default=0.0)
+
+
+def rouge_zh(prediction: str, answers: Sequence[str]) -> float:
+    """ROUGE-L over jieba's words, punctuation among them. "。" ends no sentence, so a text is mostly one."""
+    predicted = " ".join(segment(prediction))
+    return max((rouge_l(predicted, " ".join(segment(answer))) for answer in answers), default=0.0)
+
+
+def classification(prediction: str, answers: Sequence[str], classes: Sequence[str]) -> float:
+    """1 / (how many class names the prediction holds), where the answer is among them, else 0.0. Case-sensitive.
+
+    Names that are a part of the answer's do not count, but for a defect: the original removes them from the list that it walks,
+    so that the name after a removed one is not looked at. Raises ValueError without classes.
+    """
+    if not classes:
+        raise ValueError("the sample has no classes: give the task's class names in `classes` (LongBench: all_classes)")
+    return max((_share_of_classes(prediction, answer, classes) for answer in answers), default=0.0)
+
+
+def _share_of_classes(prediction: str, answer: str, classes: Sequence[str]) -> float:
+    named = [name for name in classes if name in prediction]
+    for name in named:
+        if name in answer and name != answer:
+            named.remove(name)
+    return 1.0 / len(named) if answer in named else 0.0
+
+
+def count(prediction: str, answers: Sequence[str]) -> float:
+    """The share of the numbers in the prediction that are the answer, as text: "05" is not "5"."""
+    return max((_share_of_numbers(prediction, answer) for answer in answers), default=0.0)
+
+
+def retrieval(prediction: str, answers: Sequence[str]) -> float:
+    """The share of the numbers in the prediction that are the N of the answer's "Paragraph N". Raises ValueError where an
+    answer has none (the original: IndexError)."""
+    wanted = [_paragraph(_PARAGRAPH, answer, "Paragraph N") for answer in answers]
+    return count(prediction, wanted)
+
+
+def retrieval_zh(prediction: str, answers: Sequence[str]) -> float:
+    """As `retrieval`, for answers that read 段落N."""
+    wanted = [_paragraph(_PARAGRAPH_ZH, answer, "段落N") for answer in answers]
+    return count(prediction, wanted)
+
+
+def _share_of_numbers(prediction: str, wanted: str) -> float:
+    numbers = _NUMBER.findall(prediction)
+    return numbers.count(wanted) / len(numbers) if numbers else 0.0
+
+
+def _paragraph(pattern: re.Pattern[str], answer: str, form: str) -> str:
+    if (match := pattern.search(answer)) is None:
+        raise ValueError(f"the answer {answer[:80]!r} names no paragraph; retrieval wants {form!r}")
+    return match[1]
+
+
+def code_sim(prediction: str, answers: Sequence[str]) -> float:
+    """fuzzywuzzy's ratio of the prediction's first line of code to the answer, in steps of 0.01, by difflib.
+
+    The first line (after leading newlines) without any of ` # // is taken: an empty line too, and "" where there is none.
+    difflib, not python-Levenshtein, is what the repository's requirements install; it ignores popular characters of answers
+    of 200 characters and more.
+    """
+    lines = prediction.lstrip("\n").split("\n")
+    line = next((line for line in lines if "`" not in line and "#" not in line and "//" not in line), "")
+    return max((_fuzzy_ratio(line, answer) for answer in answers), default=0.0)
+
+
+def _fuzzy_ratio(left: str, right: str) -> float:
+    if left == right:
+        return 1.0
+    if not left or not right:
+        return 0.0
+    return round(100 * difflib.SequenceMatcher(None, left, right).ratio()) / 100
+
+
+def longbench2_choice(prediction: str, letter: str) -> float:
+    """LongBench v2: 1.0 where "The correct answer is (X)", else "The correct answer is X", names the letter. "*" is deleted
+    before; other wordings, and "(x)", are wrong. Not "compensated" (0.25 for no answer)."""
+    text = prediction.replace("*", "")
+    match = next((match for pattern in _CHOICES if (match := pattern.search(text))), None)
+    return float(match is not None and match[1] == letter)
+
+
+def english_words(text: str) -> list[str]:
+    return _ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
+
+
+def normalise_zh(text: str) -> str:
+    """Lowered, without ASCII and Chinese punctuation and without whitespace."""
+    return "".join(text.lower().translate(_NO_ZH_PUNCTUATION).split())
+
+
+def token_f1(predicted: Sequence[str], wanted: Sequence[str]) -> float:
+    """F1 of two bags of tokens; nothing in common, or nothing at all, is 0.0."""
+    same = (Counter(predicted) & Counter(wanted)).total()
+    if not same:
+        return 0.0
+    precision, recall = same / len(predicted), same / len(wanted)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def _chinese_words(text: str) -> list[str]:
+    return [word for part in segment(text) if (word := normalise_zh(part))]
+
+
+def segment(text: str) -> list[str]:
+    """The text cut into words by jieba's default mode, spaces and punctuation among them. The first call reads its
+    dictionary (about a second)."""
+    return [str(word) for word in _jieba().cut(text, cut_all=False)]
+
+
+@cache
+def _jieba() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it imports pkg_resources, which warns of its own end
+        jieba = importlib.import_module("jieba")
+        jieba.setLogLevel(logging.ERROR)  # it tells of loading its dictionary on stderr
+        jieba.initialize()
+    return jieba

@@ -1,0 +1,47 @@
+"""The tasks, each made by a function (order, workshop, slack) -> Draft of at most `order.length - slack` tokens.
+
+A task `has_depth` where one needle can be placed; where several count (niah_multivalue, niah_multiquery, vt) or the whole
+text does (math_find, math_calc, code_run, cwe, fwe), depth is null. `needs_all`: every answer must be named, not any one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from memray_eval.benchmarks.needles.generator.question_order import Order
+from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.sample_spec import Draft
+from memray_eval.benchmarks.needles.generator.tasks.code import code_run
+from memray_eval.benchmarks.needles.generator.tasks.documents import qa
+from memray_eval.benchmarks.needles.generator.tasks.frequency import cwe, fwe
+from memray_eval.benchmarks.needles.generator.tasks.magic import VARIANTS, niah
+from memray_eval.benchmarks.needles.generator.tasks.numbers import math_calc, math_find
+from memray_eval.benchmarks.needles.generator.tasks.pairs import kv_retrieval
+from memray_eval.benchmarks.needles.generator.tasks.passkeys import number_string, passkey
+from memray_eval.benchmarks.needles.generator.tasks.tracking import vt
+
+
+class Task(NamedTuple):
+    make: Callable[[Order, Workshop, int], Draft]
+    has_depth: bool = True
+    needs_all: bool = False
+
+
+TASKS = {
+    "passkey": Task(passkey),
+    "number_string": Task(number_string),
+    "kv_retrieval": Task(kv_retrieval),
+    "math_find": Task(math_find, has_depth=False),
+    "math_calc": Task(math_calc, has_depth=False),
+    "code_run": Task(code_run, has_depth=False),
+    **{
+        name: Task(partial(niah, variant), has_depth=variant.n_needed == 1, needs_all=variant.n_needed > 1)
+        for name, variant in VARIANTS.items()
+    },
+    "vt": Task(vt, has_depth=False, needs_all=True),
+    "cwe": Task(cwe, has_depth=False, needs_all=True),
+    "fwe": Task(fwe, has_depth=False, needs_all=True),
+    "qa": Task(qa),
+}

@@ -1,0 +1,111 @@
+"""code_run: what a call returns whose function calls another, level by level, out of a long file of small functions."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memray_eval.benchmarks.needles.generator.question_order import Order
+from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet, TooShort
+from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, distinct, integers
+from memray_eval.benchmarks.needles.generator.token_counter import LINE
+
+WORDS = {
+    "en": {
+        "head": "Below is a Python file of many small functions.\n",
+        "closing": "# This is the end of the file.",
+        "query": "What does the call func_{number}({x}) return, given the functions above? Reply with the number only.",
+    },
+    "zh": {
+        "head": "下面是一个由许多小函数组成的Python文件。\n",
+        "closing": "# 文件到此结束。",
+        "query": "根据上面的函数，调用func_{number}({x})的返回值是多少？请只回答数字。",
+    },
+}
+LEVELS = (2, 4, 6, 8, 10)
+LEAST_A_LEVEL = 2
+LOWEST, HIGHEST = -12, 17  # of the constants that are added
+ADDED = tuple("" if c == 0 else f" {'-' if c < 0 else '+'} {abs(c)}" for c in range(LOWEST, HIGHEST + 1))
+TO_CALL = tuple(f"(x){text}\n" for text in ADDED)
+TO_X = tuple(f"(x):\n    return x{text}\n" for text in ADDED)
+NUMBERED = 14  # tokens: fewer than any function takes, so that there are numbers enough
+LEVELLED = 0.95  # share of the room for functions that fill all levels evenly; the rest are more of the first level
+
+
+class Costs(NamedTuple):
+    """Tokens of a function's parts: its name by number, its call by number, and, by constant, what it adds to a call or
+    to x itself."""
+
+    name: IntArray
+    call: IntArray
+    to_call: IntArray
+    to_x: IntArray
+
+
+def code_run(order: Order, shop: Workshop, slack: int) -> Draft:
+    """Sample i has LEVELS[i modulo 5] levels. Functions stand in the order of their numbers."""
+    rng, words, levels = order.rng(), WORDS[order.language], LEVELS[order.number % len(LEVELS)]
+    limit = max(400, order.length // NUMBERED * 2)
+    numbers = np.array(distinct(rng, limit // 2, limit), np.int64) + 1
+    added = integers(rng, len(numbers), HIGHEST - LOWEST + 1)
+    x = rng.randint(-10, 10)
+    query = words["query"].format(number=numbers[0], x=x)
+    sheet = Sheet(shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query)
+    costs = _costs(shop, limit)
+    a_level = _a_level(costs, numbers, sheet.room, levels)
+    level, called = _levels(rng, len(numbers), levels, a_level)
+    is_last = level == levels - 1
+    tokens = costs.name[numbers] + np.where(is_last, costs.to_x[added], costs.call[numbers[called]] + costs.to_call[added])
+    sums = np.cumsum(tokens)
+    n = levels * a_level - 1 + sheet.most(sums[levels * a_level - 1 :])
+    answer, function = x, 0
+    while not is_last[function]:
+        answer, function = answer + LOWEST + int(added[function]), int(called[function])
+    answer += LOWEST + int(added[function])
+    body = _written(numbers[:n], numbers[called[:n]], added[:n], is_last[:n])
+    return sheet.finish(body, int(sums[n - 1]), (str(answer),), answer)
+
+
+def _costs(shop: Workshop, limit: int) -> Costs:
+    table, pieces = shop.gauge.table, shop.gauge.pieces
+    return Costs(
+        name=table("def func_{}", range(limit + 1), LINE),
+        call=table("(x):\n    return func_{}", range(limit + 1), "def func_1"),
+        to_call=pieces(TO_CALL, "return func_1"),
+        to_x=pieces(TO_X, "def func_1"),
+    )
+
+
+def _a_level(costs: Costs, numbers: IntArray, room: int, levels: int) -> int:
+    """How many functions each level gets. Raises TooShort if the most levels did not get enough."""
+    mean = float(costs.name[numbers].mean() + costs.call[numbers].mean() + costs.to_call.mean())
+    functions = min(int(LEVELLED * room / mean), len(numbers))
+    if functions < LEAST_A_LEVEL * max(LEVELS):
+        raise TooShort(int(LEAST_A_LEVEL * max(LEVELS) * mean / LEVELLED) + 1 - room)
+    return functions // levels
+
+
+def _levels(rng: Random, n: int, levels: int, a_level: int) -> tuple[IntArray, IntArray]:
+    """The level of each function and which one it calls: of the next level, drawn for each. Those beyond the even levels
+    are of level 0, which nothing calls, so that their number is free."""
+    level = np.zeros(n, np.int64)
+    level[: levels * a_level] = np.repeat(np.arange(levels), a_level)
+    called = np.minimum(level + 1, levels - 1) * a_level + integers(rng, n, a_level)
+    return level, called
+
+
+def _written(numbers: IntArray, called: IntArray, added: IntArray, is_last: NDArray[np.bool_]) -> str:
+    order = np.argsort(numbers)
+    columns = (column[order].tolist() for column in (numbers, called, added, is_last))
+    return "".join(
+        [
+            f"def func_{number}(x):\n    return x{ADDED[plus]}\n"
+            if last
+            else f"def func_{number}(x):\n    return func_{callee}(x){ADDED[plus]}\n"
+            for number, callee, plus, last in zip(*columns, strict=True)
+        ]
+    )

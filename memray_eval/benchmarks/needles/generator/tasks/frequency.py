@@ -1,0 +1,165 @@
+"""Counting words: cwe (ten words are common, all others rare) and fwe (frequencies that fall with the square of the rank)."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from random import Random
+
+import numpy as np
+
+from memray_eval.benchmarks.needles.generator.pools import Pool, Unit, spread
+from memray_eval.benchmarks.needles.generator.question_order import Order
+from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet, TooShort
+from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, shuffled, word_of
+from memray_eval.benchmarks.needles.generator.token_counter import LINE
+from memray_eval.benchmarks.needles.generator.words import CHARACTERS, CONSONANTS, LETTERS, VOWELS
+
+WORDS = {
+    "en": {
+        "cwe_head": "Below is a numbered list of words. A few of them occur far more often than the others. For example, in\n"
+        "{example}the words {common} occur most often.\nThe list follows.\n",
+        "cwe_closing": "This is the end of the list.",
+        "cwe_query": "Which {n} words occur most often in the list above? Name these {n} words and nothing else.",
+        "fwe_head": "Below is a text of made-up words. Dots stand for nothing and do not count.\n",
+        "fwe_closing": "This is the end of the text.",
+        "fwe_query": "Which three made-up words occur most often in the text above? Name these three words and nothing else.",
+        "and": ", ",
+    },
+    "zh": {
+        "cwe_head": "下面是一个带编号的词语列表，其中少数词语出现的次数远多于其他词语。例如，在\n{example}中，"
+        "出现最多的是{common}。\n列表从这里开始。\n",
+        "cwe_closing": "列表到此结束。",
+        "cwe_query": "上面的列表中，出现次数最多的{n}个词语是哪些？请写出这{n}个词语，不要写别的内容。",
+        "fwe_head": "下面是一段由自造的词语组成的文字，其中的省略号没有意义，不计在内。\n",
+        "fwe_closing": "文字到此结束。",
+        "fwe_query": "上面的文字中，出现次数最多的三个自造词语是哪些？请写出这三个词语，不要写别的内容。",
+        "and": "、",
+    },
+}
+COMMON, LEAST_RARE = 10, 10  # words of a list
+OFTEN, SELDOM = (
+    (30, 3),
+    (6, 1),
+)  # times that a common and a rare word occur: from LONG tokens on, and below or where these do not fit
+LONG = 4096
+SHOWN = (3, 3, 6)  # the example of cwe: common words, times of each, rare words
+NOTHING, LAST = " ...", " ...\n"  # the last item is always the same, for it may become one token with the newline
+ZETA_2 = math.pi**2 / 6
+LEAST_ITEMS = 60  # of fwe: from there on ranks 2 to 4 occur more often than any other word
+
+
+def cwe(order: Order, shop: Workshop, slack: int) -> Draft:
+    """The list has as many rare words as fit. Coined words of one length: none is part of another."""
+    if order.length >= LONG:
+        try:
+            return _cwe(order, shop, slack, *OFTEN)
+        except TooShort:  # a tokenizer that needs many tokens a word
+            pass
+    return _cwe(order, shop, slack, *SELDOM)
+
+
+def _cwe(order: Order, shop: Workshop, slack: int, often: int, seldom: int) -> Draft:
+    rng, words = order.rng(), WORDS[order.language]
+    pool = _coined(order.language, shop)
+    drawn = pool.sample(rng, math.ceil(order.length / (seldom * (pool.mean + 2))) + sum(SHOWN) + COMMON + LEAST_RARE)
+    shown, drawn = drawn[: SHOWN[0] + SHOWN[2]], drawn[SHOWN[0] + SHOWN[2] :]
+    head = _cwe_head(rng, pool, shown, order.language)
+    query = words["cwe_query"].format(n=COMMON)
+    sheet = Sheet(shop.gauge, order.language, order.length - slack, head, words["cwe_closing"], query)
+    times = np.full(len(drawn), seldom)
+    times[:COMMON] = often
+    items = np.cumsum(times)
+    tokens_of_numbers = np.cumsum(shop.gauge.table("{}.", range(1, int(items[-1]) + 1), LINE))
+    totals = np.cumsum(times * pool.counts(drawn)) + tokens_of_numbers[items - 1]
+    n = sheet.most(totals, COMMON + LEAST_RARE)
+    body = _numbered(pool.texts(drawn[:n]), shuffled(rng, np.repeat(np.arange(n), times[:n])))
+    return sheet.finish(body, int(totals[n - 1]), tuple(pool.unit(number).key for number in drawn[:COMMON]))
+
+
+def _cwe_head(rng: Random, pool: Pool, shown: list[int], language: str) -> str:
+    n, times, _ = SHOWN
+    listed = shuffled(rng, np.array([*range(n)] * times + [*range(n, len(shown))]))
+    example = _numbered(pool.texts(shown), listed)
+    common = WORDS[language]["and"].join(pool.unit(number).key for number in shown[:n])
+    return WORDS[language]["cwe_head"].format(example=example, common=common)
+
+
+def _numbered(texts: list[str], listed: IntArray) -> str:
+    pieces = [""] * (2 * len(listed))
+    pieces[::2] = _places(1 << len(listed).bit_length())[: len(listed)]
+    pieces[1::2] = [texts[number] for number in listed.tolist()]
+    return "".join(pieces)
+
+
+@lru_cache(maxsize=2)
+def _places(n: int) -> list[str]:
+    return [f"{place}." for place in range(1, n + 1)]
+
+
+def _coined(language: str, shop: Workshop) -> Pool:
+    """Words that sound like words: consonant-vowel three times, or three characters."""
+    sounds = [c + v for c in CONSONANTS for v in VOWELS] if language == "en" else list(CHARACTERS)
+    size = len(sounds)
+    scattered = spread(size**3, shop.seed, "coined", language)
+
+    def make(_: Random, number: int) -> Unit:
+        place = scattered(number)
+        word = sounds[place % size] + sounds[place // size % size] + sounds[place // size**2]
+        return Unit(f" {word}\n", word)
+
+    measure = shop.gauge.after
+    return shop.pool("coined words", language, make, measure=lambda text: measure("1.", text), capacity=size**3)
+
+
+def fwe(order: Order, shop: Workshop, slack: int) -> Draft:
+    """The item of rank k occurs floor(n / (zeta(2) k^2)) times; rank 1 is dots, ranks 2 to 4 are the answer."""
+    rng, words = order.rng(), WORDS[order.language]
+    pool = _random_words(order.language, shop)
+    drawn = pool.sample(rng, math.isqrt(order.length) + 1)
+    head, closing, query = (words[f"fwe_{part}"] for part in ("head", "closing", "query"))
+    sheet = Sheet(shop.gauge, order.language, order.length - slack, head, closing, query)
+    costs = np.concatenate([[shop.gauge.known("...", NOTHING)], pool.counts(drawn)])
+    ends = shop.gauge.known(LINE, "...") + shop.gauge.known("...", LAST)
+    n = _most_items(sheet, costs, ends)
+    times = _times(n, len(costs))
+    texts = [NOTHING, *pool.texts(drawn)]
+    items = shuffled(rng, np.repeat(np.arange(len(texts)), times))
+    body = "..." + "".join([texts[item] for item in items.tolist()]) + LAST
+    return sheet.finish(body, ends + int(times @ costs), tuple(pool.unit(number).key for number in drawn[:3]))
+
+
+def _times(n: int, ranks: int) -> IntArray:
+    return np.floor(n / (ZETA_2 * np.arange(1, ranks + 1, dtype=np.float64) ** 2)).astype(np.int64)
+
+
+def _most_items(sheet: Sheet, costs: IntArray, ends: int) -> int:
+    """The largest n whose items fit, by halving, then down to one whose rest a filler fits. Raises TooShort."""
+
+    def used(n: int) -> int:
+        return ends + int(_times(n, len(costs)) @ costs)
+
+    low, high = LEAST_ITEMS, max(LEAST_ITEMS, sheet.room)
+    if used(low) > sheet.room:
+        raise TooShort(used(low) - sheet.room)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if used(middle) <= sheet.room else (low, middle - 1)
+    totals = np.array([used(n) for n in range(max(LEAST_ITEMS, low - 16), low + 1)])
+    return low - len(totals) + sheet.most(totals)
+
+
+def _random_words(language: str, shop: Workshop) -> Pool:
+    letters, length = (LETTERS, 6) if language == "en" else (CHARACTERS, 3)
+    taken: set[str] = set()
+
+    def make(rng: Random, _: int) -> Unit:
+        word = word_of(rng, letters, length)
+        while word in taken:
+            word = word_of(rng, letters, length)
+        taken.add(word)
+        return Unit(f" {word}", word)
+
+    measure = shop.gauge.after
+    return shop.pool("random words", language, make, measure=lambda text: measure("...", text))

@@ -1,0 +1,161 @@
+"""RULER's niah family: values of keys, hidden as sentences in noise, in prose, or among others of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Literal, NamedTuple
+
+from memray_eval.benchmarks.needles.generator.pools import Pool, Unit, nearest_cut, spread, with_needles, within
+from memray_eval.benchmarks.needles.generator.question_order import Order
+from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
+from memray_eval.benchmarks.needles.generator.seeded_random import uuid4
+from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
+
+WORDS = {
+    "en": {
+        "head": "Secret {kind}s are hidden in the text below. Keep them in mind: a question about them follows the text.\n",
+        "closing": "This is the end of the text.",
+        "needle": "The secret {kind} of {key} is {value}.",
+        "one": "What is the secret {kind} of {key} in the text above? Reply with the {kind} only.",
+        "several": "What are all the secret {kind}s of {key} in the text above? Reply with all {n} {kind}s and nothing else.",
+        "and": ", ",
+        "number": "number",
+        "uuid": "code",
+    },
+    "zh": {
+        "head": "下面的文字里藏着一些秘密{kind}，请记住它们，文字之后会有提问。\n",
+        "closing": "文字到此结束。",
+        "needle": "{key}的秘密{kind}是{value}。",
+        "one": "上文中{key}的秘密{kind}是什么？请只回答{kind}。",
+        "several": "上文中{key}的秘密{kind}分别是哪些？请回答全部{n}个{kind}，不要写别的内容。",
+        "and": "、",
+        "number": "数字",
+        "uuid": "代码",
+    },
+}
+JOINED = {"en": "{}-{}", "zh": "{}的{}"}
+LOWEST, HIGHEST = 1_000_000, 9_999_999  # numbers of seven digits each: none is part of another
+LEAST_LINES = 4
+
+
+class Variant(NamedTuple):
+    """What is hidden where: `keys` keys with `values` values each, of which the question asks for `asked` keys."""
+
+    haystack: Literal["noise", "essay", "decoys"]
+    key: Literal["word", "uuid"] = "word"
+    value: Literal["number", "uuid"] = "number"
+    keys: int = 1
+    values: int = 1
+    asked: int = 1
+
+    @property
+    def n_needed(self) -> int:
+        return self.values * self.asked
+
+
+VARIANTS = {
+    "niah_single_1": Variant("noise"),
+    "niah_single_2": Variant("essay"),
+    "niah_single_3": Variant("essay", value="uuid"),
+    "niah_multikey_1": Variant("essay", keys=4),
+    "niah_multikey_2": Variant("decoys"),
+    "niah_multikey_3": Variant("decoys", key="uuid", value="uuid"),
+    "niah_multivalue": Variant("essay", values=4),
+    "niah_multiquery": Variant("essay", keys=4, asked=4),
+}
+
+
+def niah(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
+    make = _among_decoys if variant.haystack == "decoys" else _in_text
+    return make(variant, order, shop, slack)
+
+
+def _in_text(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
+    """Needles in noise stand on lines of their own, needles in prose within paragraphs. The first one is at the depth
+    asked for; the others, and all of them where there is no depth, at lines drawn for each."""
+    rng, words = order.rng(), WORDS[order.language]
+    keys = _keys(rng, variant.keys, order.language)
+    values = _values(rng, variant, shop.haystack_text)
+    facts = [(key, value) for i, key in enumerate(keys) for value in values[i * variant.values : (i + 1) * variant.values]]
+    answers = tuple(value for key, value in facts if key in keys[: variant.asked])
+    sheet = _sheet(variant, order, shop, slack, keys[: variant.asked])
+    pile = shop.noise(order.language) if variant.haystack == "noise" else shop.essay(order.language)
+    drawn = pile.draw(rng, order.length, extra=len(facts))
+    hosts, lines = drawn[: len(facts)], drawn[len(facts) :]
+    kind = words[variant.value]
+    needles = [words["needle"].format(kind=kind, key=key, value=value) for key, value in facts]
+    if variant.haystack == "noise":
+        needles = [f"{needle}\n" for needle in needles]
+    else:
+        needles = [within(pile.unit(host).text, needle) for host, needle in zip(hosts, needles, strict=True)]
+    own, totals = int(shop.gauge.lines(needles).sum()), pile.totals(lines)
+    n = sheet.most(totals + own, max(LEAST_LINES, len(facts)))
+    places = rng.sample(range(n + 1), len(facts))
+    if order.depth is not None:
+        places[0] = nearest_cut(totals[:n], order.depth)
+    body = with_needles(pile.texts(lines[:n]), list(zip(places, needles, strict=True)))
+    return sheet.finish(body, own + int(totals[n - 1]), answers)
+
+
+def _among_decoys(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
+    """The asked needle is one of many of its kind, each with a key and a value that no other has."""
+    rng = order.rng()
+    pool = _decoys(variant, order.language, shop)
+    asked, *others = pool.draw(rng, order.length, extra=1)
+    unit = pool.unit(asked)
+    sheet = _sheet(variant, order, shop, slack, [unit.key])
+    own, totals = int(pool.counts([asked])[0]), pool.totals(others)
+    n = sheet.most(totals + own, LEAST_LINES)
+    texts = pool.texts(others[:n])
+    body = with_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), unit.text)])
+    return sheet.finish(body, own + int(totals[n - 1]), unit.values)
+
+
+def _sheet(variant: Variant, order: Order, shop: Workshop, slack: int, asked: list[str]) -> Sheet:
+    words = WORDS[order.language]
+    kind = words[variant.value]
+    form = "one" if variant.n_needed == 1 else "several"
+    query = words[form].format(kind=kind, key=words["and"].join(asked), n=variant.n_needed)
+    head = words["head"].format(kind=kind)
+    return Sheet(shop.gauge, order.language, order.length - slack, head, words["closing"], query)
+
+
+def _keys(rng: Random, n: int, language: str) -> list[str]:
+    adjectives, nouns = ADJECTIVES[language], NOUNS[language]
+    return [_key(language, number) for number in rng.sample(range(len(adjectives) * len(nouns)), n)]
+
+
+def _key(language: str, number: int) -> str:
+    adjectives, nouns = ADJECTIVES[language], NOUNS[language]
+    return JOINED[language].format(adjectives[number % len(adjectives)], nouns[number // len(adjectives)])
+
+
+def _values(rng: Random, variant: Variant, text: str) -> list[str]:
+    """Different values, none of which the user's text happens to hold."""
+    found: list[str] = []
+    while len(found) < variant.keys * variant.values:
+        value = str(rng.randint(LOWEST, HIGHEST)) if variant.value == "number" else uuid4(rng)
+        if value not in found and value not in text:
+            found.append(value)
+    return found
+
+
+def _decoys(variant: Variant, language: str, shop: Workshop) -> Pool:
+    words, kind = WORDS[language], WORDS[language][variant.value]
+    capacity = len(ADJECTIVES[language]) * len(NOUNS[language])
+    word_number = spread(capacity, shop.seed, language)
+    taken: set[str] = set()
+    draw_value: Callable[[Random], str] = uuid4 if variant.value == "uuid" else lambda rng: str(rng.randint(LOWEST, HIGHEST))
+
+    def make(rng: Random, number: int) -> Unit:
+        key = uuid4(rng) if variant.key == "uuid" else _key(language, word_number(number % capacity))
+        value = draw_value(rng)
+        while value in taken:
+            value = draw_value(rng)
+        taken.add(value)
+        return Unit(words["needle"].format(kind=kind, key=key, value=value) + "\n", key, (value,))
+
+    name = f"keys of {variant.key}s"
+    return shop.pool(name, language, make, capacity=None if variant.key == "uuid" else capacity)

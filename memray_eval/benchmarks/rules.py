@@ -1,0 +1,226 @@
+"""Which rule scores which task: the table from suite and task to the benchmark's own rule, and every rule under its name.
+
+The rules are pure functions in longbench, infinitebench, ruler and babilong; here they meet the Sample.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memray_eval.benchmarks.infinitebench import rules as infinitebench
+from memray_eval.benchmarks.longbench import rules as longbench
+from memray_eval.benchmarks.needles import babilong_rules as babilong
+from memray_eval.benchmarks.needles import ruler_rules as ruler
+from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.types import Response, Sample
+
+_CHOICE_TASKS = frozenset({"longbook_choice_eng", "code_debug"})
+_LETTERS = ("A", "B", "C", "D")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule by its name. `version` is the original's repository and commit; `why_not` says why it does not apply to a
+    sample, None where it does; `score` gives 0-1 and raises ValueError that says what the sample lacks."""
+
+    title: str
+    noun: str
+    version: str
+    score: Callable[[Sample, str], float]
+    why_not: Callable[[Sample], str | None] = lambda sample: None
+
+
+def rule_name(sample: Sample) -> str | None:
+    """The name of the sample's rule: metadata.rule, else its suite's for its task, else the task's in any suite that has one
+    (metadata.rules = "v1" or "v2" picks InfiniteBench's version; v2 is the default). None: no rule."""
+    if (named := sample.metadata.get("rule")) is not None:
+        return str(named)
+    name = SUITES.get(sample.suite, _any_suite)(sample.task)
+    return f"infinitebench_{sample.metadata.get('rules', 'v2')}" if name == "infinitebench" else name
+
+
+def score_by_rule(name: str, sample: Sample, response: Response) -> Measure:
+    """The named rule on one response. Raises ValueError for a rule there is not, and for what the rule lacks."""
+    if name not in RULES:
+        raise ValueError(f"no rule {name!r}; there are: {', '.join(RULES)}")
+    return Measure(value=RULES[name].score(sample, response.text))
+
+
+def scorer(name: str) -> str:
+    """Who scored: the rule and the version of its original."""
+    return f"{name}, {RULES[name].version}" if name in RULES else name
+
+
+def rule_metric(name: str) -> ComputedMetric:
+    """The metric that is this one rule, whatever the task."""
+    rule = RULES[name]
+    return ComputedMetric(
+        title=f"{rule.title} ({rule.version})",
+        noun=rule.noun,
+        scale=(0, 1),
+        measure=lambda sample, response: score_by_rule(name, sample, response),
+        applies=rule.why_not,
+        scorer=lambda sample: scorer(name),
+    )
+
+
+def _on_answers(rule: Callable[[str, Sequence[str]], float]) -> Callable[[Sample, str], float]:
+    return lambda sample, text: rule(longbench.first_line(sample.task, text), sample.answers)
+
+
+def _classification(sample: Sample, text: str) -> float:
+    return longbench.classification(longbench.first_line(sample.task, text), sample.answers, sample.classes)
+
+
+def _longbench2(sample: Sample, text: str) -> float:
+    return longbench.longbench2_choice(text, _letter(sample))
+
+
+def _letter(sample: Sample) -> str:
+    """The right letter: the published label, else the first answer that is a letter. Raises ValueError where neither is."""
+    offered = (sample.metadata.get("label"), *sample.answers)
+    letter = next((text for text in offered if text in _LETTERS), None)
+    if letter is None:
+        raise ValueError(f"none of the answers {list(sample.answers)} is a letter A-D, which LongBench v2's rule compares")
+    return str(letter)
+
+
+def _infinitebench(version: infinitebench.Version) -> Callable[[Sample, str], float]:
+    def score(sample: Sample, text: str) -> float:
+        label = _label(sample)
+        if sample.task == "math_calc":
+            is_gpt4 = sample.metadata.get("model") == "gpt4"
+            return infinitebench.math_calc(text, label, skip_first=is_gpt4)
+        return infinitebench.score(sample.task, text, label, version)
+
+    return score
+
+
+def _label(sample: Sample) -> infinitebench.Label:
+    """The published label in metadata.label; else it is made of the answers: numbers out of their text for math_calc, the
+    first answer for kv_retrieval, all of them for the others."""
+    published: Any = sample.metadata.get("label")
+    answers = list(sample.answers)
+    if published is None and sample.task == "math_calc":
+        return [int(number) for answer in answers for number in re.findall(r"-?[0-9]+", answer)]
+    if published is None and sample.task == "kv_retrieval" and answers:
+        return answers[0]
+    label: infinitebench.Label = answers if published is None else published
+    if sample.task in _CHOICE_TASKS:
+        return infinitebench.choice_label(label, sample.metadata.get("options", ()))
+    return label
+
+
+def _babilong(sample: Sample, text: str) -> float:
+    if (why_not := _not_babilong(sample)) is not None:
+        raise ValueError(why_not)
+    if len(sample.answers) != 1:
+        raise ValueError(f"BABILong's rule compares one answer; the sample has {len(sample.answers)}")
+    labels = sample.classes or babilong.LABELS[sample.task]
+    return babilong.only_label(text, sample.answers[0], sample.query, labels)
+
+
+def _not_infinitebench(sample: Sample) -> str | None:
+    return None if sample.task in infinitebench.RULES["v2"] else f"InfiniteBench has no rule for task {sample.task!r}"
+
+
+def _not_babilong(sample: Sample) -> str | None:
+    if sample.classes or sample.task in babilong.LABELS:
+        return None
+    return f"task {sample.task!r} is none of BABILong's qa1 to qa20, and the sample has no classes"
+
+
+def _without_classes(sample: Sample) -> str | None:
+    return None if sample.classes else "the sample has no classes"
+
+
+def _of_longbench(title: str, noun: str, rule: Callable[[str, Sequence[str]], float]) -> Rule:
+    return Rule(title=title, noun=noun, version=longbench.VERSION, score=_on_answers(rule))
+
+
+def _of_infinitebench(version: infinitebench.Version) -> Rule:
+    return Rule(
+        title="InfiniteBench score",
+        noun="Score",
+        version=infinitebench.VERSIONS[version],
+        score=_infinitebench(version),
+        why_not=_not_infinitebench,
+    )
+
+
+RULES: Mapping[str, Rule] = {
+    "qa_f1": _of_longbench("QA F1", "F1", longbench.qa_f1),
+    "qa_f1_zh": _of_longbench("QA F1, Chinese words", "F1", longbench.qa_f1_zh),
+    "rouge": _of_longbench("ROUGE-L", "ROUGE-L", longbench.rouge),
+    "rouge_zh": _of_longbench("ROUGE-L, Chinese words", "ROUGE-L", longbench.rouge_zh),
+    "classification": Rule(
+        title="Classification",
+        noun="Accuracy",
+        version=longbench.VERSION,
+        score=_classification,
+        why_not=_without_classes,
+    ),
+    "count": _of_longbench("Count", "Accuracy", longbench.count),
+    "retrieval": _of_longbench("Paragraph retrieval", "Accuracy", longbench.retrieval),
+    "retrieval_zh": _of_longbench("Paragraph retrieval, Chinese", "Accuracy", longbench.retrieval_zh),
+    "code_sim": _of_longbench("Code similarity", "Similarity", longbench.code_sim),
+    "longbench2_choice": Rule(title="LongBench v2 choice", noun="Accuracy", version=longbench.VERSION, score=_longbench2),
+    "infinitebench_v1": _of_infinitebench("v1"),
+    "infinitebench_v2": _of_infinitebench("v2"),
+    "ruler_recall": Rule(
+        title="RULER recall of all answers",
+        noun="Recall",
+        version=ruler.VERSION,
+        score=lambda sample, text: ruler.recall(text, sample.answers),
+    ),
+    "ruler_any": Rule(
+        title="RULER any answer",
+        noun="Accuracy",
+        version=ruler.VERSION,
+        score=lambda sample, text: ruler.any_answer(text, sample.answers),
+    ),
+    "babilong": Rule(
+        title="BABILong only label", noun="Accuracy", version=babilong.VERSION, score=_babilong, why_not=_not_babilong
+    ),
+}
+
+LONGBENCH: Mapping[str, str] = {
+    **dict.fromkeys(("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "triviaqa"), "qa_f1"),
+    "multifieldqa_zh": "qa_f1_zh",
+    **dict.fromkeys(("gov_report", "qmsum", "multi_news", "samsum"), "rouge"),
+    **dict.fromkeys(("dureader", "vcsum"), "rouge_zh"),
+    **dict.fromkeys(("trec", "lsht"), "classification"),
+    "passage_count": "count",
+    "passage_retrieval_en": "retrieval",
+    "passage_retrieval_zh": "retrieval_zh",
+    **dict.fromkeys(("lcc", "repobench-p"), "code_sim"),
+}
+_NEEDLES: Mapping[str, str] = {
+    **dict.fromkeys(("passkey", "number_string", "kv_retrieval", "math_find", "math_calc", "code_run"), "infinitebench"),
+    **dict.fromkeys(("vt", "cwe", "fwe"), "ruler_recall"),
+    "qa": "ruler_any",
+}
+
+
+def _infinitebench_task(task: str) -> str | None:
+    return "infinitebench" if task in infinitebench.RULES["v2"] else None
+
+
+def _needles_task(task: str) -> str | None:
+    return "ruler_recall" if task.startswith("niah_") else _NEEDLES.get(task)
+
+
+def _any_suite(task: str) -> str | None:
+    """The rule of a task whose suite has no table of its own, such as one read back as given answers."""
+    return LONGBENCH.get(task) or _infinitebench_task(task) or _needles_task(task)
+
+
+SUITES: Mapping[str, Callable[[str], str | None]] = {
+    "longbench": LONGBENCH.get,
+    "longbench2": lambda task: "longbench2_choice",
+    "infinitebench": _infinitebench_task,
+    "needles": _needles_task,
+}

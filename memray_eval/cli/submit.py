@@ -1,0 +1,163 @@
+"""The commands for a cluster elsewhere: submit, and job status, stop, logs, list."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memray_eval.cli.app import (
+    ConfigArgument,
+    JsonOption,
+    LimitOption,
+    OutOption,
+    RunIdOption,
+    SetOption,
+    YesOption,
+    app,
+    say,
+    show,
+)
+from memray_eval.config.loading import load_config
+from memray_eval.results.run_folder import new_run_id
+from memray_eval.text_processing.printable import escape_controls
+
+if TYPE_CHECKING:
+    from memray_eval.submission.jobs import Jobs
+    from memray_eval.submission.watch import JobState
+
+DETACHED = 130
+
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar=["RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"],
+        help="The cluster's dashboard: http://HEAD:8265. With token authentication: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or "
+        "RAY_AUTH_TOKEN_PATH, in this shell.",
+        show_default=False,
+    ),
+]
+JobArgument = Annotated[str, typer.Argument(help="A job's id, or a run's: its last job.", show_default=False)]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Print what it prints, until it ends; Ctrl-C detaches.")]
+
+job_app = typer.Typer(no_args_is_help=True, help="The jobs on a cluster, by Ray's job API.")
+app.add_typer(job_app, name="job")
+
+
+@app.command()
+def submit(
+    config: ConfigArgument,
+    address: AddressOption = None,
+    follow: FollowOption = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the cluster has the job.")] = False,
+    limit: LimitOption = None,
+    out: OutOption = None,
+    run_id: RunIdOption = None,
+    yes: YesOption = False,
+    settings: SetOption = None,
+) -> None:
+    """Run a job on a cluster: package it small, send it, and end with its exit code.
+
+    Keys stay with the nodes (a Kubernetes secret, docker's --env-file); a config with one in it is refused. A local dataset of
+    up to 4 MB travels along; a larger one and the results belong on s3://, gs:// or a folder that all nodes have. Submitting
+    again with the same --run-id goes on where the run stopped. Exit codes: the job's own; 3 when the cluster cannot be reached.
+    """
+    from memray_eval.execution.prepare import check_run_id, scan_dataset
+    from memray_eval.submission.package import make_package
+
+    job = load_config(config, {"limit": limit, "out": out}, settings or ())
+    run_id = check_run_id(new_run_id(job) if run_id is None else run_id)
+    package = make_package(job, run_id, os.environ, yes)
+    if "://" not in job.dataset:  # one elsewhere is looked at by the job itself
+        package = package.telling(scan_dataset(job, []).n_samples)
+    jobs = _jobs(address)
+    job_id = jobs.submit(package)
+    say(f"Run {run_id} is job {job_id} at {jobs.address}: {package.n_files} files, {len(package.data) / 1e6:.2f} MB.")
+    if no_wait:
+        show(job_id)
+        say(_go_on(jobs, job_id))
+        return
+    _watch(jobs, job_id, follow)
+
+
+@job_app.command()
+def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """Say how a job stands. Exit code 0, whatever it says."""
+    state = _jobs(address).state(job)
+    show(state.model_dump_json(indent=2) if as_json else _line(state))
+
+
+@job_app.command()
+def stop(job: JobArgument, address: AddressOption = None) -> None:
+    """End a job. Its run can be resumed: submit it again with the same --run-id."""
+    jobs = _jobs(address)
+    state = jobs.state(job)
+    if not jobs.stop(state.job_id):
+        say(f"It had ended already: {_line(state)}")
+        return
+    go_on = f" Go on with `memray-eval submit CONFIG --run-id {state.run_id}`." if state.run_id else ""  # not submitted by us
+    say(f"Job {state.job_id} is being stopped.{go_on}")
+
+
+@job_app.command()
+def logs(job: JobArgument, address: AddressOption = None, follow: FollowOption = False) -> None:
+    """Print what a job has printed; with --follow until it ends, with its exit code."""
+    jobs = _jobs(address)
+    if follow:
+        _watch(jobs, jobs.state(job).job_id, follow)
+    show(jobs.log(job), end="")
+
+
+@job_app.command("list")
+def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """List the cluster's submitted jobs, oldest first."""
+    for state in _jobs(address).list():
+        show(state.model_dump_json() if as_json else _line(state))
+
+
+def _jobs(address: str | None) -> Jobs:
+    from memray_eval.submission.jobs import Jobs  # Ray takes a second to import: only where it is used
+
+    return Jobs(address)
+
+
+def _watch(jobs: Jobs, job_id: str, shown: bool) -> None:
+    """Until the job is over; then exits with its code. Ctrl-C leaves it alone."""
+    from memray_eval.submission import watch
+
+    try:
+        state = watch.follow(jobs, job_id, _write) if shown else watch.wait_for_end(jobs, job_id)
+    except KeyboardInterrupt:
+        say(f"\nDetached; the job goes on. {_go_on(jobs, job_id)}")
+        raise typer.Exit(DETACHED) from None
+    say(_line(state))
+    if state.status == "FAILED" and state.driver_exit_code is None and state.message:
+        say(state.message)
+    raise typer.Exit(state.exit_code)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(escape_controls(text))
+    sys.stdout.flush()
+
+
+def _go_on(jobs: Jobs, job_id: str) -> str:
+    at = f"{job_id} --address {jobs.address}"
+    return f"Watch it with `memray-eval job logs --follow {at}`, end it with `memray-eval job stop {at}`."
+
+
+def _line(state: JobState, now: Callable[[], float] = time.time) -> str:
+    words = [state.job_id, state.status]
+    if state.run_id:
+        words.append(f"run {state.run_id}")
+    if state.samples:
+        words.append(f"{state.samples} samples")
+    if state.started_s is not None:
+        words.append(f"{(state.ended_s or now()) - state.started_s:.0f} s")
+    if state.status == "FAILED":
+        words.append(f"exit code {state.exit_code}")
+    return "  ".join(words) + (f"  -> {state.out}/{state.run_id}" if state.out and state.run_id else "")

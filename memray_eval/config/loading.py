@@ -1,0 +1,130 @@
+"""Reads a RunConfig from a job's YAML and the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from memray_eval.config.problems import describe
+from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
+from memray_eval.config.sections import names_a_file
+from memray_eval.config.strict_yaml import parse_yaml
+from memray_eval.errors import ConfigError
+
+PATH_FIELDS = ("dataset", "templates", "out")
+RUBRICS = "rubrics"  # some of its values are paths
+
+
+def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> RunConfig:
+    """Reads a job's YAML (none: nothing but the defaults), lays `overrides` (dotted key -> value) and `settings`
+    (key.path=value) over it.
+
+    Paths in the file are relative to the file's folder, those on the command line to the working directory. Candidates with
+    several temperatures or prompts are expanded (CandidateEntry).
+    Raises ConfigError that names the file, the key and what to do.
+    """
+    data = _read_yaml(path) if path is not None else {}
+    data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
+    for key in (*PATH_FIELDS, RUBRICS):
+        if key in data:
+            data[key] = _placed(key, data[key], path.parent if path is not None else Path.cwd())
+    if path is not None:
+        _place_prompts(data.get("candidates"), path.parent)
+    laid_over = dict(overrides or {})
+    laid_over.update(_parse_setting(setting) for setting in settings)
+    for key, value in laid_over.items():
+        if value is not None:
+            _put(data, key, _placed(key, value, Path.cwd()))
+    try:
+        return JobFile.model_validate(data).expanded()
+    except ValidationError as error:
+        lines = "\n".join(f"  {line}" for line in describe(error, JobFile))
+        raise ConfigError(f"{path or 'the options'}: the configuration does not hold:\n{lines}") from None
+
+
+def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+    """A config with key.path=value settings laid over it. Raises ConfigError."""
+    data = config.model_dump(mode="json")
+    for key, value in map(_parse_setting, settings):
+        _put(data, key, _placed(key, value, Path.cwd()))
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        lines = "\n".join(f"  {line}" for line in describe(error, RunConfig))
+        raise ConfigError(f"--set: the configuration does not hold:\n{lines}") from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = parse_yaml(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no file {path}; the jobs that come with the project stand in jobs/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a mapping of keys (suite, dataset, candidates, ...)")
+    return data
+
+
+def _parse_setting(setting: str) -> tuple[str, Any]:
+    key, separator, text = setting.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {setting!r}: write key.path=value")
+    try:
+        return key.strip(), parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {setting!r}: the value is not valid YAML: {error}") from None
+
+
+def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
+    """Sets data[a][b][c] for "a.b.c", making mappings on the way; a number steps into a list."""
+    *parents, last = dotted.split(".")
+    node: Any = data
+    for part in parents:
+        node = node[_index(node, part, dotted)] if isinstance(node, list) else node.setdefault(part, {})
+        if not isinstance(node, dict | list):
+            raise ConfigError(f"--set {dotted}: {part!r} holds a plain value, nothing can stand below it")
+    if isinstance(node, list):
+        node[_index(node, last, dotted)] = value
+    else:
+        node[last] = value
+
+
+def _index(node: list[Any], part: str, dotted: str) -> int:
+    if not part.isdecimal() or int(part) >= len(node):
+        raise ConfigError(f"--set {dotted}: {part!r} is not an index of a list of {len(node)}")
+    return int(part)
+
+
+def _placed(key: str, value: Any, folder: Path) -> Any:
+    """A key's value, with the paths in it resolved against a folder."""
+    field = key.partition(".")[0]
+    if isinstance(value, dict) and key == RUBRICS:
+        return {name: _placed(f"{RUBRICS}.{name}", rubric, folder) for name, rubric in value.items()}
+    if not isinstance(value, str) or not (key in PATH_FIELDS or (field == RUBRICS and names_a_file(value))):
+        return value
+    return _relative_to(value, folder)
+
+
+def _place_prompts(candidates: Any, folder: Path) -> None:
+    """Resolves the prompt files that a job's candidates name; what is no list of candidates is told when it is validated."""
+    for entry in candidates if isinstance(candidates, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        if isinstance(prompt := entry.get("prompt"), str) and names_a_file(prompt):
+            entry["prompt"] = _relative_to(prompt, folder)
+        if isinstance(prompts := entry.get("prompts"), list):
+            entry["prompts"] = [
+                _relative_to(one, folder) if isinstance(one, str) and names_a_file(one) else one for one in prompts
+            ]
+
+
+def _relative_to(path: str, folder: Path) -> str:
+    return path if "://" in path else os.path.abspath(folder / path)

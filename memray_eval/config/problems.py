@@ -1,0 +1,41 @@
+"""What is wrong with a configuration, in words."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+
+from memray_eval.types import Frozen
+
+
+def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
+    """One line a problem: the dotted key, what is wrong, and the nearest known key when it looks misspelt."""
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            hint = nearest(str(problem["loc"][-1]), known_keys(model))
+            yield f"{where}: no such key" + (f"; did you mean {hint!r}?" if hint else "")
+        elif problem["type"] == "missing":
+            yield f"{where}: missing"
+        else:
+            text = problem["msg"].removeprefix("Value error, ")
+            yield f"{where}: {text}" if where else text
+
+
+def known_keys(model: type[Frozen]) -> set[str]:
+    """The field names of a config model and of all models nested in it."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        names.add(name)
+        for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(inner, type) and issubclass(inner, Frozen) and inner is not model:
+                names |= known_keys(inner)
+    return names
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` most likely misspells, if any."""
+    found = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.7)
+    return found[0] if found else None

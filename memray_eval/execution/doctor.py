@@ -1,0 +1,143 @@
+"""`memray-eval doctor`: what of a run would hang or fail on this machine, and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from typing import Literal
+
+from memray_eval.config.environment import cache_dir, keys_set
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import EMBEDDED
+from memray_eval.datasets.sources import whole
+from memray_eval.errors import EvalError
+from memray_eval.execution.packages import MEND, is_installed
+from memray_eval.execution.plan import check, device_of
+from memray_eval.execution.ray import cluster
+from memray_eval.execution.run_inputs import suite_of
+from memray_eval.execution.schedule import wave_pools, waves_of
+from memray_eval.judges.router import choose, embedded_model, load_table
+from memray_eval.metrics import all_metrics, pick
+from memray_eval.models.embedded_model import model_dir
+from memray_eval.models.embeddings import LOCAL_PACKAGE
+from memray_eval.types import Frozen
+
+MIN_DISK_GIB = 2.0
+MIN_SHM_GIB = 1.0
+_GIB = 1 << 30
+
+
+class Check(Frozen):
+    """One thing looked at. `fail` stops a run, `warn` may; `mend` says what to do."""
+
+    state: Literal["ok", "warn", "fail"]
+    what: str
+    mend: str = ""
+
+
+def examine(config: RunConfig | None) -> Iterator[Check]:
+    """Checks of the machine, then, with a config, of what its run needs."""
+    yield _platform()
+    yield from _packages(config)
+    yield _embedded_model()
+    yield from _disk()
+    yield from _keys()
+    yield _metrics()
+    if config is not None:
+        yield from _plan(config)
+
+
+def _platform() -> Check:
+    version = platform.python_version()
+    where = f"{platform.system()} {platform.machine()}, Python {version}"
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        mend = "vLLM does not run here: start any OpenAI-compatible server and use backend: openai with its base_url"
+        return Check(state="warn", what=where, mend=mend)
+    return Check(state="ok", what=where)
+
+
+def _packages(config: RunConfig | None) -> Iterator[Check]:
+    wants_vllm = config is None or any(candidate.backend == "vllm" for candidate in config.candidates)
+    wants_local = config is None or not config.embedding.model.startswith("openai/")
+    for package, wanted in (("vllm", wants_vllm), ("sentence_transformers", wants_local), (LOCAL_PACKAGE, wants_local)):
+        if is_installed(package):
+            yield Check(state="ok", what=f"package {package}")
+        else:
+            yield Check(state="fail" if wanted else "warn", what=f"package {package} is not installed", mend=MEND[package])
+
+
+def _embedded_model() -> Check:
+    if (model_dir() / "model.safetensors").exists():
+        return Check(state="ok", what=f"embedded model in {model_dir()}")
+    return Check(
+        state="warn",
+        what="the embedded model is not fetched yet",
+        mend="`make setup` fetches it; a run that needs it does too",
+    )
+
+
+def _disk() -> Iterator[Check]:
+    places = [(str(cache_dir()), MIN_DISK_GIB, "set MEMRAY_EVAL_CACHE to a roomier disk")]
+    if os.path.isdir("/dev/shm"):
+        places.append(
+            (
+                "/dev/shm",
+                MIN_SHM_GIB,
+                "give the container more shared memory (docker --shm-size); Ray falls back to disk",
+            )
+        )
+    for place, least, mend in places:
+        folder = place
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        free = shutil.disk_usage(folder).free / _GIB
+        state: Literal["ok", "warn"] = "ok" if free >= least else "warn"
+        yield Check(state=state, what=f"{free:.1f} GiB free in {place}", mend="" if state == "ok" else mend)
+
+
+def _keys() -> Iterator[Check]:
+    for variable, is_set in keys_set().items():
+        yield Check(state="ok", what=f"{variable} is {'set' if is_set else 'not set (only needed for its provider)'}")
+
+
+def _metrics() -> Check:
+    return Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
+
+
+def _plan(config: RunConfig) -> Iterator[Check]:
+    try:
+        whole(config.dataset)
+        yield Check(state="ok", what=f"dataset {config.dataset}")
+    except EvalError as error:
+        yield Check(state="fail", what=str(error), mend="see dataset/README.md for the formats")
+    if config.cluster.address is None:
+        capacity = cluster.local_capacity(config.cluster)
+    else:
+        try:
+            with cluster.connected(config.cluster) as capacity:
+                pass
+        except EvalError as error:
+            yield Check(state="fail", what=str(error))
+            return
+    try:
+        suite = suite_of(config)
+        metrics = pick(config.metrics or suite.metrics, config.metric_options)
+        choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
+        has_server = embedded_model(choices) is not None
+    except EvalError as error:
+        yield Check(state="fail", what=str(error))
+        return
+    for metric, choice in choices.items():
+        yield Check(state="ok", what=f"{metric} is judged by {choice}")
+    device = device_of(config, capacity.gpus)
+    has = f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, {capacity.memory_gib:.1f} GiB of memory"
+    for wave in waves_of(config, capacity, device, has_server):
+        names = ", ".join(candidate.name for group in wave for candidate in group)
+        models = " beside ".join("the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave)
+        try:
+            check(wave_pools(config, wave, capacity, device, has_server), capacity)
+            yield Check(state="ok", what=f"the plan for {names} ({models}, {device}) fits {has}")
+        except EvalError as error:
+            yield Check(state="fail", what=str(error))

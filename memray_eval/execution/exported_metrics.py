@@ -1,0 +1,206 @@
+"""What Prometheus can read of a run, through Ray's own metrics; each name and what it means stands in SERIES.
+
+The run's counter (execution/ray/progress_counter.py) is the one process that exports: Ray gives every process its own time series, and would
+give every judge actor's, and those of every one that took its place, too. Ray puts `ray_` before a name and, at a counter,
+`_total` behind it; a histogram's sum is made of the middles of its buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from memray_eval.judges.call_metrics import Told
+from memray_eval.types import Frozen, Response
+
+RUN = "run_id"  # a tag of all of them
+WAITS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+TOKENS_PER_S = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+
+
+class Series(Frozen):
+    """One metric: its name before Ray adds to it, what it says, its tags beside `run_id`, and a histogram's buckets."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    description: str
+    tags: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def exported(self) -> tuple[str, ...]:
+        """Its names in Prometheus."""
+        ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+        return tuple(f"ray_{self.name}{end}" for end in ends[self.kind])
+
+
+UNITS = Series(
+    name="memray_units",
+    kind="counter",
+    description="Units that a stage is done with; outcome: ok or failed. At the stage write, failed at any stage.",
+    tags=("stage", "outcome"),
+)
+QUEUE = Series(
+    name="memray_queue",
+    kind="gauge",
+    description="Units that the stage before is done with and this one is not.",
+    tags=("stage",),
+)
+CALLS = Series(
+    name="memray_judge_calls",
+    kind="counter",
+    description="Calls to a judge that ended; outcome: ok, malformed, refused, truncated, throttled, unavailable, error or "
+    "abandoned; and cached: a verdict that was remembered instead.",
+    tags=("judge", "outcome"),
+)
+THROTTLED = Series(
+    name="memray_throttled", kind="counter", description="Calls that a judge answered with 429.", tags=("judge",)
+)
+RETRIED = Series(
+    name="memray_retried",
+    kind="counter",
+    description="Calls to a judge that were not the first for their verdict.",
+    tags=("judge",),
+)
+TOKENS = Series(
+    name="memray_tokens",
+    kind="counter",
+    description="Tokens; who: a judge or a candidate; kind: in, out, or cached (those of in that the engine had cached).",
+    tags=("who", "kind"),
+)
+COST = Series(name="memray_cost_usd", kind="counter", description="US dollars that judge calls cost.", tags=("judge",))
+IN_FLIGHT = Series(
+    name="memray_in_flight", kind="gauge", description="Calls that a judge has not answered yet.", tags=("judge",)
+)
+WAITING = Series(
+    name="memray_calls_waiting",
+    kind="gauge",
+    description="Calls that wait for their time slot, or for a judge that is down.",
+    tags=("judge",),
+)
+LIMITER_WAIT = Series(
+    name="memray_limiter_wait_seconds",
+    kind="histogram",
+    description="What calls waited for their time slot, or for a judge that was down.",
+    tags=("judge",),
+    buckets=WAITS_S,
+)
+CACHE = Series(
+    name="memray_cache",
+    kind="counter",
+    description="Verdicts looked for among the calls that were paid; outcome: hit or miss.",
+    tags=("outcome",),
+)
+TTFT = Series(
+    name="memray_engine_ttft_seconds",
+    kind="histogram",
+    description="A candidate's time to first token.",
+    tags=("candidate",),
+    buckets=FIRST_TOKEN_S,
+)
+SPEED = Series(
+    name="memray_engine_tokens_per_second",
+    kind="histogram",
+    description="Tokens a second of one response, after its first token.",
+    tags=("candidate",),
+    buckets=TOKENS_PER_S,
+)
+SERIES = (
+    UNITS,
+    QUEUE,
+    CALLS,
+    THROTTLED,
+    RETRIED,
+    TOKENS,
+    COST,
+    IN_FLIGHT,
+    WAITING,
+    LIMITER_WAIT,
+    CACHE,
+    TTFT,
+    SPEED,
+)
+
+
+class Answered(Frozen):
+    """What a candidate's responses of one block took."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    ttfts_s: tuple[float, ...] = ()
+    tokens_per_s: tuple[float, ...] = ()
+
+
+def answered(responses: Iterable[Response]) -> Answered:
+    """The figures that were measured; those that were not count for nothing."""
+    there = [response for response in responses if response.error is None]
+    speeds = [
+        (response.output_tokens - 1) / (response.duration_s - response.ttft_s)
+        for response in there
+        if response.output_tokens is not None
+        and response.output_tokens > 1
+        and response.ttft_s is not None
+        and response.duration_s is not None
+        and response.duration_s > response.ttft_s
+    ]
+    return Answered(
+        input_tokens=sum(response.prompt_tokens or 0 for response in there),
+        output_tokens=sum(response.output_tokens or 0 for response in there),
+        cached_tokens=sum(response.cached_tokens or 0 for response in there),
+        ttfts_s=tuple(response.ttft_s for response in there if response.ttft_s is not None),
+        tokens_per_s=tuple(speeds),
+    )
+
+
+class Exporter:
+    """Records a run's metrics in this process, with the recorder that `new_recorder` makes for each series."""
+
+    def __init__(self, run_id: str, new_recorder: Callable[[Series, str], Any]) -> None:
+        self._recorders = {series.name: new_recorder(series, run_id) for series in SERIES}
+
+    def units(self, stage: str, ok: int, failed: int) -> None:
+        self._count(UNITS, ok, stage=stage, outcome="ok")
+        self._count(UNITS, failed, stage=stage, outcome="failed")
+
+    def queues(self, queued: Mapping[str, int]) -> None:
+        """Units that wait, by stage."""
+        for stage, units in queued.items():
+            self._recorders[QUEUE.name].set(units, {"stage": stage})
+
+    def calls(self, judge: str, told: Told) -> None:
+        calls = told.calls
+        for outcome, ended in calls.outcomes.items():
+            self._count(CALLS, ended, judge=judge, outcome=outcome)
+        self._count(CALLS, calls.cached, judge=judge, outcome="cached")
+        self._count(THROTTLED, calls.outcomes.get("throttled", 0), judge=judge)
+        self._count(RETRIED, calls.retried, judge=judge)
+        self._count(TOKENS, calls.input_tokens, who=judge, kind="in")
+        self._count(TOKENS, calls.output_tokens, who=judge, kind="out")
+        self._count(COST, calls.cost_usd, judge=judge)
+        self._count(CACHE, calls.cached, outcome="hit")
+        self._count(CACHE, calls.missed, outcome="miss")
+        self._observe(LIMITER_WAIT, told.waits_s, judge=judge)
+
+    def under_way(self, judges: Mapping[str, tuple[int, int]]) -> None:
+        """Calls in flight and calls that wait, by judge."""
+        for judge, (in_flight, waiting) in judges.items():
+            self._recorders[IN_FLIGHT.name].set(in_flight, {"judge": judge})
+            self._recorders[WAITING.name].set(waiting, {"judge": judge})
+
+    def answers(self, candidate: str, took: Answered) -> None:
+        self._count(TOKENS, took.input_tokens, who=candidate, kind="in")
+        self._count(TOKENS, took.output_tokens, who=candidate, kind="out")
+        self._count(TOKENS, took.cached_tokens, who=candidate, kind="cached")
+        self._observe(TTFT, took.ttfts_s, candidate=candidate)
+        self._observe(SPEED, took.tokens_per_s, candidate=candidate)
+
+    def _count(self, series: Series, amount: float, **tags: str) -> None:
+        if amount > 0:  # Ray refuses a counter's 0
+            self._recorders[series.name].inc(amount, tags)
+
+    def _observe(self, series: Series, values: Iterable[float], **tags: str) -> None:
+        recorder = self._recorders[series.name]
+        for value in values:
+            recorder.observe(value, tags)

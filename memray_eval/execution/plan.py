@@ -1,0 +1,265 @@
+"""What a run needs of its cluster, counted before anything starts. Pure: no Ray here.
+
+A Ray Data pipeline whose actors hold every CPU hangs without a word, because its read and write tasks never get one. So the
+needs are counted against what is there, and a run that could hang is refused with what to change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import EngineConfig
+from memray_eval.errors import ResourceError
+from memray_eval.judges.judge_factory import IN_FLIGHT
+from memray_eval.judges.router import Choice, JudgeTable, calls_a_record, limits_of
+from memray_eval.metric import RULES
+from memray_eval.types import Candidate, Frozen
+
+Device = Literal["cpu", "gpu"]
+
+TASK_CPUS = 0.1  # each read, prompt, fold or write task
+TASKS_AT_ONCE = 3  # so many must find room beside the actors, or blocks could not flow
+SERVER_CPUS = 0.25  # the embedded judge's server
+SERVER_GIB = 3.0  # its overhead, 1 GiB of KV cache, a small model
+STAGE_CPUS = 0.1  # the actor that asks servers
+_GIB = 1 << 30
+ENGINE_OVERHEAD_GIB = 1.5  # beside weights and KV cache: a rough allowance, not measured
+EMBED_GIB = 1.0
+ACTOR_GIB = 0.3
+AFFECT_GIB = 0.5  # the local voice's figure; a transformer's weights come on top
+SLACK = 1e-6
+ENGINES, JUDGES = "vLLM engine", "judges"  # names of pools
+MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
+MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
+LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
+ADMITTED = 16  # calls that wait for each one in flight, or the slowest of a block would hold up the others
+LEAST_TASKS, MOST_TASKS = 4, 64
+BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
+
+
+class Pool(Frozen):
+    """Some actors or tasks of one kind. `knob` is the config key that changes what they need. Each of them must find its
+    place on one node; those with an `accelerator_type`, on one with such GPUs."""
+
+    name: str
+    actors: int
+    cpus: float
+    gpus: float = 0.0
+    memory_gib: float = 0.0
+    knob: str = ""
+    accelerator_type: str | None = None
+
+
+class Node(Frozen):
+    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its GPUs."""
+
+    cpus: float
+    gpus: float = 0.0
+    accelerator_type: str | None = None
+
+
+class Capacity(Frozen):
+    """What a machine or cluster has; `nodes` where it has several."""
+
+    where: str
+    cpus: float
+    gpus: float
+    memory_gib: float
+    nodes: tuple[Node, ...] = ()
+
+
+def device_of(config: RunConfig, gpus: float) -> Device:
+    """The device of the engine: what the config says, else GPUs where there are any."""
+    if config.engine.device != "auto":
+        return config.engine.device
+    return "gpu" if gpus > 0 else "cpu"
+
+
+class JudgePool(Frozen):
+    """The judge actors of a run: how many, how many calls each may have in flight to one judge, and how many blocks each
+    judges at once."""
+
+    actors: int
+    max_in_flight: int
+    tasks: int
+
+
+def judge_actors(config: RunConfig, cpus: float) -> int:
+    """As configured, else one a CPU, up to MOST_JUDGES."""
+    return config.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
+
+
+def judge_pool(config: RunConfig, choices: Mapping[str, Choice], table: JudgeTable, cpus: float, rows: int) -> JudgePool:
+    """As configured; else as many calls in flight as the fastest judge's firm limit and the expected latency call for
+    (without one: IN_FLIGHT an actor), and enough blocks of `rows` rows that a slow call does not empty the pool."""
+    judging = config.judging
+    actors = judge_actors(config, cpus)
+    names = {name for choice in choices.values() for name in choice.judges if name != RULES}
+    limits = [limits.requests_per_min for limits, is_firm in (limits_of(name, judging, table) for name in names) if is_firm]
+    needed = IN_FLIGHT
+    if limits and all(limits):
+        fastest = max(limit for limit in limits if limit)
+        needed = max(4, math.ceil(fastest / 60.0 * judging.latency_s * LATENCY_SPREAD / actors))
+    in_flight = judging.max_in_flight or min(needed, MOST_IN_FLIGHT)
+    calls_a_row = max(1, calls_a_record(choices, judging.repeats))
+    tasks = math.ceil(ADMITTED * in_flight / (max(1, rows) * calls_a_row))
+    return JudgePool(actors=actors, max_in_flight=in_flight, tasks=max(LEAST_TASKS, min(MOST_TASKS, tasks)))
+
+
+def pools_of(
+    config: RunConfig, candidates: tuple[Candidate, ...], device: Device, judge_server: bool = False, judge_actors: int = 1
+) -> list[Pool]:
+    """The pools of one pipeline: the engines or the clients of these candidates, then judges, embedders and tasks."""
+    judging, embedding = config.judging, config.embedding
+    return [
+        *([_server_pool(device)] if judge_server else []),
+        *_candidate_pools(config, candidates[0], device),
+        *_affect_pool(config),
+        Pool(
+            name=JUDGES,
+            actors=judge_actors,
+            cpus=judging.cpus,
+            memory_gib=ACTOR_GIB,
+            knob="judging.actors or judging.cpus",
+        ),
+        Pool(
+            name="embedders",
+            actors=embedding.actors,
+            cpus=embedding.cpus,
+            memory_gib=EMBED_GIB,
+            knob="embedding.actors or embedding.cpus",
+        ),
+        Pool(name="read, fold and write tasks", actors=TASKS_AT_ONCE, cpus=TASK_CPUS),
+    ]
+
+
+def fitted(engine: EngineConfig, mean_chars: float) -> EngineConfig:
+    """An engine's batches for prompts of this mean length: fewer rows where contexts are long, at most BATCH_CHARS in one batch
+    and ENGINE_CHARS in all that are under way."""
+    length = max(1.0, mean_chars)
+    most = engine.batch_size * engine.concurrent_batches
+    rows = max(1, min(engine.batch_size, int(BATCH_CHARS / length)))
+    batches = max(1, min(most, int(ENGINE_CHARS / length)) // rows)
+    return engine.model_copy(update={"batch_size": rows, "concurrent_batches": batches})
+
+
+def _server_pool(device: Device) -> Pool:
+    gpus = 1.0 if device == "gpu" else 0.0
+    return Pool(name="embedded judge", actors=1, cpus=SERVER_CPUS, gpus=gpus, memory_gib=SERVER_GIB, knob="judge: rules")
+
+
+def _affect_pool(config: RunConfig) -> list[Pool]:
+    if not config.affect.enabled:
+        return []
+    knob = "affect.actors, affect.cpus, or --affect off"
+    return [Pool(name="affect", actors=config.affect.actors, cpus=config.affect.cpus, memory_gib=AFFECT_GIB, knob=knob)]
+
+
+def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) -> list[Pool]:
+    engine, server = config.engine_of(candidate.model), config.server
+    if candidate.backend == "openai":
+        return [Pool(name="server clients", actors=server.actors, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB, knob="server.actors")]
+    if candidate.backend != "vllm":
+        return []
+    workers, on_gpu = engine.tensor_parallel, device == "gpu"  # of one stage of its pipeline, which must lie on one node
+    memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model))
+    return [
+        Pool(
+            name=ENGINES,
+            actors=engine.replicas * engine.pipeline_parallel,
+            cpus=engine.cpus * workers,
+            gpus=float(workers) if on_gpu else 0.0,
+            memory_gib=memory / engine.pipeline_parallel,
+            accelerator_type=engine.accelerator_type,
+            knob="engine.replicas, engine.tensor_parallel or engine.cpus",
+        ),
+    ]
+
+
+def check(pools: Sequence[Pool], capacity: Capacity) -> None:
+    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one of their actors would find
+    no node that has room for it."""
+    if (why := refusal(pools, capacity)) is not None:
+        raise ResourceError(why)
+
+
+def refusal(pools: Sequence[Pool], capacity: Capacity) -> str | None:
+    """What `check` says of the pools; None where they fit."""
+    needs = {
+        "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
+        "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),
+        "GiB of memory": (sum(pool.actors * pool.memory_gib for pool in pools), capacity.memory_gib),
+    }
+    for unit, (needed, there) in needs.items():
+        if needed > there + SLACK:
+            return _too_little(pools, unit, needed, there, capacity.where)
+    homeless = without_room(pools, capacity.nodes)
+    return None if homeless is None else _no_room(homeless, capacity)
+
+
+def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
+    """The first pool one of whose actors finds no node with room, when each takes the first that has it, and what needs no GPU
+    looks at nodes without one first, as Ray does too. None where all find one, or where no nodes are given."""
+    if not nodes:
+        return None
+    left = sorted(nodes, key=lambda node: node.gpus)
+    for pool in in_order(pools):
+        for _ in range(pool.actors):
+            place = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
+            if place is None:
+                return pool
+            node = left[place]
+            left[place] = node.model_copy(update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus})
+    return None
+
+
+def in_order(pools: Sequence[Pool]) -> list[Pool]:
+    """As they are seated: GPUs before CPUs, large before small, those of a certain kind before those of any."""
+    return sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus))
+
+
+def has_room(node: Node, pool: Pool) -> bool:
+    """Whether one actor of the pool finds room on the node."""
+    is_kind = pool.accelerator_type in (None, node.accelerator_type)
+    return is_kind and pool.cpus <= node.cpus + SLACK and pool.gpus <= node.gpus + SLACK
+
+
+def _no_room(pool: Pool, capacity: Capacity) -> str:
+    def told(cpus: float, gpus: float, kind: str | None) -> str:
+        return f"{cpus:g} CPUs" + (f" and {gpus:g} GPUs" if gpus else "") + (f" of type {kind}" if kind else "")
+
+    kinds = Counter(told(node.cpus, node.gpus, node.accelerator_type) for node in capacity.nodes)
+    return (
+        f"no node of {capacity.where} has room for {'each' if pool.actors > 1 else 'the'} {pool.name}: "
+        f"{told(pool.cpus, pool.gpus, pool.accelerator_type)} on one node; it would wait for ever, so it is not started.\n"
+        + "\n".join(f"  {count} x {kind}" for kind, count in kinds.items())
+        + f"\nLower {pool.knob or 'the other pools'}, or give the cluster such nodes (cluster.wait_s waits for them)."
+    )
+
+
+def _too_little(pools: Sequence[Pool], unit: str, needed: float, there: float, where: str) -> str:
+    field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
+    users = sorted((pool for pool in pools if getattr(pool, field)), key=lambda pool: -pool.actors * getattr(pool, field))
+    lines = [f"  {pool.name}: {pool.actors} x {getattr(pool, field):g}" for pool in users]
+    knobs = next((pool.knob for pool in users if pool.knob), "engine.replicas")
+    more = {
+        "CPUs": "cluster.num_cpus (logical CPUs of a local run)",
+        "GPUs": "a cluster with more GPUs, or engine.device: cpu",
+        "GiB of memory": "a lower engine.kv_cache_gib, or a machine with more memory",
+    }[unit]
+    return (
+        f"the plan needs {needed:.4g} {unit} and {where} has {there:.4g}; it would wait for ever, so it is not started.\n"
+        + "\n".join(lines)
+        + f"\nLower {knobs}, or give it more: {more}."
+    )
+
+
+def _weights_gib(model: str) -> float:
+    """The size of a model's weights where they lie on this machine, else 0: a hub's model is not known before it is fetched."""
+    folder = Path(model)
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) / _GIB if folder.is_dir() else 0.0

@@ -1,0 +1,209 @@
+"""The affect stage: samples get emotion and traits before their prompts are built, in actors that hold the models."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import posixpath
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from memray_eval.affect.enriching import NOTES, Senses, degraded, enrich, unread
+from memray_eval.affect.fusion import normalised_weights
+from memray_eval.affect.speech import SPEECH_BACKENDS, SpeechEmotion, build_speech_emotion
+from memray_eval.affect.text import TEXT_BACKENDS, build_text_emotion
+from memray_eval.affect.text_to_speech import AudioStore, Speaker, choose_synthesis, local_voice
+from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS, build_traits
+from memray_eval.config.environment import server_key
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import AffectConfig, JudgingConfig
+from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.scan import read_samples
+from memray_eval.datasets.sources import Shard
+from memray_eval.errors import BudgetSpent, ConfigError, EvalError, JudgeStalled, Stopped
+from memray_eval.execution.ray.progress_counter import CallReporter
+from memray_eval.execution.ray.prompt_stage import SAMPLE, SHARD
+from memray_eval.execution.ray.services import Handles, services_of
+from memray_eval.execution.resume_state import Stock
+from memray_eval.judges.judge_factory import build_judges
+from memray_eval.judges.router import Choice, check_judge
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.types import GIVEN, Candidate, Sample, unit_id
+
+AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
+LISTEN_S = 1.0
+SAMPLE_SCHEMA = pa.schema([(SAMPLE, pa.large_string())])
+
+
+def enriches(config: RunConfig) -> bool:
+    """Whether a run has this stage: it is on, and there are prompts to build."""
+    return config.affect.enabled and config.candidates[0].backend != GIVEN
+
+
+def affect_choices(config: RunConfig) -> dict[str, Choice]:
+    """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or it cannot be asked."""
+    affect = config.affect
+    if not enriches(config) or JUDGE not in (affect.emotion, affect.traits):
+        return {}
+    if affect.judge is None:
+        raise ConfigError("affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini or embedded")
+    check_judge(affect.judge, config.judging)
+    return {AFFECT: Choice(metric=AFFECT, judge=affect.judge, why="reads emotion or traits")}
+
+
+def check_affect(config: RunConfig) -> None:
+    """Raises ConfigError for weights, backends, keys or packages that would fail every sample."""
+    affect = config.affect
+    if not enriches(config):
+        return
+    normalised_weights(affect.speech_weight, affect.text_weight)
+    for key, name, known in (
+        ("emotion", affect.emotion, (*TEXT_BACKENDS, JUDGE)),
+        ("speech", affect.speech, SPEECH_BACKENDS),
+        ("traits", affect.traits, TRAIT_BACKENDS),
+    ):
+        if name not in known and not (name.startswith("transformers:") and "transformers:MODEL" in known):
+            raise ConfigError(f"affect.{key}: no backend {name!r}; there are: {', '.join(known)}")
+    affect_choices(config)
+    synthesis = choose_synthesis(affect.tts, affect.base_url)
+    if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
+        server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")
+    if affect.hears and synthesis == "local" and importlib.util.find_spec("hibari") is None:
+        raise ConfigError("affect.tts: local needs the package hibari-tts, which is not installed; choose openai or off")
+
+
+class EnrichSamples:
+    """Shards to samples with emotion and traits. Models, clients and the store are built on this actor's loop."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        candidates: Sequence[Candidate],
+        stock: Stock,
+        config: AffectConfig,
+        judging: JudgingConfig,
+        choices: Mapping[str, Choice],
+        handles: Handles | None,
+        url: str | None,
+        desk: Any,
+    ) -> None:
+        self._reading, self._candidates, self._stock, self._config, self._desk = reading, candidates, stock, config, desk
+        self._judging, self._choices, self._handles, self._embedded_url = judging, choices, handles, url
+        self._senses: Senses | None = None
+        self._counted: Counter[str] = Counter()
+        self._is_stopping = False
+        self._watch: asyncio.Task[None] | None = None
+        self._told: set[str] = set()
+        self._reporter = CallReporter(desk.counter)
+
+    async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        senses = self._senses = self._senses or self._built()
+        self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
+        for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
+            shard = Shard.model_validate_json(text)
+            read = read_samples(shard, self._reading, self._desk.unreadable)
+            samples = [sample for sample in read if self._is_wanted(sample)]
+            for start in range(0, len(samples), self._config.batch_size):
+                batch = await self._enriched(samples[start : start + self._config.batch_size], _folder(shard), senses)
+                await self._reporter.report()
+                if batch is None:
+                    return
+                self._count(batch)
+                yield pa.Table.from_pylist([{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA)
+
+    async def _enriched(self, samples: Sequence[Sample], folder: str, senses: Senses) -> list[Sample] | None:
+        """The samples with emotion and traits; None when the run stops before they have them: a resumed
+        run reads them again."""
+        try:
+            return await enrich(samples, folder, senses)
+        except (BudgetSpent, JudgeStalled) as error:
+            self._is_stopping = True
+            self._desk.counter.stop.remote(str(error))
+            return None
+        except Stopped:
+            return None
+        except EvalError:  # a service of the run is gone
+            raise
+        except Exception as error:
+            if len(samples) == 1:
+                self._desk.caught(AFFECT, samples[0].id, error)
+                return [unread(samples[0], error)]
+        alone = [await self._enriched([sample], folder, senses) for sample in samples]
+        return None if any(one is None for one in alone) else [one for found in alone for one in found or ()]
+
+    async def _watch_for_the_end(self) -> None:
+        """Hears that the run is stopping while calls still wait for their turn."""
+        while not self._is_stopping:
+            await asyncio.sleep(LISTEN_S)
+            self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
+
+    def _is_wanted(self, sample: Sample) -> bool:
+        units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
+        return not all(self._stock.has(unit) for unit in units)
+
+    def _count(self, samples: Sequence[Sample]) -> None:
+        """Tells the run how many emotions and traits were read, heard, degraded; why, the first time; and what the store had to
+        do."""
+        counts: Counter[str] = Counter(samples=len(samples))
+        for sample in samples:
+            emotion, failed = sample.metadata[NOTES]["emotion"], degraded(sample)
+            counts[f"emotion {emotion['backend']}"] += 1
+            counts[f"speech {emotion.get('speech', {}).get('source', 'off')}"] += 1
+            counts["degraded"] += bool(failed.keys() - {TRAITS})
+            counts[DEGRADED_TRAITS] += TRAITS in failed
+            for what in failed.keys() - self._told:
+                self._told.add(what)
+                stands = "unknown" if what == TRAITS else "uniform"
+                told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
+                self._desk.counter.tell.remote(told)
+        store = Counter(self._senses.store.counts.model_dump() if self._senses and self._senses.store else {})
+        counts.update({f"store {name}": count - self._counted[name] for name, count in store.items()})
+        self._counted = store
+        self._desk.counter.count.remote({name: count for name, count in counts.items() if count})
+
+    def _built(self) -> Senses:
+        config = self._config
+        judge = None
+        if self._choices:
+            assert self._handles is not None
+            say, watch = self._desk.counter.tell.remote, self._reporter.watch
+            self._watch = asyncio.create_task(self._watch_for_the_end())
+            services = services_of(self._handles, say, lambda: self._is_stopping, self._embedded_url, watch)
+            judge = build_judges(self._choices, self._judging, services)[AFFECT][0]
+        synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"
+        return Senses(
+            text=None if config.emotion == JUDGE else build_text_emotion(config.emotion),
+            ears=self._ears() if config.hears else None,
+            store=AudioStore(None if config.cache == "auto" else config.cache) if config.hears else None,
+            speaker=self._speaker(synthesis),
+            speech_weight=config.speech_weight,
+            text_weight=config.text_weight,
+            traits=None if config.traits == JUDGE else build_traits(config.traits),
+            judge=judge,
+            frame=judge_messages,
+        )
+
+    def _ears(self) -> SpeechEmotion:
+        from memray_eval.affect.speech_client import OpenAIListener, SpeechServer
+
+        server = SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)
+        listener = OpenAIListener(server=server) if self._config.speech == "openai" else None
+        return build_speech_emotion(self._config.speech, listener)
+
+    def _speaker(self, synthesis: str) -> Speaker | None:
+        from memray_eval.affect.speech_client import VOICE, OpenAIVoice, SpeechServer
+
+        if synthesis == "off":
+            return None
+        if synthesis == "local":
+            return local_voice(self._config.voice) if self._config.voice else local_voice()
+        server = SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)
+        return OpenAIVoice(self._config.tts_model, self._config.voice or VOICE, server)
+
+
+def _folder(shard: Shard) -> str:
+    """Where a shard's samples name their recordings from: the dataset's folder."""
+    return shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)

@@ -1,0 +1,265 @@
+"""What all judge actors of a cluster share, as actors with names or handles: the limiter, the memory of paid calls, the money.
+
+The ports on this side translate: a service that cannot be reached is a JudgeError, for one call.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from memray_eval.config.environment import calls_file
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import Budget, RateLimits
+from memray_eval.errors import JudgeError, ServiceLost
+from memray_eval.judges.call_cache import CachedCall, CallCache, SegmentLog, check_file
+from memray_eval.judges.call_metrics import Watch
+from memray_eval.judges.judge_factory import Services
+from memray_eval.judges.limits.budget import Spending, Treasury
+from memray_eval.judges.limits.rate_limiter import HORIZON_S, Grant, Limiter, Reservation, Standing
+from memray_eval.models.batching import Batcher
+
+NAMESPACE = "memray_eval"
+LIMITER = "memray_eval_limiter_3"  # it outlives runs: another number when what it is asked, or answers, changes
+AUTO, OFF = "auto", "off"
+CALLS, LEDGER = "the memory of paid calls (CallsActor)", "the ledger of the run's budget (LedgerActor)"
+_MANY = 10_000  # calls that may wait in a service at once
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
+class LimiterActor:
+    """The cluster's limiter. After a restart it holds back for as long as slots of the one before may still be used; limits
+    come back with the first reservations."""
+
+    def __init__(self) -> None:
+        is_again = ray.get_runtime_context().was_current_actor_reconstructed
+        self._limiter = Limiter(hold_s=HORIZON_S if is_again else 0.0)
+
+    async def reserve(self, wanted: Reservation) -> Grant:
+        return await self._limiter.reserve(wanted)
+
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        return await self._limiter.throttled(judge, sent_at, retry_after_s, done)
+
+    async def learn(self, judge: str, limits: RateLimits) -> None:
+        await self._limiter.learn(judge, limits)
+
+    async def pause(self, judge: str, known: float) -> float:
+        return await self._limiter.pause(judge, known)
+
+    async def standing(self, judge: str) -> Standing:
+        return await self._limiter.standing(judge)
+
+    async def known(self) -> dict[str, RateLimits]:
+        return dict(self._limiter.known())
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+class CallsActor:
+    """The memory of paid calls: a file on its node, and a folder of segments where the file does not outlive the run."""
+
+    def __init__(self, file: str | None, segments: str | None, counter: Any = None) -> None:
+        self._log = SegmentLog(segments) if segments is not None else None
+        self._cache = CallCache(file or Path(tempfile.mkdtemp(prefix="memray_eval_calls_")) / calls_file().name)
+        for calls in self._log.load() if self._log is not None else ():
+            self._cache.put(calls)
+        if self._log is not None and self._log.n_unreadable and counter is not None:
+            counter.tell.remote(
+                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or of another version): "
+                f"{self._log.n_unreadable}. Their calls will be paid again, unless whole copies are put back before a run."
+            )
+
+    def get(self, keys: list[str]) -> list[CachedCall | None]:
+        found = self._cache.get(keys)
+        return [found.get(key) for key in keys]
+
+    def put(self, calls: list[CachedCall]) -> None:
+        if self._log is not None:
+            self._log.append(calls)
+        self._cache.put(calls)
+
+
+@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=_MANY)
+class LedgerActor:
+    """The run's money. It is not restarted: a budget whose spending is forgotten is none."""
+
+    def __init__(self, budget: Budget, spent: Spending) -> None:
+        self._treasury = Treasury(budget, spent)
+
+    async def draw(self, most: Spending) -> int:
+        return await self._treasury.draw(most)
+
+    async def settle(self, ticket: int, spent: Spending) -> None:
+        await self._treasury.settle(ticket, spent)
+
+    async def spent(self) -> Spending:
+        return self._treasury.spent()
+
+
+class Handles(NamedTuple):
+    """The services of a run, as the driver hands them to its judge actors; None: this run has none."""
+
+    limiter: Any
+    calls: Any | None
+    ledger: Any | None
+    members: int
+    max_in_flight: int
+
+
+def start_services(
+    config: RunConfig, folder: str, spent: Spending, members: int, max_in_flight: int, counter: Any = None
+) -> Handles:
+    """Starts what judge actors share; `counter` hears what a person should know of it. The limiter is the
+    cluster's: it outlives the run, for the next one and for others."""
+    limiter = LimiterActor.options(  # type: ignore[attr-defined]
+        name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
+    ).remote()
+    ledger = _start_ledger(config.budget, spent) if config.budget.is_set else None
+    return Handles(limiter, _start_calls(config.judging.cache, folder, counter), ledger, members, max_in_flight)
+
+
+def _start_ledger(budget: Budget, spent: Spending) -> Any:
+    return LedgerActor.options(scheduling_strategy=beside_the_driver()).remote(budget, spent)  # type: ignore[attr-defined]
+
+
+def _start_calls(cache: str, folder: str, counter: Any) -> Any | None:
+    if cache == OFF:
+        return None
+    file, segments = where_calls_are(cache, folder)
+    options = CallsActor.options(scheduling_strategy=beside_the_driver())  # type: ignore[attr-defined]
+    return options.remote(file, segments, counter)
+
+
+def beside_the_driver() -> NodeAffinitySchedulingStrategy:
+    """Where to put an actor that every worker asks: a run outlives the loss of any node but its driver's."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+
+
+def check_calls(cache: str, folder: str) -> None:
+    """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it could not be remembered."""
+    file, _ = (None, None) if cache == OFF else where_calls_are(cache, folder)
+    if file is not None:
+        check_file(file)
+
+
+def where_calls_are(cache: str, folder: str) -> tuple[str | None, str | None]:
+    """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is None."""
+    place = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
+    return (None, place) if "://" in place else (place, None)
+
+
+class _RemoteLimiter:
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    async def reserve(self, wanted: Reservation) -> Grant:
+        with needed("the rate limiter (LimiterActor)"):
+            grant: Grant = await self._handle.reserve.remote(wanted)
+        return grant
+
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        return float(await self._handle.throttled.remote(judge, sent_at, retry_after_s, done))
+
+    async def learn(self, judge: str, limits: RateLimits) -> None:
+        await self._handle.learn.remote(judge, limits)
+
+    async def pause(self, judge: str, known: float) -> float:
+        return float(await self._handle.pause.remote(judge, known))
+
+    async def standing(self, judge: str) -> Standing:
+        standing: Standing = await self._handle.standing.remote(judge)
+        return standing
+
+
+class _RemoteCalls:
+    """Looks up and keeps calls in batches. `put` returns when the call outlives a kill."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self.get = Batcher[str, CachedCall | None](self._get)
+        self._puts = Batcher[CachedCall, None](self._put)
+
+    async def put(self, call: CachedCall) -> None:
+        await self._puts(call)
+
+    async def _get(self, keys: list[str]) -> list[CachedCall | None]:
+        try:
+            with needed(CALLS):
+                return list(await self._handle.get.remote(keys))
+        except ray.exceptions.RayError as error:
+            raise JudgeError(f"the memory of paid calls cannot be read: {_cause(error)}") from None
+
+    async def _put(self, calls: list[CachedCall]) -> list[None]:
+        try:
+            with needed(CALLS):
+                await self._handle.put.remote(calls)
+        except ray.exceptions.RayError as error:
+            raise JudgeError(f"the memory of paid calls cannot be written: {_cause(error)}") from None
+        return [None] * len(calls)
+
+
+class _RemoteLedger:
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    async def draw(self, most: Spending) -> int:
+        with needed(LEDGER):
+            return int(await self._handle.draw.remote(most))
+
+    async def settle(self, ticket: int, spent: Spending) -> None:
+        with needed(LEDGER):
+            await self._handle.settle.remote(ticket, spent)
+
+
+@contextmanager
+def needed(service: str) -> Iterator[None]:
+    """Raises ServiceLost where a service that no run can do without is dead for good. One that Ray starts
+    anew is waited for."""
+    try:
+        yield
+    except ray.exceptions.ActorDiedError as error:
+        raise ServiceLost(f"{service} has died: {reason_of(error)}") from None
+
+
+def reason_of(error: BaseException) -> str:
+    """Why an actor died, in one line: the error of ours or of Python that ended it, else Ray's own words."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Lost|Stopped)\b.*: ", line)]
+    if raised:
+        return raised[-1].removeprefix("memray_eval.errors.").rstrip(".")
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _cause(error: ray.exceptions.RayError) -> str:
+    cause = getattr(error, "cause", None)
+    return str(cause) if cause is not None else type(error).__name__
+
+
+def services_of(
+    handles: Handles,
+    say: Callable[[str], None],
+    is_stopping: Callable[[], bool],
+    embedded_url: str | None,
+    watch: Callable[[str], Watch],
+) -> Services:
+    """The services as one judge actor sees them. Call it on the loop that will use them."""
+    return Services(
+        limiter=_RemoteLimiter(handles.limiter),
+        member=uuid.uuid4().hex,
+        say=say,
+        is_stopping=is_stopping,
+        members=handles.members,
+        max_in_flight=handles.max_in_flight,
+        calls=_RemoteCalls(handles.calls) if handles.calls is not None else None,
+        ledger=_RemoteLedger(handles.ledger) if handles.ledger is not None else None,
+        embedded_url=embedded_url,
+        watch=watch,
+    )

@@ -1,0 +1,121 @@
+"""What responses that exist already say of themselves: the run that they are of, or the suite that their rows name. `evaluate`
+judges them by that, and asks where a job says otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from itertools import islice
+from typing import Any
+
+from pydantic import Field
+
+from memray_eval.benchmarks import all_suites, get_suite
+from memray_eval.config.problems import nearest
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import WordList
+from memray_eval.datasets.hub import HUB
+from memray_eval.datasets.scan import Scan
+from memray_eval.datasets.sources import entries, read_header, whole
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Frozen
+
+LOOKED_AT = 100  # rows of a file, before all are counted when they are read
+FOLLOWED = (
+    "metrics",
+    "rubrics",
+    "text_weights",
+    "transitions",
+    "emotion_words",
+)  # what a run's responses are judged by, beside its suite
+
+
+class Origin(Frozen):
+    """Where responses come from. `suite` is None where they do not say; the rest is known of a run alone."""
+
+    what: str
+    suite: str | None = None
+    is_run: bool = False
+    metrics: tuple[str, ...] = ()
+    rubrics: dict[str, str] = Field(default_factory=dict)
+    text_weights: dict[str, float] = Field(default_factory=dict)
+    transitions: WordList = "strict"
+    emotion_words: WordList = "strict"
+
+
+def find_origin(path: str) -> Origin:
+    """The run whose folder this is, else the suite that the first rows of a file name. Raises DataError where there is
+    nothing at the path, or a run's config cannot be read."""
+    folder = None if path.startswith(HUB) else RunFolder(path)
+    if folder is not None and folder.has_manifest() and folder.has_config():
+        config = folder.read_config()
+        followed = {key: getattr(config, key) for key in FOLLOWED}
+        return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
+    return Origin(what=path.rstrip("/").rpartition("/")[2], suite=_suite_of_rows(path))
+
+
+def _suite_of_rows(path: str) -> str | None:
+    """The suite that most of the first rows name; one of ours, if any of them is."""
+    sources = whole(path)
+    header = read_header(sources[0])
+    first = islice(entries(sources[0].model_copy(update={"header": header})), LOOKED_AT)
+    rows = (entry.raw for entry in first if isinstance(entry.raw, Mapping))
+    named = Counter(row["suite"] for row in rows if isinstance(row.get("suite"), str) and row["suite"])
+    ranked = sorted(named, key=lambda suite: (suite not in all_suites(), -named[suite], suite))
+    return ranked[0] if ranked else None
+
+
+def follow(config: RunConfig, origin: Origin, explicit: Collection[str]) -> tuple[RunConfig, list[str]]:
+    """A job's config with what its responses' origin says of how they are judged, where neither the job nor, by the keys in
+    `explicit`, the command line says it; and each difference between the job and the origin, as a line."""
+    said, suite = config.model_fields_set, origin.suite
+    if suite is None or "suite" in explicit:
+        same = config.suite == suite
+    elif suite not in all_suites():
+        close = nearest(suite, all_suites())
+        told = f"did you mean {close!r}?" if close else f"there are: {', '.join(all_suites())}"
+        unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({told})"
+        return config, [] if "metrics" in explicit else [unknown]
+    elif "suite" in said and "metrics" not in explicit and config.suite != suite:
+        return config, [f"{origin.what} is of the suite {suite}, and the job is of {config.suite}"]
+    else:
+        config, same = config.model_copy(update={"suite": suite}), True
+    if not (same and origin.is_run):
+        return config, []
+    differences = []
+    for key in FOLLOWED:
+        if key in explicit:
+            continue
+        if key not in said:
+            config = config.model_copy(update={key: getattr(origin, key)})
+        elif (theirs := _effective(key, getattr(origin, key), config.suite)) != _effective(
+            key, getattr(config, key), config.suite
+        ):
+            differences.append(f"{origin.what} has the {key} {_shown(theirs)}, and the job has {_shown(getattr(config, key))}")
+    chosen = config.metrics or get_suite(config.suite).metrics
+    if "rubrics" not in said:
+        rubrics = {key: rubric for key, rubric in config.rubrics.items() if key.partition("/")[0] in chosen}
+        config = config.model_copy(update={"rubrics": rubrics})
+    return config, differences
+
+
+def _effective(key: str, value: Any, suite: str) -> Any:
+    """What a value means: no metrics are those of the suite, and their order does not matter."""
+    return frozenset(value or get_suite(suite).metrics) if key == "metrics" else value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={one}" for key, one in value.items()) or "of its suite"
+    return ", ".join(sorted(value)) or "of its suite"
+
+
+def other_suites(found: Scan, suite: str) -> str | None:
+    """How many responses name another suite than the one they are judged by, as a line; None where none does."""
+    others = {name: count for name, count in found.suites.most_common() if name != suite}
+    if not others:
+        return None
+    told = ", ".join(f"{count:,} name the suite {name}" for name, count in others.items())
+    return f"of {found.n_samples:,} responses {told}, and all would be judged as those of {suite}"

@@ -1,0 +1,68 @@
+"""Which models' engines run side by side, and which wait for others to be done. Pure, but for `side_by_side`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import TypeAlias
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.plan import Capacity, Device, Pool, judge_actors, pools_of, refusal
+from memray_eval.execution.ray.pipeline import engine_groups
+from memray_eval.types import Candidate
+
+Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
+
+
+def waves_of(config: RunConfig, capacity: Capacity, device: Device, judge_server: bool) -> list[tuple[Group, ...]]:
+    """The groups of a run's candidates in the order they run, those of one wave side by side: at most
+    `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on CPUs, where engines would only
+    share the cores."""
+    asked = config.cluster.models_at_once
+    most = asked if asked != "auto" else 1 if device == "cpu" else len(config.candidates)
+    waves: list[tuple[Group, ...]] = []
+    for group in engine_groups(config.candidates):
+        joined = (*waves[-1], group) if waves else (group,)
+        pools = wave_pools(config, joined, capacity, device, judge_server)
+        fits = asked != "auto" or refusal(pools, capacity) is None
+        if waves and len(joined) <= most and fits:
+            waves[-1] = joined
+        else:
+            waves.append((group,))
+    return waves
+
+
+def judges_each(config: RunConfig, wave: Sequence[Group], cpus: float) -> int:
+    """The judge actors of each pipeline of a wave, which share what a run has."""
+    return max(1, judge_actors(config, cpus) // len(wave))
+
+
+def wave_pools(
+    config: RunConfig, wave: Sequence[Group], capacity: Capacity, device: Device, judge_server: bool = False
+) -> list[Pool]:
+    """The pools of all pipelines of a wave; they share one server for an embedded judge."""
+    actors = judges_each(config, wave, capacity.cpus)
+    return [
+        pool
+        for index, group in enumerate(wave)
+        for pool in pools_of(config, group, device, judge_server=judge_server and not index, judge_actors=actors)
+    ]
+
+
+def side_by_side(wave: Sequence[Group], work: Callable[[Group], None], stop: Callable[[str], object]) -> None:
+    """Does the work for each group of a wave, a thread each. When one fails, the others are told to stop, and end what is under
+    way; then its error is raised."""
+    if len(wave) == 1:
+        work(wave[0])
+        return
+    with ThreadPoolExecutor(len(wave), thread_name_prefix="pipeline") as threads:
+        running = [threads.submit(work, group) for group in wave]
+        try:
+            done, _ = wait(running, return_when=FIRST_EXCEPTION)
+        except BaseException:
+            stop("interrupted")
+            raise
+        if any(one.exception() for one in done):
+            stop("another model's pipeline failed")
+    for one in running:
+        one.result()

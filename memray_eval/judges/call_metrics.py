@@ -1,0 +1,193 @@
+"""What a judge's client tells of its calls: how many were sent and what became of each, their tokens, their waiting.
+
+A client tells a `Watch`, which never waits and never raises. `CallBook` is the one that counts: it is read out now and then,
+so that a call costs some additions and a whole actor one message a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Literal, Protocol, TypeAlias, get_args
+
+from pydantic import Field
+
+from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavailable, Unreadable
+from memray_eval.judges.limits.rate_limiter import Cost
+from memray_eval.types import Frozen
+
+Outcome: TypeAlias = Literal["ok", "malformed", "refused", "truncated", "throttled", "unavailable", "error", "abandoned"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_BY_TYPE: dict[type[JudgeError], Outcome] = {
+    Throttled: "throttled",
+    Unavailable: "unavailable",
+    Unreadable: "malformed",
+    Refused: "refused",
+    Truncated: "truncated",
+}
+
+
+def outcome_of(error: JudgeError) -> Outcome:
+    """What an error says of its call: `unavailable` is tried again and `throttled` waits; `error` is final."""
+    return _BY_TYPE.get(type(error), "error")
+
+
+class Watch(Protocol):
+    """Hears of one judge's calls."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Around a call's wait for its time slot, and for a judge that is down."""
+        ...
+
+    def sent(self, is_again: bool) -> None:
+        """A call goes to the provider; `is_again` where it is not the first for its verdict."""
+        ...
+
+    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None:
+        """A call that was sent is over; one that its caller gave up on is `abandoned`. It is not counted where the provider did
+        not tell its tokens, or not as numbers that can be."""
+        ...
+
+    def looked_up(self, is_hit: bool) -> None:
+        """A verdict was looked for among the calls that were paid."""
+        ...
+
+    def settled(self, calls: int, is_failed: bool) -> None:
+        """A verdict came, or an abstention, or (`is_failed`) neither, after so many calls."""
+        ...
+
+
+class _Blind:
+    """Hears nothing."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def sent(self, is_again: bool) -> None: ...
+
+    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None: ...
+
+    def looked_up(self, is_hit: bool) -> None: ...
+
+    def settled(self, calls: int, is_failed: bool) -> None: ...
+
+
+UNWATCHED: Watch = _Blind()
+
+
+class Calls(Frozen):
+    """What became of some of a judge's calls.
+
+    `sent` to the provider, `retried` of them not the first for their verdict; those that ended, by `outcomes`; verdicts
+    `cached` and `missed` among the calls that were paid; verdicts by how many calls each `took`, and those that `failed`;
+    tokens, dollars, and the seconds that calls waited for their slots. The tokens and dollars of `uncounted` calls are unknown.
+    """
+
+    sent: int = 0
+    retried: int = 0
+    outcomes: Mapping[str, int] = Field(default_factory=dict)
+    cached: int = 0
+    missed: int = 0
+    took: Mapping[int, int] = Field(default_factory=dict)
+    failed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    waited_s: float = 0.0
+    uncounted: int = 0
+
+    def __add__(self, other: Calls) -> Calls:
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
+        outcomes, took = Counter(self.outcomes), Counter(self.took)
+        outcomes.update(other.outcomes)
+        took.update(other.took)
+        return Calls(outcomes=outcomes, took=took, **sums)
+
+
+_SUMMED = tuple(name for name in Calls.model_fields if name not in ("outcomes", "took"))
+
+
+class Told(Frozen):
+    """What one actor tells of one judge: the calls since it told last, what each of them waited, and how many are in flight or
+    wait now."""
+
+    calls: Calls = Calls()
+    waits_s: tuple[float, ...] = ()
+    in_flight: int = 0
+    waiting: int = 0
+
+
+class CallBook:
+    """The books of one actor: a watch for each judge, and what they have heard since they were last read out."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pages: dict[str, _Page] = {}
+
+    def of(self, judge: str) -> Watch:
+        return self._pages.setdefault(judge, _Page(self._clock))
+
+    def take(self) -> dict[str, Told]:
+        """What is new, by judge; a judge of which nothing is new, and of whose rest was told, is left out."""
+        return {judge: page.take() for judge, page in self._pages.items() if page.is_news}
+
+
+class _Page:
+    """One judge's watch, which counts."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._in_flight = self._waiting = 0
+        self._turn_over()
+
+    def _turn_over(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
+        self._took: Counter[int] = Counter()
+        self._cost_usd, self._waits_s = 0.0, list[float]()
+        self.is_news = bool(self._in_flight or self._waiting)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        began, self.is_news = self._clock(), True
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            self._waits_s.append(self._clock() - began)
+            self.is_news = True
+
+    def sent(self, is_again: bool) -> None:
+        self._in_flight += 1
+        self._counts["sent"] += 1
+        self._counts["retried"] += is_again
+        self.is_news = True
+
+    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None:
+        self._in_flight -= 1
+        self._counts["uncounted"] += not is_counted
+        self._outcomes[outcome] += 1
+        self._counts["input_tokens"] += round(used.input_tokens)
+        self._counts["output_tokens"] += round(used.output_tokens)
+        self._cost_usd += cost_usd
+        self.is_news = True
+
+    def looked_up(self, is_hit: bool) -> None:
+        self._counts["cached" if is_hit else "missed"] += 1
+        self.is_news = True
+
+    def settled(self, calls: int, is_failed: bool) -> None:
+        self._took[calls] += 1
+        self._counts["failed"] += is_failed
+        self.is_news = True
+
+    def take(self) -> Told:
+        calls = Calls(
+            **self._counts, outcomes=self._outcomes, took=self._took, cost_usd=self._cost_usd, waited_s=sum(self._waits_s)
+        )
+        told = Told(calls=calls, waits_s=tuple(self._waits_s), in_flight=self._in_flight, waiting=self._waiting)
+        self._turn_over()
+        return told

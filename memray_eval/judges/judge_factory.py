@@ -1,0 +1,219 @@
+"""The judges of one actor, built from their names: clients behind gates that share the cluster's limiter, the memory of paid
+calls and the run's money."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import BaseModel
+
+from memray_eval.config.sections import JudgingConfig
+from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
+from memray_eval.judges.call_metrics import UNWATCHED, Watch
+from memray_eval.judges.limits.admission import Gate
+from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.limits.rate_limiter import Cost, LimiterPort
+from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.router import (
+    Choice,
+    JudgeTable,
+    ModelEntry,
+    embedded_model,
+    is_embedded,
+    limits_of,
+    load_table,
+    own_server,
+    price_of,
+    provider_of,
+)
+from memray_eval.judges.structured_judge import Access, CallStore, InstructedJudge, JudgeSpec, RepeatedJudge
+from memray_eval.metric import RULES
+from memray_eval.ports import Judge, Verdict
+from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.types import Message, Usage
+
+SERVER_MODEL = "judge"  # how the embedded judge's server calls its model
+EMBEDDED_OUTPUT_TOKENS = 1024
+IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
+
+
+class LedgerPort(Protocol):
+    """The run's money, near or far. `draw` waits while calls under way may still give back; it gives a ticket to settle with,
+    0 at the end of the money."""
+
+    async def draw(self, most: Spending) -> int: ...
+
+    async def settle(self, ticket: int, spent: Spending) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """What the judges of one actor share with those of others. `member` names the actor, one of `members`; `say` takes lines
+    that a person should read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the embedded
+    judge's server answers; `watch` gives who hears of a judge's calls."""
+
+    limiter: LimiterPort
+    member: str
+    say: Callable[[str], None]
+    is_stopping: Callable[[], bool] = lambda: False
+    members: int = 1
+    max_in_flight: int = IN_FLIGHT
+    calls: CallStore | None = None
+    ledger: LedgerPort | None = None
+    embedded_url: str | None = None
+    watch: Callable[[str], Watch] = lambda judge: UNWATCHED
+
+
+def build_judges(choices: Mapping[str, Choice], config: JudgingConfig, services: Services) -> dict[str, list[Judge]]:
+    """The judges of every metric that has any, `repeats` times each, the same client for the same name. Call it on the loop
+    that will use them."""
+    build = _Building(config, services, load_table(config.models), embedded_model(choices))
+    asked = {metric: choice.judges for metric, choice in choices.items() if choice.judge != RULES}
+    return {
+        metric: [build.with_fallbacks(name, repeat) for name in names for repeat in range(config.repeats)]
+        for metric, names in asked.items()
+    }
+
+
+class _Builder(Protocol):
+    def __call__(self, spec: JudgeSpec, access: Access) -> InstructedJudge: ...
+
+
+class _Building:
+    def __init__(self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None) -> None:
+        self._config, self._services, self._table, self._served = config, services, table, served
+        self._built: dict[str, InstructedJudge] = {}
+
+    def with_fallbacks(self, name: str, repeat: int) -> Judge:
+        names = [name, *(fallback for fallback in self._config.fallbacks if fallback != name)]
+        return FallbackJudge([RepeatedJudge(self._judge(each), repeat) for each in names])
+
+    def _judge(self, name: str) -> InstructedJudge:
+        if name not in self._built:
+            self._built[name] = self._embedded(name) if is_embedded(name) else self._provider(name)
+        return self._built[name]
+
+    def _provider(self, name: str) -> InstructedJudge:
+        config, provider = self._config, provider_of(name)
+        server = own_server(provider, config)
+        module = importlib.import_module(
+            f"memray_eval.judges.providers.{provider}"
+        )  # an SDK takes a second: only the one that is used
+        builder: _Builder = getattr(module, f"{provider}_judge")
+        spec = JudgeSpec(
+            name=name,
+            model=name.partition("/")[2],
+            base_url=config.base_urls.get(provider),
+            environment_url=None if provider in config.base_urls else server,
+            api_key_env=config.api_key_envs.get(provider),
+            timeout_s=config.timeout_s,
+            max_output_tokens=config.max_output_tokens,
+            parameters=self._table.models.get(name, ModelEntry()).parameters,
+            price=price_of(name, config, self._table) or FREE,
+        )
+        return builder(spec, self._access(name, config.max_output_tokens, server or ""))
+
+    def _embedded(self, name: str) -> InstructedJudge:
+        from memray_eval.judges.providers.openai import openai_judge
+
+        tokens = min(self._config.max_output_tokens, EMBEDDED_OUTPUT_TOKENS)
+        spec = JudgeSpec(
+            name=name,
+            model=SERVER_MODEL,
+            base_url=self._services.embedded_url,
+            served=self._served or name,
+            timeout_s=self._config.ceiling_s,
+            max_output_tokens=tokens,
+            parameters={"temperature": 0, "seed": 0},
+        )
+        return openai_judge(spec, self._access(name, tokens, ""), is_small=True)
+
+    def _access(self, name: str, max_output_tokens: int, address: str) -> Access:
+        config, services = self._config, self._services
+        limits, is_firm = limits_of(name, config, self._table)
+        watch = services.watch(name)
+        gate = Gate(
+            f"{name} {address}".strip(),
+            services.limiter,
+            Breaker(name, config.breaker, services.say),
+            member=services.member,
+            members=services.members,
+            is_stopping=services.is_stopping,
+            watch=watch,
+            limits=limits,
+            is_firm=is_firm,
+            max_in_flight=services.max_in_flight,
+            max_output_tokens=max_output_tokens,
+            patience_s=config.ceiling_s,
+            say=services.say,
+            purse=self._purse(name),
+        )
+        policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
+        return Access(policy, gate, services.calls, watch)
+
+    async def _sleep(self, delay_s: float) -> None:
+        """Sleeps, but not past the stop of the run: a call that waits to be tried again must not hold that up."""
+        until = time.monotonic() + delay_s
+        while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
+            await asyncio.sleep(min(left_s, 1.0))
+
+    def _purse(self, name: str) -> JudgePurse | None:
+        ledger, price = self._services.ledger, price_of(name, self._config, self._table) or FREE
+        return None if ledger is None else JudgePurse(ledger, price)
+
+
+class JudgePurse:
+    """The run's money for one judge."""
+
+    def __init__(self, ledger: LedgerPort, price: Price) -> None:
+        self._ledger, self._price = ledger, price
+
+    async def draw(self, most: Cost) -> int:
+        if not (ticket := await self._ledger.draw(self._spending(most))):
+            raise BudgetSpent("the next judge call does not fit the budget")
+        return ticket
+
+    async def settle(self, ticket: int, spent: Cost) -> None:
+        await self._ledger.settle(ticket, self._spending(spent))
+
+    def _spending(self, cost: Cost) -> Spending:
+        return Spending(usd=self._price.of(*cost), tokens=math.ceil(sum(cost)))
+
+
+class FallbackJudge:
+    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a verdict of sorts: final.
+    Where the last one lets no call through any more, JudgeStalled ends the run, instead of one unit after the other."""
+
+    def __init__(self, judges: Sequence[Judge]) -> None:
+        self.name = " then ".join(judge.name for judge in judges)
+        self._judges = judges
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        lost, cost_usd, calls = Usage(), 0.0, 0
+        for position, judge in enumerate(self._judges):
+            try:
+                verdict = await judge.judge(messages, judgment)
+            except Refused:
+                raise
+            except JudgeError as error:
+                lost = lost + Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
+                cost_usd, calls = cost_usd + error.cost_usd, calls + error.calls
+                if position == len(self._judges) - 1:
+                    if error.is_stalled:
+                        raise JudgeStalled(f"{judge.name}: {error}") from None
+                    error.input_tokens, error.output_tokens = lost.input_tokens, lost.output_tokens
+                    error.cost_usd, error.calls = cost_usd, calls
+                    raise
+                continue
+            if not position:
+                return verdict
+            spent = {"usage": verdict.usage + lost, "cost_usd": verdict.cost_usd + cost_usd, "calls": verdict.calls + calls}
+            return verdict.model_copy(update=spent)
+        raise JudgeError("no judge to ask")

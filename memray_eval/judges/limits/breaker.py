@@ -1,0 +1,146 @@
+"""A circuit breaker for one judge in one actor: a provider that is down is asked now and then, not by every call at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memray_eval.config.sections import BreakerConfig
+from memray_eval.errors import (
+    JudgeError,
+    Malformed,
+    QuotaExhausted,
+    Refused,
+    Throttled,
+    Truncated,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    Unreadable,
+)
+
+ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)  # no verdict, but somebody answered
+FATAL = (Unauthorised, UnknownModel, QuotaExhausted)  # asking again does not help until somebody mends it
+
+
+@dataclass
+class _Outage:
+    """Why and since when the breaker is open, and the probe: when it is due, whether it is out, how it failed."""
+
+    cause: JudgeError
+    is_fatal: bool
+    since_s: float
+    pause_s: float
+    probe_at_s: float
+    is_probing: bool = False
+    probe_error: JudgeError | None = None
+
+
+class Breaker:
+    """Every call that `admit` let go ends in exactly one of `succeeded`, `failed` and `abandoned`. What `admit` itself raises
+    was no call: it is not reported. `say` gets a line when the breaker opens and when it closes. For one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        config: BreakerConfig,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name, self._config, self._say, self._clock = name, config, say, clock
+        self._failures = self._fatals = self._in_flight = 0
+        self._outage: _Outage | None = None
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it is open for what somebody has to mend."""
+        return self._outage is not None and self._outage.is_fatal
+
+    def admit(self) -> float:
+        """Seconds to wait before asking again; 0.0: go, the breaker is closed or this call is its one probe.
+
+        While it is open and no probe is due, raises what opened it (one of FATAL), or Unavailable once it has
+        been open for longer than `outage_s`.
+        """
+        outage = self._outage
+        if outage is None:
+            self._in_flight += 1
+            return 0.0
+        now_s = self._clock()
+        if now_s >= outage.probe_at_s and not outage.is_probing:
+            outage.is_probing, outage.probe_error = True, None
+            self._in_flight += 1
+            return 0.0
+        if outage.is_fatal:
+            raise type(outage.cause)(f"{self._name} is not asked for now: {outage.cause}")
+        if now_s - outage.since_s > self._config.outage_s:
+            raise Unavailable(f"{self._name} has not answered for {_span(self._config.outage_s)}; calls fail until it does")
+        # A probe that is out may bring good news at any time: look again soon, not after a pause that has grown long.
+        return min(self._config.probe_s, outage.pause_s) if outage.is_probing else outage.probe_at_s - now_s
+
+    def succeeded(self) -> None:
+        """A call was answered. Also one from before the opening: whoever answers is alive."""
+        self._failures = self._fatals = 0
+        if self._outage is not None:
+            self._say(f"{self._name}: answers again after {_span(self._clock() - self._outage.since_s)}")
+            self._outage = None
+        self._ended()
+
+    def failed(self, error: JudgeError) -> None:
+        """A call ended in `error`. An error that is neither a failure nor a sign of life (a plain JudgeError) changes no
+        count, but a probe that ends in it has failed."""
+        if isinstance(error, ALIVE):
+            return self.succeeded()
+        if self._outage is None:
+            self._count(error)
+            self._open_if_due(error)
+        elif self._outage.is_probing:
+            self._outage.probe_error = error
+        self._ended()
+
+    def abandoned(self) -> None:
+        """A call was cancelled: nothing is known. If it was the probe, another call may probe."""
+        self._ended()
+
+    def _count(self, error: JudgeError) -> None:
+        """Neither kind ends a row of the other: a 503 says nothing of the key."""
+        self._failures += isinstance(error, Unavailable)
+        self._fatals += isinstance(error, FATAL)
+
+    def _open_if_due(self, error: JudgeError) -> None:
+        if self._fatals >= self._config.fatal:
+            self._open(error, self._clock(), is_fatal=True)
+        elif self._failures >= self._config.failures:
+            self._open(error, self._clock(), is_fatal=False)
+
+    def _open(self, cause: JudgeError, since_s: float, *, is_fatal: bool) -> None:
+        longest_s = self._config.longest_probe_s
+        pause_s = longest_s if is_fatal else min(self._config.probe_s, longest_s)
+        self._outage = _Outage(cause, is_fatal, since_s, pause_s, probe_at_s=self._clock() + pause_s)
+        count, meanwhile = (self._fatals, "calls fail at once") if is_fatal else (self._failures, "pausing")
+        calls = f"{count} calls in a row" if count > 1 else "a call"
+        self._say(f"{self._name}: {calls} failed ({cause}); {meanwhile}, next try in {pause_s:g} s")
+
+    def _ended(self) -> None:
+        """One call less is out. While calls from before the opening are out too, nobody knows which one was the probe, so it
+        is over when the last has ended: thus never two probes, and never two longer pauses for one."""
+        self._in_flight = max(0, self._in_flight - 1)
+        outage = self._outage
+        if outage is None or not outage.is_probing or self._in_flight:
+            return
+        outage.is_probing = False
+        if outage.probe_error is not None:
+            self._pause_again(outage, outage.probe_error)
+
+    def _pause_again(self, outage: _Outage, error: JudgeError) -> None:
+        self._count(error)
+        if self._fatals >= self._config.fatal and not outage.is_fatal:  # it came back, and now refuses the key
+            self._open(error, outage.since_s, is_fatal=True)
+            return
+        outage.pause_s = min(2 * outage.pause_s, self._config.longest_probe_s)
+        outage.probe_at_s = self._clock() + outage.pause_s
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

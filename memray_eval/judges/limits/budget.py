@@ -1,0 +1,142 @@
+"""What a run may spend on its judges, kept in advance: a call is made only when its estimate still fits the budget."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from memray_eval.config.sections import Budget
+from memray_eval.types import Frozen
+
+LOOK_S = 1.0  # how often a call that waits for money looks for what nobody will settle any more
+DUST_USD = 1e-9  # what adding and subtracting floats may leave behind; no call is so cheap
+
+Dollars = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=0)]
+
+
+class Spending(Frozen):
+    """Money and tokens (input and output together) of one call or of several."""
+
+    usd: Dollars = 0.0
+    tokens: Tokens = 0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(usd=self.usd + other.usd, tokens=self.tokens + other.tokens)
+
+    def less(self, other: Spending) -> Spending:
+        """What is left of it without `other`; never below nothing."""
+        return Spending(usd=max(0.0, self.usd - other.usd), tokens=max(0, self.tokens - other.tokens))
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.usd <= DUST_USD and self.tokens == 0
+
+
+NOTHING = Spending()
+
+
+class Ledger:
+    """What was spent and what is reserved for calls under way. As long as no call costs more than its estimate, the two
+    together never pass the budget; one that does cost more is booked all the same, and leaves less for the next."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._spent = self._reserved = Spending()
+        self._refused: Spending | None = None
+
+    @property
+    def spent(self) -> Spending:
+        return self._spent
+
+    @property
+    def reserved(self) -> Spending:
+        return self._reserved
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the run must stop: the call refused last does not fit, and nothing is reserved that could give back."""
+        return self._refused is not None and self._reserved.is_nothing and not self._fits(self._refused)
+
+    def reserve(self, wanted: Sequence[Spending]) -> int:
+        """How many of the calls, from the first on, fit by their estimates; those are reserved. A call that was refused may
+        fit later, when others have cost less than their estimates: ask again until `is_spent`."""
+        if not wanted:
+            return 0
+        self._refused = None
+        for granted, call in enumerate(wanted):
+            if not self._fits(call):
+                self._refused = call
+                return granted
+            self._reserved += call
+        return len(wanted)
+
+    def settle(self, reserved: Spending, spent: Spending) -> None:
+        """A call ended, or several, summed: what it really cost takes the place of what was reserved for it."""
+        self._reserved = self._reserved.less(reserved)
+        self._spent += spent
+
+    def release(self, reserved: Spending) -> None:
+        """Gives back what was reserved for calls that will not be settled, of an actor that died. Those must not be settled
+        as well: another's reservation would be given back."""
+        self._reserved = self._reserved.less(reserved)
+
+    def _fits(self, call: Spending) -> bool:
+        total, budget = self._spent + self._reserved + call, self._budget
+        if budget.usd is not None and total.usd > budget.usd + DUST_USD:
+            return False
+        return budget.tokens is None or total.tokens <= budget.tokens
+
+
+class Treasury:
+    """The ledger of a run behind one queue: first come, first served. What was reserved and not settled after `stale_s` belongs
+    to an actor that died, and is given back."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        spent: Spending = NOTHING,
+        stale_s: float = 1800.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger, self._stale_s, self._clock = Ledger(budget), stale_s, clock
+        self._ledger.settle(NOTHING, spent)
+        self._tickets: dict[int, tuple[Spending, float]] = {}
+        self._numbers = itertools.count(1)
+        self._settled = asyncio.Event()
+        self._queue = asyncio.Lock()
+
+    async def draw(self, most: Spending) -> int:
+        """Reserves what a call may cost at most, and gives a ticket for it; waits while it does not fit and others may give
+        back. 0: it never will."""
+        async with self._queue:
+            while not self._ledger.reserve([most]):
+                if self._ledger.is_spent:
+                    return 0
+                self._settled.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._settled.wait(), LOOK_S)
+                self._give_back_stale()
+            ticket = next(self._numbers)
+            self._tickets[ticket] = most, self._clock()
+            return ticket
+
+    async def settle(self, ticket: int, spent: Spending) -> None:
+        """Books what a call really cost."""
+        reserved, _ = self._tickets.pop(ticket, (NOTHING, 0.0))
+        self._ledger.settle(reserved, spent)
+        self._settled.set()
+
+    def spent(self) -> Spending:
+        return self._ledger.spent
+
+    def _give_back_stale(self) -> None:
+        oldest = self._clock() - self._stale_s
+        for ticket in [ticket for ticket, (_, drawn) in self._tickets.items() if drawn < oldest]:
+            self._ledger.release(self._tickets.pop(ticket)[0])

@@ -1,0 +1,99 @@
+"""Judges behind Google's generateContent API. instructor switches Gemini's safety thresholds off for its calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx2
+from google import genai
+from google.genai import errors, types
+from instructor import Mode
+from instructor.utils.providers import Provider
+from pydantic import BaseModel
+
+from memray_eval.errors import JudgeError
+from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Reply, instructed_request, judge_key
+from memray_eval.provider_http.payload_logs import silence_payload_logs
+from memray_eval.provider_http.replies import Edge, HttpReply, Odd, counted, first_in, mapping_in, mappings_in, text_in
+from memray_eval.provider_http.transport import client_options
+
+silence_payload_logs()
+
+_ADDRESS = "https://generativelanguage.googleapis.com"
+_REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
+
+
+class GoogleWire:
+    assistant_role = "model"
+
+    def __init__(self, client: genai.Client, model: str, parameters: Mapping[str, Any], edge: Edge) -> None:
+        self._client, self._model, self._edge = client, model, edge
+        self.parameters: Mapping[str, Any] = dict(parameters)
+
+    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        request: dict[str, Any] = {"model": self._model, "generation_config": dict(self.parameters)}
+        any_question = {"role": "user", "content": "?"}  # instructor wants one; the real ones come with each call
+        request["messages"] = [{"role": "system", "content": system}, any_question] if system else [any_question]
+        arguments = instructed_request(Provider.GENAI, Mode.JSON, judgment, request)
+        config = arguments["config"].model_copy(update={"should_return_http_response": True})
+        return {"model": arguments["model"], "config": config}
+
+    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> HttpReply:
+        turns = [
+            types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
+            for turn in talk
+            if turn["role"] != "system"
+        ]
+        completion = await self._client.aio.models.generate_content(contents=turns, **prepared)
+        answer = completion.sdk_http_response  # as it came: what the SDK makes of it, it does not check
+        return HttpReply(200, (answer.body if answer is not None else None) or "")
+
+    def read(self, completion: HttpReply) -> Reply:
+        said = self._edge.object(completion)
+        output = ("candidatesTokenCount", "thoughtsTokenCount")
+        usage, known = counted(said.get("usageMetadata"), ("promptTokenCount",), output)
+        with self._edge.reading(completion, usage):
+            if not said.get("candidates") and _blocked(said):
+                return Reply("", usage, "refused", known)
+            candidate = first_in(said, "candidates")
+            if not {"content", "finishReason"} & candidate.keys():
+                raise Odd("candidates[0] has neither content nor finishReason")
+            text, reason = _text(candidate), text_in(candidate, "finishReason")
+            if reason in _REFUSALS:
+                return Reply(text, usage, "refused", known)
+            return Reply(text, usage, "truncated" if reason == "MAX_TOKENS" else "done", known)
+
+    def translate(self, error: BaseException) -> JudgeError:
+        if isinstance(error, errors.APIError):
+            headers = getattr(error.response, "headers", None) or {}
+            status = getattr(error.response, "status_code", None) or error.code
+            body = getattr(error.response, "content", None) or json.dumps(error.details, default=str)
+            return self._edge.refusal(int(status), headers.get("retry-after"), body)
+        return self._edge.lost(error)
+
+
+def _blocked(said: Mapping[str, Any]) -> bool:
+    """Whether the prompt itself was blocked: then there is no candidate, and the reason is named."""
+    feedback = said.get("promptFeedback")
+    return isinstance(feedback, Mapping) and bool(text_in(feedback, "blockReason"))
+
+
+def _text(candidate: Mapping[str, Any]) -> str:
+    if candidate.get("content") is None:
+        return ""
+    content = mapping_in(candidate, "content")
+    parts = mappings_in(content, "parts") if content.get("parts") is not None else ()
+    return "".join(text_in(part, "text") for part in parts)
+
+
+def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
+    key = judge_key(spec, "GOOGLE_API_KEY")
+    # Over aiohttp the SDK sends a lost call a second time by itself.
+    http = httpx2.AsyncClient(**client_options(spec.timeout_s))
+    options = types.HttpOptions(base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http)
+    client = genai.Client(api_key=key, http_options=options)
+    edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
+    wire = GoogleWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}, edge)
+    return InstructedJudge(spec, wire, access, http.aclose)

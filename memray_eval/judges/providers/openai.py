@@ -1,0 +1,103 @@
+"""Judges behind OpenAI, and behind any server that speaks its protocol (a vLLM server, Ollama)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import openai
+from instructor import Mode
+from instructor.utils.providers import Provider
+from openai.lib._pydantic import to_strict_json_schema
+from pydantic import BaseModel
+
+from memray_eval.errors import JudgeError
+from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Reply, instructed_request, judge_key
+from memray_eval.provider_http.openai_sdk import edge_of, raw_reply, translated
+from memray_eval.provider_http.payload_logs import silence_payload_logs
+from memray_eval.provider_http.replies import (
+    Edge,
+    HttpReply,
+    counted,
+    first_in,
+    mapping_in,
+    text_in,
+)
+from memray_eval.provider_http.transport import client_options
+
+silence_payload_logs()
+
+SMALL_TEXT, SMALL_LIST = 160, 3  # characters of a text and entries of a list that a small judge may write
+
+
+class OpenAIWire:
+    """Judging by chat completions: a strict JSON schema where OpenAI itself is asked, guided decoding at other servers."""
+
+    assistant_role = "assistant"
+
+    def __init__(
+        self, client: openai.AsyncOpenAI, model: str, is_openai: bool, parameters: Mapping[str, Any], is_small: bool = False
+    ) -> None:
+        self._client, self._model, self._is_openai, self._is_small = client, model, is_openai, is_small
+        self.parameters: Mapping[str, Any] = dict(parameters)
+
+    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        request = {"model": self._model, **self.parameters}
+        arguments = instructed_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
+        asked = arguments["response_format"]["json_schema"]
+        if self._is_openai:
+            asked.update(strict=True, schema=to_strict_json_schema(judgment))
+        elif self._is_small:
+            asked["schema"] = bounded(asked["schema"])
+        del arguments["messages"]
+        return arguments
+
+    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> HttpReply:
+        # As an extra body: what the SDK takes by name it walks through, type by type, at every call.
+        body = {**prepared, "messages": talk}
+        create = self._client.chat.completions.with_raw_response.create  # raw: the SDK does not check what it reads
+        return raw_reply(await create(model=self._model, messages=[], extra_body=body))
+
+    def read(self, completion: HttpReply) -> Reply:
+        return read_completion(edge_of(self._client), completion)
+
+    def translate(self, error: BaseException) -> JudgeError:
+        return translated(self._client, error)
+
+
+def read_completion(edge: Edge, reply: HttpReply) -> Reply:
+    """A chat completion. Raises JudgeError."""
+    said = edge.object(reply)
+    spent, is_counted = counted(said.get("usage"), ("prompt_tokens",), ("completion_tokens",))
+    with edge.reading(reply, spent):
+        choice = first_in(said, "choices")
+        message, ending = mapping_in(choice, "message"), text_in(choice, "finish_reason")
+        if text_in(message, "refusal") or ending == "content_filter":
+            return Reply("", spent, "refused", is_counted)
+        return Reply(text_in(message, "content"), spent, "truncated" if ending == "length" else "done", is_counted)
+
+
+def bounded(schema: Any) -> Any:
+    """A JSON schema whose texts and lists are short: a small model under guided decoding would fill them without end."""
+    if isinstance(schema, list):
+        return [bounded(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: bounded(part) for key, part in schema.items()}
+    if out.get("type") == "string" and not {"enum", "const"} & out.keys():
+        out["maxLength"] = SMALL_TEXT
+    if out.get("type") == "array":
+        out["maxItems"] = SMALL_LIST
+    return out
+
+
+def openai_judge(spec: JudgeSpec, access: Access, is_small: bool = False) -> InstructedJudge:
+    key = judge_key(spec, "OPENAI_API_KEY")
+
+    # aiohttp below the SDK: half the CPU of a call over httpx2.
+    http = openai.DefaultAioHttpClient(**client_options(spec.timeout_s, access.gate.heard))
+    client = openai.AsyncOpenAI(api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http)
+    is_openai = spec.base_url is None and spec.environment_url is None
+    limit = "max_completion_tokens" if is_openai else "max_tokens"
+    wire = OpenAIWire(client, spec.model, is_openai, {limit: spec.max_output_tokens, **spec.parameters}, is_small)
+    return InstructedJudge(spec, wire, access, client.close)

@@ -1,0 +1,199 @@
+"""What a sample's right answer is, and whether a response gives it word for word: no model, any language.
+
+Whole words and whole numbers are compared, never substrings: "12345678" does not give 1234567, "二十" does not give 十. Numbers
+are the same in digits, English words and Chinese numerals (text_processing/numerals.py), and what the response denies where it says it
+("definitely not Tokyo") is not given (text_processing/denials.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from memray_eval.text_processing.denials import LOOKS_BACK, LOOKS_ON, is_denied
+from memray_eval.text_processing.matching import normalise
+from memray_eval.text_processing.numerals import in_digits
+from memray_eval.types import Sample
+
+Kind = Literal["any", "all", "list"]
+# RULER's tasks whose answers are all asked for; any other sample may say so by metadata {"answers": "all"}.
+_ALL_ASKED = frozenset({"niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe"})
+_LETTERS = "ABCDEFGHIJ"
+
+_UNSPACED = "\u0e00-\u0eff\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"  # scripts that need no spaces
+_LETTER = rf"[^\W{_UNSPACED}]"  # of a script with spaces; digits too
+_CHINESE_DIGITS = "〇零一二三四五六七八九十百千万亿两"
+_ARTICLE = re.compile(rf"(?<!{_LETTER})(?:an?|the)\s+")
+_TOKEN = re.compile(
+    rf"(?P<number>(?:(?<!{_LETTER})(?<![)\].])-)?(?<!{_LETTER})(?:\d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?)"
+    rf"[{_CHINESE_DIGITS}]*)"  # 3万 is no 3
+    rf"|{_LETTER}+|[{_CHINESE_DIGITS}]+|[{_UNSPACED}]"
+)
+_NUMBER = re.compile(rf"(?:(?<!{_LETTER})(?<![)\].])-)?\d+(?:\.\d+)?")
+_SAYS_LETTER = re.compile(
+    r"(?:(?:answer|option|choice)(?:\s+is)?|答案(?:是|为)?|选项?)\W{0,4}(?-i:([A-J]))(?![A-Za-z0-9])", re.IGNORECASE
+)
+_MARKS_LETTER = re.compile(r"(?<![A-Za-z0-9])([A-J])(?=[.):,，。、：）*]|\s*$)", re.MULTILINE)
+_ACCENT = re.compile("[\u0300-\u036f]")
+_YES_NO = frozenset({"yes", "no"})
+
+
+class Reference(NamedTuple):
+    """A sample's right answer: any one of several texts, all of them, or one list of numbers, whole and in its order."""
+
+    kind: Kind
+    answers: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """For a judge: a list of numbers with commas, one answer as it is, several as a JSON list."""
+        if self.kind == "list":
+            return ", ".join(self.answers)
+        return self.answers[0] if len(self.answers) == 1 else json.dumps(self.answers, ensure_ascii=False)
+
+
+def reference(sample: Sample) -> Reference:
+    """The right answer of a sample. Its metadata's `label`, where that is a list of numbers, is one answer as a whole."""
+    label = sample.metadata.get("label")
+    if isinstance(label, list) and label and all(isinstance(x, int | float) and not isinstance(x, bool) for x in label):
+        return Reference("list", tuple(str(number) for number in label))
+    answers = tuple(dict.fromkeys(answer.strip() for answer in sample.answers if answer.strip()))
+    says_so = sample.metadata.get("answers") == "all" or sample.metadata.get("needs_all") is True
+    is_all = len(answers) > 1 and (says_so or sample.task in _ALL_ASKED)
+    return Reference("all" if is_all else "any", answers)
+
+
+def options(sample: Sample) -> dict[str, str]:
+    """The options of a multiple-choice question by their letters, from its metadata (`options`, `choices` or `choice_A` ...);
+    empty where it has none."""
+    found: Any = sample.metadata.get("options") or sample.metadata.get("choices")
+    if isinstance(found, Mapping):
+        return {str(letter): str(text) for letter, text in found.items()}
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        return dict(zip(_LETTERS, map(str, found), strict=False))
+    return {letter: str(sample.metadata[key]) for letter in _LETTERS if (key := f"choice_{letter}") in sample.metadata}
+
+
+def tokens(text: str) -> list[str]:
+    """Words, numbers and, in scripts without spaces, characters: lower case, no articles, accents or punctuation; numbers
+    without the commas between thousands and the zeros after a fraction."""
+    return [word for word, _, _ in _placed(_bare(text))]
+
+
+def _bare(text: str) -> str:
+    """The text that tokens are taken of."""
+    return _ARTICLE.sub("", _plain(normalise(text)))
+
+
+def _placed(bare: str) -> list[tuple[str, int, int]]:
+    """The tokens of a bare text, each with where it begins and ends there."""
+    return [(_canonical(found), *found.span()) for found in _TOKEN.finditer(bare) if found[0].strip("_")]
+
+
+class _Said:
+    """What a response says, read in three ways: as it stands, with its numbers in digits, and with its ordinals so too."""
+
+    def __init__(self, response: str, question: str) -> None:
+        self.response, self.question = response, normalise(question)
+        self._bare = _bare(response)
+        self._texts: dict[str, tuple[str, list[tuple[str, int, int]]]] = {}
+
+    def gives(self, answer: str) -> bool:
+        """Whether the answer stands in it word for word, and not only where it is denied."""
+        bare = _bare(answer)
+        if self._states("plain", bare):
+            return True
+        counted, ordered = in_digits(bare), in_digits(bare, ordinals=True)
+        by_number = any(char.isdigit() for char in counted) and self._states("digits", counted)
+        return by_number or (ordered != counted and self._states("ordinals", ordered))
+
+    def words(self) -> list[str]:
+        return [word for word, _, _ in self._read("plain")[1]]
+
+    def _states(self, way: str, answer: str) -> bool:
+        text, said = self._read(way)
+        wanted = [word for word, _, _ in _placed(answer)]
+        return any(
+            not is_denied(text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON], self.question)
+            for start, end in _places(said, wanted)
+        )
+
+    def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
+        if way not in self._texts:
+            text = self._bare if way == "plain" else in_digits(self._bare, ordinals=way == "ordinals")
+            self._texts[way] = text, _placed(text)
+        return self._texts[way]
+
+
+def _places(said: Sequence[tuple[str, int, int]], wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where the wanted tokens stand in what was said, next to each other."""
+    for first in range(len(said) - len(wanted) + 1 if wanted else 0):
+        if said[first][0] == wanted[0] and [word for word, _, _ in said[first : first + len(wanted)]] == list(wanted):
+            yield said[first][1], said[first + len(wanted) - 1][2]
+
+
+def is_given(sample: Sample, response: str) -> bool:
+    """Whether a response holds the right answer: a word or number is held whole; yes or no is the first that is said; the
+    letter of an option is the one that the response says is its answer, else the first that it marks ("B.", "(B)"). Numbers
+    count in words, digits and numerals alike, and what is denied where it stands does not count. A list of numbers stands in
+    the response as one run. It is not asked what else the response says."""
+    kind, answers = reference(sample)
+    if kind == "list":
+        return _holds(_NUMBER.findall(_plain(normalise(response))), [_canonical_number(answer) for answer in answers])
+    said = _Said(response, sample.query)
+    if kind == "all":
+        return all(_gives(said, answer) for answer in answers)
+    return any(_gives(said, answer) for answer in (*answers, *_as_options(sample, answers)))
+
+
+def _as_options(sample: Sample, answers: Sequence[str]) -> list[str]:
+    """The letters of answers that are options, and the options of answers that are letters."""
+    named = options(sample)
+    letters = [letter for letter, text in named.items() if text.strip() in answers]
+    return [*letters, *(named[answer] for answer in answers if answer in named)]
+
+
+def _gives(said: _Said, answer: str) -> bool:
+    if len(answer) == 1 and answer in _LETTERS:
+        return _chosen(said.response) == answer
+    wanted = tokens(answer)
+    if len(wanted) == 1 and wanted[0] in _YES_NO:
+        return next((word for word in said.words() if word in _YES_NO), "") == wanted[0]
+    return said.gives(answer)
+
+
+def _chosen(response: str) -> str:
+    """The letter that a response settles on, "" for none: the last that it says is its answer, else the first that it marks,
+    those that it denies left out."""
+    told = [found[1] for found in _SAYS_LETTER.finditer(response) if not _is_denied_letter(response, found)]
+    if told:
+        return told[-1]
+    return next((found[1] for found in _MARKS_LETTER.finditer(response) if not _is_denied_letter(response, found)), "")
+
+
+def _is_denied_letter(response: str, found: re.Match[str]) -> bool:
+    before, after = response[max(0, found.start() - LOOKS_BACK) : found.start()], response[found.end() : found.end() + LOOKS_ON]
+    return is_denied(_ARTICLE.sub("", before.casefold()), after.casefold(), "")
+
+
+def _holds(said: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether the wanted tokens stand in what was said, next to each other."""
+    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(said)} "
+
+
+def _plain(text: str) -> str:
+    """Without the accents of Latin, Greek and Cyrillic letters; the marks of other scripts are letters of theirs."""
+    decomposed = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFKC", _ACCENT.sub("", decomposed))
+
+
+def _canonical(found: re.Match[str]) -> str:
+    return _canonical_number(found["number"]) if found["number"] else found[0].strip("_")
+
+
+def _canonical_number(number: str) -> str:
+    bare = number.replace(",", "")
+    return bare.rstrip("0").rstrip(".") if "." in bare and bare[-1].isascii() else bare

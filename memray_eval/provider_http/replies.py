@@ -1,0 +1,303 @@
+"""The edge to a provider: what it sent is checked here, its JSON, texts and counts, and what it says went wrong gets our types.
+
+A reply with a success status that is no completion is Unreadable, with what was odd and the reply's first characters; one that
+holds an `error` object instead is the error of the status that it names. No message holds a key, or anything that was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from memray_eval.errors import (
+    SAID,
+    JudgeError,
+    QuotaExhausted,
+    Throttled,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    Unreadable,
+)
+from memray_eval.provider_http.quota import quota_error
+from memray_eval.provider_http.retry import parse_retry_after
+from memray_eval.provider_http.transport import host_of, lost
+from memray_eval.types import Usage
+
+EXCERPT = 200  # characters of a reply that an error shows
+MOST_TOKENS = 10**9  # of one call: more is no count
+_KEYS = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)-[\w*.-]{6,}|\bAIza[\w-]{8,}|\bBearer\s+[^\s\"']{4,}", re.IGNORECASE)
+# What providers call an error, in the order in which to look, and the HTTP status that it stands for.
+_STATUS_OF = (
+    (("rate_limit", "resource_exhausted", "too_many_requests", "insufficient_quota", "throttl"), 429),
+    (("unauthenticated", "authentication", "invalid_api_key", "unauthorized"), 401),
+    (("permission",), 403),
+    (("not_found", "notfound"), 404),
+    (("overloaded", "unavailable"), 503),
+    (("deadline", "timeout"), 504),
+    (("server_error", "internal", "api_error"), 500),
+    (("invalid_request", "invalid_argument", "bad_request", "badrequest", "failed_precondition"), 400),
+)
+
+
+class Odd(Exception):
+    """Something in a reply is not what it has to be: what, in a few words."""
+
+
+class Told(NamedTuple):
+    """What a provider says of an error: its own code and type, "" where it names none, and the start of its reply."""
+
+    code: str = ""
+    kind: str = ""
+    excerpt: str = ""
+
+    def __str__(self) -> str:
+        named = [f"{name} {value}" for name, value in (("code", self.code), ("type", self.kind)) if value]
+        return (f" ({', '.join(named)})" if named else "") + (f"{SAID}{self.excerpt}" if self.excerpt else "")
+
+
+class HttpReply(NamedTuple):
+    """A reply with a success status, as it came."""
+
+    status: int
+    body: bytes | str
+
+
+class Counted(NamedTuple):
+    """The tokens of a call. What the provider did not tell, or not in whole numbers from 0 to MOST_TOKENS, is 0 in `usage`, and
+    the call is not `known`."""
+
+    usage: Usage
+    known: bool
+
+
+def by_status(status: int, retry_after: str | None, told: Told = Told()) -> JudgeError:
+    """The error of an HTTP status."""
+    error: JudgeError
+    if status == 429:
+        error = Throttled(f"429: too many requests{told}", retry_after_s=parse_retry_after(retry_after))
+    elif status in (401, 403):
+        error = Unauthorised(f"{status}: the key is wrong or may not use this model{told}")
+    elif status == 404:
+        error = UnknownModel(f"404: the provider has no such model{told}")
+    elif status == 408 or status >= 500:
+        error = Unavailable(f"the provider answered {status}{told}")
+    else:
+        error = JudgeError(f"the provider answered {status}{told}")
+    error.status, error.code, error.kind = status, told.code, told.kind
+    return error
+
+
+def _error_of(status: int, retry_after: str | None, said: Mapping[str, Any], told: Told) -> JudgeError:
+    """The error of a status and of what the provider said: a used-up quota is no rate limit."""
+    error = quota_error(status, said)
+    if error is None:
+        return by_status(status, retry_after, told)
+    error.status, error.code, error.kind = status, told.code, told.kind
+    return error
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Where calls go: the address, and the key, which no message may hold."""
+
+    url: str
+    key: str = field(default="", repr=False)
+
+    @property
+    def host(self) -> str:
+        return host_of(self.url)
+
+    def lost(self, error: BaseException) -> JudgeError:
+        """An exception of the way there and back, which is no HTTP error status."""
+        return lost(error, self.host) or JudgeError(f"the call to {self.host} could not be made: {type(error).__name__}")
+
+    def refusal(self, status: int, retry_after: str | None, body: bytes | str) -> JudgeError:
+        """The error of a reply whose status an SDK does not take for success."""
+        if status < 300:
+            return self._odd("the body is empty" if not body else "its status is not 200", HttpReply(status, body))
+        try:
+            said = _error_in(_parsed(body))
+        except Odd:
+            said = {}
+        return _error_of(status, retry_after, said, self._told(said, body))
+
+    def object(self, reply: HttpReply) -> dict[str, Any]:
+        """A reply's JSON object. Raises Unreadable where it is none, and the error that it holds, where it holds one."""
+        with self.reading(reply):
+            said = _parsed(reply.body)
+            error = _error_in(said)
+            if isinstance(said, dict) and not said.get("error") and said.get("type") != "error":
+                return said
+            if not isinstance(said, dict) and not error:
+                raise Odd(f"the body is {kind_of(said)}")
+        told = self._told(error, reply.body)
+        status = _status_of(error)
+        raised = Unreadable("") if status is None else _error_of(status, None, error, told)
+        if not isinstance(raised, QuotaExhausted):
+            raised.args = (f"{self.host} answered {reply.status}, but with an error{told}",)
+        raised.status, raised.code, raised.kind = reply.status, told.code, told.kind
+        raise raised
+
+    @contextmanager
+    def reading(self, reply: HttpReply, usage: Usage | None = None) -> Iterator[None]:
+        """Around what takes a reply apart: an Odd becomes Unreadable, which carries what the call cost."""
+        try:
+            yield
+        except Odd as odd:
+            error = self._odd(str(odd), reply)
+            if usage is not None:
+                error.input_tokens, error.output_tokens = usage.input_tokens, usage.output_tokens
+            raise error from None
+
+    def _odd(self, problem: str, reply: HttpReply) -> Unreadable:
+        told = Told(excerpt=self._excerpt(reply.body))
+        return Unreadable(f"{self.host} answered {reply.status}, but with no completion: {problem}{told}", status=reply.status)
+
+    def _told(self, error: Mapping[str, Any], body: bytes | str) -> Told:
+        code = _short(error.get("code")) or _short(error.get("status"))
+        kind = _short(error.get("type")) or (_short(error.get("status")) if code != _short(error.get("status")) else "")
+        return Told(self._without_keys(code), self._without_keys(kind), self._excerpt(body))
+
+    def _excerpt(self, body: bytes | str) -> str:
+        """The reply's first characters on one line, without keys, with what a terminal would obey shown as an escape."""
+        start = body[: 40 * EXCERPT]  # a key that is cut off in the middle would not be found
+        text = start.decode("utf-8", "replace") if isinstance(start, bytes) else start
+        said = " ".join(self._without_keys(valid_text(text)).split())
+        shown = said[:EXCERPT] + ("..." if len(said) > EXCERPT else "")
+        escaped = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
+        return escaped or "(nothing)"
+
+    def _without_keys(self, text: str) -> str:
+        if len(self.key) >= 8:
+            text = text.replace(self.key, "[key]")
+        return _KEYS.sub("[key]", text)
+
+
+def valid_text(text: str) -> str:
+    """The text as valid Unicode: halves of a character that stand side by side are joined, a lone one is U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def counted(usage: Any, *fields: tuple[str, ...]) -> Counted:
+    """Input and output tokens of a usage object: each the sum of these fields, of which all but the first may be missing."""
+    said = usage if isinstance(usage, Mapping) else {}
+    sums, known = [], True
+    for first, *more in fields:
+        counts = [whole(said.get(first)), *(0 if said.get(name) is None else whole(said[name]) for name in more)]
+        known = known and None not in counts
+        sums.append(sum(count or 0 for count in counts) if None not in counts else 0)
+    return Counted(Usage(input_tokens=sums[0], output_tokens=sums[1]), known)
+
+
+def whole(value: Any) -> int | None:
+    """A count of tokens; None for what is no whole number from 0 to MOST_TOKENS."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= MOST_TOKENS else None
+
+
+def mapping_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object's member that is an object. Raises Odd."""
+    if not isinstance(value := holder.get(name), Mapping):
+        raise Odd(f"{name} is {_missing_or(holder, name)}")
+    return value
+
+
+def list_in(holder: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """An object's member that is a list. Raises Odd."""
+    if not isinstance(value := holder.get(name), list):
+        raise Odd(f"{name} is {_missing_or(holder, name)}")
+    return value
+
+
+def first_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The first entry of an object's list, itself an object. Raises Odd."""
+    entries = list_in(holder, name)
+    if not entries:
+        raise Odd(f"{name} is empty")
+    if not isinstance(entries[0], Mapping):
+        raise Odd(f"{name}[0] is {kind_of(entries[0])}")
+    return entries[0]
+
+
+def mappings_in(holder: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    """An object's list whose entries are all objects. Raises Odd."""
+    entries = list_in(holder, name)
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, Mapping):
+            raise Odd(f"{name}[{place}] is {kind_of(entry)}")
+    return entries
+
+
+def text_in(holder: Mapping[str, Any], name: str) -> str:
+    """An object's member that is a text, made valid; "" where it is null or missing. Raises Odd."""
+    value = holder.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Odd(f"{name} is {kind_of(value)}")
+    return valid_text(value or "")
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, as an error says it."""
+    if value is None:
+        return "null"
+    for kind, name in ((bool, "a boolean"), (str, "a text"), (int | float, "a number"), (list, "a list"), (dict, "an object")):
+        if isinstance(value, kind):
+            return name
+    return type(value).__name__
+
+
+def _missing_or(holder: Mapping[str, Any], name: str) -> str:
+    return kind_of(holder[name]) if name in holder else "missing"
+
+
+def _parsed(body: bytes | str) -> Any:
+    """A body's JSON. Raises Odd."""
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise Odd("the body is empty")
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise Odd("the body is no JSON" if text.lstrip()[:1] != "<" else "the body is a page of HTML or XML") from None
+    except RecursionError:
+        raise Odd("the body is nested too deeply") from None
+
+
+def _error_in(said: Any) -> Mapping[str, Any]:
+    """The error object of a reply, wherever providers put it: under `error`, in a list of one, or as the whole; {} where there
+    is none."""
+    is_list = isinstance(said, list)
+    if is_list:
+        said = said[0] if said else None
+    if not isinstance(said, Mapping):
+        return {}
+    error = said.get("error")
+    if isinstance(error, Mapping):
+        return error
+    return {} if is_list and not error else said
+
+
+def _status_of(error: Mapping[str, Any]) -> int | None:
+    """The HTTP status that an error object in a reply with a success status stands for."""
+    code = error.get("code")
+    if isinstance(code, int | str) and re.fullmatch(r"[45]\d\d", str(code)):
+        return int(code)
+    named = " ".join(_short(error.get(name)) for name in ("code", "status", "type")).lower()
+    return next((status for names, status in _STATUS_OF if any(name in named for name in names)), None)
+
+
+def _short(value: Any) -> str:
+    return valid_text(str(value))[:60] if isinstance(value, str | int) and not isinstance(value, bool) else ""

@@ -1,0 +1,29 @@
+"""Files of a run's report, on a local path or in the cloud, that appear whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO
+
+from pyarrow import fs
+
+from memray_eval.errors import ConfigError
+from memray_eval.storage.paths import locate, reaching, whole_file
+
+
+@contextmanager
+def written_whole(path: str, mend: str = "name another place") -> Iterator[IO[bytes]]:
+    """A file to write to, at a local path or cloud URL. What was there stays where the writing raises. Raises ConfigError for a
+    place that cannot be written, with what would `mend` that, and what `reaching` raises of a cloud."""
+    filesystem, inner = locate(path)
+    with reaching(path), ExitStack() as stack:
+        try:
+            if "://" not in path and filesystem.get_file_info(inner).type == fs.FileType.Directory:
+                raise ConfigError(f"{path} is a folder; {mend}")
+            file = stack.enter_context(whole_file(filesystem, inner))
+        except OSError as error:
+            if "://" in path:
+                raise
+            raise ConfigError(f"cannot write {path}: {error}; {mend}") from None
+        yield file

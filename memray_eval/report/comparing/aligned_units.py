@@ -1,0 +1,50 @@
+"""Where two sides meet: the units that both have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.comparing.models import Common, Side
+from memray_eval.report.scores import CLUSTER_COLUMNS, numbered
+from memray_eval.report.statistics import Clusters
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The common units of A and another: their rows on each side, and their clusters, of which `n_alone` units name none."""
+
+    base: Side
+    other: Side
+    rows_a: npt.NDArray[np.intp]
+    rows_b: npt.NDArray[np.intp]
+    clusters: Clusters | None
+    n_alone: int
+    common: Common
+
+
+def meet(base: Side, other: Side, letter: str, cluster: str | None) -> Meeting:
+    keys = base.scores.units["key"]
+    places = pc.index_in(other.scores.units["key"], value_set=keys.combine_chunks())
+    is_common = places.is_valid().to_numpy()
+    rows_b = np.flatnonzero(is_common)
+    if not rows_b.size:
+        raise DataError(f"{base.name} and {other.name} share no unit: no sample id with the same task is in both")
+    rows_a = places.drop_null().to_numpy().astype(np.intp)
+    groups, n_alone = None, 0
+    if cluster is not None:
+        names = pc.coalesce(base.scores.units["cluster"].take(rows_a), other.scores.units["cluster"].take(rows_b))
+        n_alone = names.null_count
+        if n_alone == len(names):
+            there = ", ".join(CLUSTER_COLUMNS)
+            raise ConfigError(
+                f"no unit names a {cluster!r} to cluster by; there are: {there}, and the keys of the samples' metadata"
+            )
+        groups = numbered(names)
+    n, n_a, n_b = rows_b.size, len(keys), len(is_common)
+    common = Common(other=other.name, letter=letter, n=n, only_a=n_a - n, only_b=n_b - n)
+    return Meeting(base, other, rows_a, rows_b, groups, n_alone, common)

@@ -1,0 +1,50 @@
+"""What every page is made with: the templates, the scripts that it carries, and how it is written."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from memray_eval.report.atomic_file import written_whole
+from memray_eval.report.html import view_model
+
+
+def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
+    """A template with its style and, as one script, the named ones: the page's policy runs no other."""
+    script = script_of(scripts)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    own = {"style": Markup(asset("page.css")), "script": Markup(script), "script_digest": digest}
+    return environment().get_template(template).render(**own, **values)
+
+
+def write_page(page: str, path: str, option: str) -> None:
+    """Writes a page to a path or cloud URL, whole or not at all. Raises ConfigError for a place that cannot be written, which
+    the command's `option` names."""
+    with written_whole(path, f"name another place with {option}") as file:
+        # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own escape.
+        file.write(page.encode("utf-8", "backslashreplace"))
+
+
+@cache
+def environment() -> Environment:
+    loader = PackageLoader("memray_eval.report.html", "templates")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters.update(label=view_model.label, number=view_model.number, dollars=view_model.dollars)
+    return made
+
+
+@cache
+def script_of(names: tuple[str, ...]) -> str:
+    parts = "\n".join(asset(name) for name in names)
+    return f'(() => {{\n"use strict";\n{parts}\n}})();'
+
+
+@cache
+def asset(name: str) -> str:
+    return (resources.files("memray_eval.report.html") / "templates" / name).read_text("utf-8")

@@ -1,0 +1,94 @@
+"""A run's Parquet parts, read by column and in batches of bounded size. Every failure to read one is a DataError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from memray_eval.errors import DataError
+from memray_eval.results.schema import from_table
+from memray_eval.types import Record
+
+SEARCHED = ("sample_id", "query", "response", "error")
+_BATCH_BYTES = 8 << 20  # of columns as the file says they are; a text that it repeats counts once there
+_MOST_ROWS = 2048
+
+
+class Part(NamedTuple):
+    """One file of the records as it was when it was listed. Written anew, it is another part."""
+
+    path: str
+    size_bytes: int | None
+    mtime_ns: int | None
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+def list_parts(records: pads.Dataset) -> list[Part]:
+    """The files of the records, by name: the order of the run."""
+    infos = records.filesystem.get_file_info(sorted(records.files))
+    return [Part(info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File]
+
+
+def read_columns(filesystem: fs.FileSystem, part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of these columns, nested ones by their leaves' paths, in the order of the file."""
+    with _readable(part), filesystem.open_input_file(part.path) as stream:
+        file = pq.ParquetFile(stream, pre_buffer=True)
+        if missing := [name for name in columns if name.partition(".")[0] not in file.schema_arrow.names]:
+            raise DataError(
+                f"{part.name} of the records has no column {missing[0]!r}: another version wrote it, or another tool"
+            )
+        for number in range(file.num_row_groups):
+            at_once = _rows_at_once(file.metadata.row_group(number), columns)
+            yield from file.iter_batches(at_once, row_groups=[number], columns=list(columns))
+
+
+def read_record(filesystem: fs.FileSystem, part: Part, place: int) -> Record:
+    """The whole record at a place of the part. Raises DataError also where it does not read as one."""
+    with _readable(part), filesystem.open_input_file(part.path) as stream:
+        file = pq.ParquetFile(stream, pre_buffer=True)
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            if place < group.num_rows:
+                for batch in file.iter_batches(_rows_at_once(group), row_groups=[number]):
+                    if place < batch.num_rows:
+                        return next(from_table(pa.Table.from_batches([batch.slice(place, 1)])))
+                    place -= batch.num_rows
+            place -= group.num_rows
+    raise DataError(f"{part.name} has fewer records than before; load the page again")
+
+
+def matching(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
+    """Which rows hold the text, in either case, in one of their columns."""
+    found = pa.repeat(pa.scalar(False), batch.num_rows)
+    for column in batch.columns:
+        found = pc.or_(found, pc.fill_null(pc.match_substring(column, text, ignore_case=True), False))
+    return found
+
+
+def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> int:
+    """As many rows as fit _BATCH_BYTES by what the file says of the columns; all of them where none is named."""
+    chunks = (group.column(number) for number in range(group.num_columns))
+    size = sum(chunk.total_uncompressed_size for chunk in chunks if columns is None or chunk.path_in_schema in columns)
+    return int(max(1, min(_MOST_ROWS, _BATCH_BYTES * group.num_rows // max(1, size))))
+
+
+@contextmanager
+def _readable(part: Part) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{part.name} is gone from the records; load the page again") from None
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{part.name} of the records cannot be read: {str(error).partition(chr(10))[0]}") from None
+    except (KeyError, ValueError) as error:  # a column that is missing, a field that no record may have
+        raise DataError(f"{part.name} of the records holds what is no record: {str(error).partition(chr(10))[0]}") from None

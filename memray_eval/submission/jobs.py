@@ -1,0 +1,141 @@
+"""Ray's job API as this project uses it, with errors that say what to do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.execution.ray.ray_compat import JOB_LOGGERS, AuthenticationError, JobDetails, JobSubmissionClient
+from memray_eval.submission.package import Package
+from memray_eval.submission.watch import JobState
+
+for _name in JOB_LOGGERS:
+    logging.getLogger(_name).setLevel(logging.WARNING)  # what they tell of each upload and stream, we tell once
+
+TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
+_TOKEN = (
+    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in RAY_AUTH_TOKEN, or in the "
+    "file that RAY_AUTH_TOKEN_PATH names"
+)
+
+
+class Jobs:
+    """The jobs of the cluster whose dashboard is at `address` (http://HOST:8265). Every method raises ResourceError where the
+    cluster does not answer or does not take the token, ConfigError for a job that it does not know."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = checked_address(address)
+        os.environ["RAY_API_SERVER_ADDRESS"] = self.address  # Ray's client would let this variable overrule its argument
+        try:
+            self._client = _Client(self.address)
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:  # a server, and not Ray's
+            raise ResourceError(f"what answers at {self.address} is not a Ray dashboard: {error}") from None
+
+    def submit(self, package: Package) -> str:
+        """Sends the package, unless the cluster has it already, and starts the job; returns its id. It gets no environment
+        variable: what the nodes have, it has. Raises ConfigError where a job is at work on its run."""
+        run_id = package.metadata["run_id"]
+        if busy := [job.job_id for job in self.list() if job.run_id == run_id and not job.is_over]:
+            raise ConfigError(
+                f"run {run_id} is at work as job {busy[0]}; follow it, or stop it first (`memray-eval job --help`)"
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "job.zip"
+            path.write_bytes(package.data)
+            job_id: str = self._client.submit_job(
+                entrypoint=package.entrypoint, runtime_env={"working_dir": str(path)}, metadata=dict(package.metadata)
+            )
+        return job_id
+
+    def state(self, name: str) -> JobState:
+        """The job of that id, or the last one of the run of that id."""
+        return _state(self._client.get_job_info(self._id_of(name)))
+
+    def stop(self, name: str) -> bool:
+        """Asks the job to end; False where it has ended already."""
+        return bool(self._client.stop_job(self._id_of(name)))
+
+    def log(self, name: str) -> str:
+        """All that it has printed so far."""
+        return str(self._client.get_job_logs(self._id_of(name)))
+
+    def list(self) -> list[JobState]:
+        """The submitted jobs, oldest first."""
+        found = [_state(details) for details in self._client.list_jobs() if details.submission_id]
+        return sorted(found, key=lambda job: job.started_s or float("inf"))
+
+    async def tail(self, job_id: str) -> AsyncIterator[str]:
+        """What a job prints, from its first line on, in chunks as they come."""
+        try:
+            async for chunk in self._client.tail_job_logs(job_id):
+                yield chunk
+        except (RuntimeError, aiohttp.ClientError, OSError) as error:
+            raise ResourceError(f"the log's stream from {self.address} broke: {error}") from None
+
+    def _id_of(self, name: str) -> str:
+        jobs = self.list()
+        if any(job.job_id == name for job in jobs):
+            return name
+        if of_run := [job.job_id for job in jobs if job.run_id == name]:
+            return of_run[-1]
+        raise ConfigError(f"no job and no run {name!r} at {self.address}; `memray-eval job list` shows what there is")
+
+
+def checked_address(address: str | None) -> str:
+    """The dashboard's address as Ray's client wants it. Raises ConfigError where it is none."""
+    if "@" in (address or ""):
+        raise ConfigError(f"--address has a user or password in it; leave them out. {_TOKEN}.")
+    try:
+        parts = urlsplit(address or "")
+    except ValueError:  # a bracket without its other one
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        given = f"--address {address!r} is" if address else "there is no --address, which is"
+        raise ConfigError(f"{given} not the address of a cluster's dashboard: http://HEAD:8265 (or set RAY_API_SERVER_ADDRESS)")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
+    """Ray's client with time limits, and its failures as errors of ours by their status, not their text."""
+
+    def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+        try:
+            answer = super()._do_request(method, endpoint, **{"timeout": TIMEOUT_S, **options})
+        except AuthenticationError:
+            raise ResourceError(
+                f"the cluster at {self._address} did not let us in: no token, or a wrong one. {_TOKEN}."
+            ) from None
+        except OSError as error:  # requests' errors are OSErrors
+            raise ResourceError(f"no cluster answers at {self._address}: {type(error).__name__}") from None
+        if answer.status_code >= 400 and answer.status_code != 404:  # 404 has its meaning for some of the callers
+            self._raise_error(answer)
+        return answer
+
+    def _raise_error(self, answer: Any) -> None:
+        text = answer.text.strip().splitlines()[-1:] or ["no text"]
+        known = ConfigError if answer.status_code == 404 else ResourceError
+        raise known(f"the cluster at {self._address} answered {answer.status_code}: {text[0]}")
+
+
+def _state(details: JobDetails) -> JobState:
+    metadata = details.metadata or {}
+    return JobState(
+        job_id=details.submission_id or details.job_id or "",
+        status=str(details.status.value),
+        run_id=metadata.get("run_id"),
+        suite=metadata.get("suite"),
+        samples=metadata.get("samples"),
+        out=metadata.get("out"),
+        message=details.message,
+        driver_exit_code=details.driver_exit_code,
+        started_s=None if not details.start_time else details.start_time / 1000,
+        ended_s=None if not details.end_time else details.end_time / 1000,
+    )

@@ -1,0 +1,136 @@
+"""Who is asked, how, and what it said: Candidate, Prompt, Response."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from memray_eval.types.base import Frozen, Name, Temperature
+from memray_eval.types.samples import Message
+
+GIVEN: Literal["given"] = "given"  # the backend of responses that exist already
+
+DEFAULT_MAX_TOKENS = 256
+
+
+class Sampling(Frozen):
+    """How the model under test is asked to decode. `max_tokens` None: the length that the suite has for the task, else
+    DEFAULT_MAX_TOKENS."""
+
+    temperature: Temperature = 0.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0.0, le=2.0)] = 1.0
+    seed: int | None = 0
+    stop: tuple[str, ...] = ()
+
+
+class Candidate(Frozen):
+    """The model under test, with its sampling parameters and the prompt variant it is given.
+
+    `backend` is `vllm` (an engine of this run) or `openai`: a server at `base_url` that speaks OpenAI's protocol, with its
+    key, if it wants one, in the environment variable `api_key_env`; without base_url OpenAI itself, with OPENAI_API_KEY.
+    `given` is for responses that exist already and are only judged. Where a suite cuts long prompts in the middle, it does so
+    at `max_prompt_tokens` (default: what the engine's window leaves beside the answer), counted by the model's own tokenizer;
+    for a model behind a server that is `tokenizer`, a hub name or a folder, and without one nothing is cut.
+    """
+
+    name: Name
+    model: Name
+    backend: Literal["vllm", "openai", "given"] = "vllm"
+    base_url: str | None = None
+    api_key_env: str | None = None
+    tokenizer: str | None = None
+    max_prompt_tokens: Annotated[int, Field(gt=0)] | None = None
+    sampling: Sampling = Sampling()
+    prompt: str = "default"
+
+
+class Prompt(Frozen):
+    """What a candidate is asked about one sample: `messages` through its chat template, or, where not `is_chat`, their
+    contents as plain text. `max_tokens` is the task's own output length and `stop` what ends its answers. A prompt longer
+    than the model's window loses its middle where `is_cut`, and is refused otherwise."""
+
+    messages: tuple[Message, ...]
+    is_chat: bool = True
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    is_cut: bool = False
+
+    def sampling(self, candidate: Candidate) -> Sampling:
+        """How this prompt is decoded: the candidate's way, with the task's length and stops where it sets none."""
+        own = candidate.sampling
+        return own.model_copy(
+            update={
+                "max_tokens": own.max_tokens or self.max_tokens or DEFAULT_MAX_TOKENS,
+                "stop": tuple(dict.fromkeys((*own.stop, *self.stop))),
+            }
+        )
+
+
+_THOUGHT = re.compile(r"<think(?:ing)?>(.*?)(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+
+_END_OF_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+
+
+class Spoken(NamedTuple):
+    """A model's output, taken apart: its answer, its thinking, and in how many blocks that stood."""
+
+    text: str
+    thinking: str = ""
+    blocks: int = 0
+
+
+def split_thinking(output: str) -> Spoken:
+    """Takes <think> (or <thinking>) blocks out of an output. A block that is never closed goes to the end; a close without an
+    opening belongs to a block that the chat template opened, so all before it is thinking."""
+    first_end = _END_OF_THOUGHT.search(output)
+    if first_end and not re.search(r"<think(?:ing)?>", output[: first_end.start()], re.IGNORECASE):
+        output = f"<think>{output}"
+    thoughts = _THOUGHT.findall(output)
+    if not thoughts:
+        return Spoken(output)
+    return Spoken(_THOUGHT.sub("", output).strip(), "\n".join(thought.strip() for thought in thoughts), len(thoughts))
+
+
+class Response(Frozen):
+    """What the model answered. Tokens are the model's own; times are in seconds, None where they were not measured.
+
+    `thinking` is what stood between <think> marks, which `text` no longer holds, in `thinking_blocks` blocks.
+    `prompt_form` says whether it was asked through its chat template (`chat`) or with plain text (`plain`);
+    `truncated_tokens` were cut out of the prompt's middle; `cached_tokens` of the prompt came from the engine's prefix cache.
+    """
+
+    text: str = ""
+    thinking: str = ""
+    thinking_blocks: int = 0
+    error: str | None = None
+    prompt_form: str | None = None
+    truncated_tokens: int | None = None
+    cached_tokens: int | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    ttft_s: float | None = None
+    duration_s: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.text.strip()
+
+
+class Usage(Frozen):
+    """Tokens that one judge call cost, over all its attempts."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens, output_tokens=self.output_tokens + other.output_tokens
+        )
+
+
+Form = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]

@@ -1,0 +1,88 @@
+"""What a run asks about: samples, and the conversation before them."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from memray_eval.types.base import Frozen, Name, Share
+
+BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
+
+EMOTION_SUM_TOLERANCE = 1e-3
+
+Scalar = StrictStr | StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
+
+MemoryValue = Scalar | tuple[Scalar, ...]
+
+
+class Turn(Frozen):
+    """One turn of an earlier conversation."""
+
+    role: Literal["user", "assistant"]
+    content: StrictStr
+
+
+class Message(Frozen):
+    """One chat message of a prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Sample(Frozen):
+    """One question to the model under test, with all that a metric may need to judge its answer.
+
+    `memory` maps a key to what is known of the user. `required_keys` must be used, `forbidden_keys` must not (they may be
+    absent from memory), `neutral_keys` may. `traits` are Big Five scores in 0-1; `emotion` is a distribution summing to 1.
+    """
+
+    id: Name
+    suite: str = ""
+    task: StrictStr = ""
+    query: Name
+    memory: dict[Name, MemoryValue] = Field(default_factory=dict)
+    required_keys: tuple[Name, ...] = ()
+    forbidden_keys: tuple[Name, ...] = ()
+    neutral_keys: tuple[Name, ...] = ()
+    history: tuple[Turn, ...] = ()
+    traits: dict[Name, Share] = Field(default_factory=dict)
+    emotion: dict[Name, Share] = Field(default_factory=dict)
+    context: StrictStr | None = None
+    answers: tuple[StrictStr, ...] = ()
+    classes: tuple[StrictStr, ...] = ()
+    language: StrictStr = "en"
+    scenario: StrictStr = ""
+    prompt_type: StrictStr = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Sample:
+        if found := key_conflicts(self):
+            text = "; ".join(f"{field}: {what}" for field, what in found.items())
+            raise PydanticCustomError("conflict", "{text}", {"text": text, "fields": found})
+        return self
+
+
+def key_conflicts(sample: Sample) -> dict[str, str]:
+    """What contradicts between a sample's own fields: field name -> what is wrong. Empty when all is well."""
+    found: dict[str, str] = {}
+    required, forbidden, neutral = set(sample.required_keys), set(sample.forbidden_keys), set(sample.neutral_keys)
+    for field, keys in (("required_keys", sample.required_keys), ("forbidden_keys", sample.forbidden_keys)):
+        if len(keys) != len(set(keys)):
+            found[field] = f"lists a key twice: {sorted({key for key in keys if keys.count(key) > 1})}"
+    if both := sorted(required & forbidden):
+        found["forbidden_keys"] = f"both required and forbidden: {both}; keep each in one list"
+    if both := sorted(neutral & (required | forbidden)):
+        found["neutral_keys"] = f"neutral and also required or forbidden: {both}; keep each in one list"
+    if absent := sorted(required - set(sample.memory)):
+        found["required_keys"] = f"required but absent from memory: {absent}; add them to memory or drop them here"
+    if unknown := sorted(set(sample.traits) - set(BIG_FIVE)):
+        found["traits"] = f"not Big Five traits: {unknown}; there are: {', '.join(BIG_FIVE)}"
+    total = math.fsum(sample.emotion.values())
+    if sample.emotion and abs(total - 1.0) > EMOTION_SUM_TOLERANCE:
+        found["emotion"] = f"probabilities sum to {total:.4f}, not 1"
+    return found

@@ -1,0 +1,94 @@
+"""What a metric says of a response, and the record of a unit: Score, Record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from memray_eval.types.base import Frozen
+from memray_eval.types.responses import DEFAULT_MAX_TOKENS, Candidate, Response, Usage
+from memray_eval.types.samples import Sample
+
+RULES = "rules"  # who scores where no model judges; its embedding model follows after a "+"
+
+# Who scored in the place of a judge that failed (judging.on_judge_failure), in words.
+FALLBACKS: Mapping[str, str] = {
+    "string_match": "by string match",
+    "zero": "set to zero",
+    "default": "set to the default",
+}
+
+JURORS = " + "  # between their names in a score's `judge`
+
+RULES_ON_EMPTY = f"{RULES} (empty response)"  # what a judged metric says of an empty response: no judge need be asked
+
+Status = Literal["scored", "abstained", "not_applicable", "error"]
+
+
+def is_estimate(judge: str) -> bool:
+    """Whether a score's judge is the rules of a judged metric: an offline estimate, not a verdict."""
+    return judge == RULES or judge.startswith(f"{RULES}+")
+
+
+class Score(Frozen):
+    """The outcome of one metric on one record. `value` is None unless `status` is `scored`: a failure is never a zero.
+
+    `parts` are the counts that aggregates sum (tp, fp, fn, claims, ...); `judgment` is the whole verdict as JSON; `judge`
+    names who gave it. `calls` counts the judge calls that were answered, and so paid, for it: every juror, repeat and asking
+    again; None in records of older versions.
+    """
+
+    metric: str
+    status: Status
+    value: float | None = None
+    parts: dict[str, float] = Field(default_factory=dict)
+    judgment: str | None = None
+    judge: str = ""
+    usage: Usage = Usage()
+    cost_usd: float = 0.0
+    latency_s: float = 0.0
+    cached: bool = False
+    calls: int | None = None
+    error: str | None = None
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether its value is an offline estimate."""
+        return self.status == "scored" and is_estimate(self.judge)
+
+    @model_validator(mode="after")
+    def _value_if_scored(self) -> Score:
+        if (self.value is not None) != (self.status == "scored"):
+            raise ValueError(f"a score with status {self.status!r} cannot have value {self.value!r}")
+        return self
+
+
+class Record(Frozen):
+    """One unit of a run: a sample (without its context after generation) asked of a candidate, and what came of it."""
+
+    unit_id: str
+    sample: Sample
+    candidate: Candidate
+    response: Response | None = None
+    scores: tuple[Score, ...] = ()
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether its generation or any of its metrics ended in an error."""
+        broken = self.response is not None and self.response.error is not None
+        return broken or any(score.status == "error" for score in self.scores)
+
+
+def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
+    """A stable key of (sample, candidate, suite): 16 hex digits, the same in every process and run."""
+    asked = candidate.model_dump(mode="json")
+    asked["sampling"]["max_tokens"] = candidate.sampling.max_tokens or DEFAULT_MAX_TOKENS
+    for later in ("tokenizer", "max_prompt_tokens"):  # fields that units of older runs did not have
+        if asked[later] is None:
+            del asked[later]
+    identity = json.dumps([sample_id, asked, suite], sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()

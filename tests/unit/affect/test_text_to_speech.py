@@ -1,0 +1,257 @@
+"""Texts are spoken once: the store, two writers at a time, and a kill in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.affect.audio import Clip, decode_wav, encode_wav
+from memray_eval.affect.text_to_speech import LONGEST_TEXT, AudioStore, LocalVoice, choose_synthesis, local_voice, spoken_text
+from memray_eval.errors import ConfigError, DataError, GenerationError, JudgeError, Unavailable
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+class Hum:
+    """A speaker that hums as long as the text and counts what it was asked."""
+
+    backend, model = "hum", "m"
+
+    def __init__(self, voice: str = "low", fault: Exception | None = None, wav: bytes | None = None) -> None:
+        self.voice, self.fault, self.wav = voice, fault, wav
+        self.asked: list[str] = []
+
+    async def speak(self, text: str) -> bytes:
+        self.asked.append(text)
+        await asyncio.sleep(0)
+        if self.fault:
+            raise self.fault
+        return self.wav or encode_wav(Clip(np.sin(np.arange(100 * len(text)) / 10).astype(np.float32), 8_000))
+
+
+def spoken(store: AudioStore, speaker: Hum, *texts: str) -> list[str]:
+    async def all_of_them() -> list[str]:
+        return [sound.file for sound in await asyncio.gather(*(store.spoken(text, speaker) for text in texts))]
+
+    return asyncio.run(all_of_them())
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*.wav")}
+
+
+def test_a_second_run_synthesises_nothing(tmp_path: Path) -> None:
+    first, second, speaker = AudioStore(str(tmp_path)), AudioStore(str(tmp_path)), Hum()
+    names = spoken(first, speaker, "one", "two", "one")
+    assert spoken(second, speaker, "one", "two") == names[:2]
+    assert sorted(speaker.asked) == ["one", "two"]
+    assert (first.counts.misses, first.counts.synthesised, first.counts.hits) == (2, 2, 1)
+    assert (second.counts.misses, second.counts.synthesised, second.counts.hits) == (0, 0, 2)
+    assert files(tmp_path) == set(names)
+
+
+def test_each_voice_and_text_has_its_own_file(tmp_path: Path) -> None:
+    store = AudioStore(str(tmp_path))
+    names = {name for voice in ("low", "high") for name in spoken(store, Hum(voice), "one", "One", "one ")}
+    assert len(names) == 6
+
+
+def test_what_fails_is_not_kept_and_asked_again(tmp_path: Path) -> None:
+    store = AudioStore(str(tmp_path))
+    for speaker, error in ((Hum(fault=Unavailable("down")), JudgeError), (Hum(wav=b"RIFF, or not"), DataError)):
+        with pytest.raises(error):
+            spoken(store, speaker, "one")
+    assert files(tmp_path) == set()
+    spoken(store, good := Hum(), "one")
+    assert good.asked == ["one"]
+    assert (store.counts.misses, store.counts.synthesised) == (3, 1)
+
+
+def test_a_file_that_somebody_broke_is_spoken_anew(tmp_path: Path) -> None:
+    [name] = spoken(AudioStore(str(tmp_path)), Hum(), "one")
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:60])
+    spoken(AudioStore(str(tmp_path)), again := Hum(), "one")
+    assert again.asked == ["one"]
+    assert decode_wav((tmp_path / name).read_bytes()).duration_s > 0
+
+
+def test_a_folder_that_cannot_be_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"affect\.cache"):
+        AudioStore(str(tmp_path / "file" / "audio"))
+
+
+def test_sound_that_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
+    store = AudioStore(str(tmp_path))
+    (tmp_path / "pending").rmdir()
+    spoken(store, Hum(), "one")
+    assert (store.counts.synthesised, store.counts.unkept) == (1, 1)
+
+
+def test_a_cloud_folder_keeps_its_files_without_locks(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/audio"
+    names = spoken(AudioStore(url), Hum(), "one", "one")
+    spoken(AudioStore(url), again := Hum(), "one")
+    assert again.asked == []
+    assert files(tmp_path / "audio") == set(names)
+    assert not (tmp_path / "audio" / "locks").exists()
+
+
+def test_what_a_killed_writer_left_is_swept_after_a_day(tmp_path: Path) -> None:
+    AudioStore(str(tmp_path))
+    for name, age_s in (("old", 100_000), ("new", 10)):
+        (tmp_path / "pending" / name).write_text("half")
+        os.utime(tmp_path / "pending" / name, (time.time() - age_s,) * 2)
+    AudioStore(str(tmp_path))
+    assert os.listdir(tmp_path / "pending") == ["new"]
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import asyncio, sys
+    from memray_eval.affect.text_to_speech import AudioStore
+    from memray_eval.affect.audio import Clip, encode_wav
+    import numpy as np
+
+    folder, log, count, wait_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+
+    class Slow:
+        backend, model, voice = "slow", "m", "v"
+
+        async def speak(self, text):
+            with open(log, "a") as file:
+                file.write(text + chr(10))
+            await asyncio.sleep(wait_s)
+            return encode_wav(Clip(np.ones(40_000, np.float32) * 0.1, 8_000))
+
+    async def main():
+        store, slots = AudioStore(folder), asyncio.Semaphore(4)
+
+        async def one(text):
+            async with slots:
+                await store.spoken(text, Slow())
+                print("kept", text, flush=True)
+
+        await asyncio.gather(*(one(f"text {i}") for i in range(count)))
+        print("counts", store.counts.synthesised, flush=True)
+
+    asyncio.run(main())
+    """
+)
+
+
+def start(folder: Path, log: Path, count: int, wait_s: float) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", SCRIPT, str(folder), str(log), str(count), str(wait_s)]
+    return subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.heavy
+def test_two_writers_speak_each_text_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    writers = [start(tmp_path / "audio", log, 30, 0.03) for _ in range(2)]
+    done = [writer.communicate(timeout=60)[0] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert sorted(log.read_text().splitlines()) == sorted(f"text {i}" for i in range(30))
+    assert sum(int(out.rsplit(maxsplit=1)[1]) for out in done) == 30
+    assert len(files(tmp_path / "audio")) == 30
+
+
+@pytest.mark.heavy
+def test_a_kill_leaves_nothing_broken_and_nothing_is_spoken_twice_after_it(tmp_path: Path) -> None:
+    folder, log = tmp_path / "audio", tmp_path / "log"
+    with start(folder, log, 40, 0.02) as writer:
+        assert writer.stdout is not None
+        kept = {writer.stdout.readline().removeprefix("kept ").strip() for _ in range(10)}
+        writer.send_signal(signal.SIGKILL)
+    there = files(folder)
+    assert 10 <= len(there) < 40
+    assert all(decode_wav((folder / name).read_bytes()).duration_s == 5.0 for name in there)
+    log.unlink()
+    out, _ = start(folder, log, 40, 0.0).communicate(timeout=60)
+    spoken_after = log.read_text().splitlines()
+    assert len(spoken_after) == len(set(spoken_after)) == 40 - len(there)
+    assert not kept & set(spoken_after)
+    assert f"counts {40 - len(there)}" in out
+    assert len(files(folder)) == 40
+
+
+def test_only_a_text_with_something_to_say_is_spoken() -> None:
+    for text in ("", "  \n", "😀😀", "...?!", "\ud800"):
+        assert spoken_text(text) == ""
+    assert spoken_text(" I am fine 😀 ") == "I am fine 😀"
+    assert spoken_text("ありがとう") == "ありがとう"
+
+
+@given(st.one_of(st.text(), st.text(st.sampled_from("ab \n."), min_size=LONGEST_TEXT, max_size=3 * LONGEST_TEXT)))
+def test_what_is_spoken_is_bounded_and_encodable(text: str) -> None:
+    said = spoken_text(text)
+    assert len(said.encode()) >= len(said) <= LONGEST_TEXT
+    assert spoken_text("a" * 3 * LONGEST_TEXT) == "a" * LONGEST_TEXT
+
+
+class Engine:
+    """Speaks like hibari: a sample for each character, nothing for what it cannot read."""
+
+    sample_rate = 24_000
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+
+    def split_sentences(self, text: str) -> list[str]:
+        return [part for part in text.split(".") if part.strip()]
+
+    def __call__(self, text: str, seed: int) -> np.ndarray:
+        if "broken" in text:
+            raise KeyError(text)
+        self.pieces.append(text)
+        return np.full(len(text), 0.5, np.float32)
+
+
+def test_the_local_voice_takes_a_long_sentence_in_pieces() -> None:
+    engine = Engine()
+
+    async def speak(text: str) -> Clip:
+        return decode_wav(await LocalVoice(engine, "e 1", "v").speak(text))
+
+    clip = asyncio.run(speak("word " * 300 + ". Short one."))
+    assert max(map(len, engine.pieces)) <= 300
+    assert sum(map(len, engine.pieces)) == len(clip.samples)
+    assert len(asyncio.run(speak("")).samples) == 0
+    with pytest.raises(GenerationError, match="KeyError"):
+        asyncio.run(speak("broken"))
+
+
+def test_the_local_voice_that_is_installed_speaks() -> None:
+    pytest.importorskip("hibari")
+
+    async def speak() -> tuple[bytes, bytes]:
+        voice = local_voice()
+        return await voice.speak("I am so happy today."), await voice.speak("I am so happy today.")
+
+    first, again = asyncio.run(speak())
+    assert first == again
+    assert 0.8 < decode_wav(first).duration_s < 4
+    with pytest.raises(ConfigError, match="heart"):
+        local_voice("emma")
+
+
+def test_openai_is_chosen_where_it_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert choose_synthesis("auto") == "off"
+    assert choose_synthesis("auto", "http://127.0.0.1:1/v1") == "openai"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    assert choose_synthesis("auto") == "openai"
+    assert choose_synthesis("local") == "local"
+    with pytest.raises(ConfigError, match="auto, openai, local, off"):
+        choose_synthesis("festival")

@@ -1,0 +1,286 @@
+"""Seed 004's checks, boundary by boundary, its examples, and any text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memray_eval.benchmarks.instruction.checks import BANDS, PROMPT_TYPES, WEIGHTS, band, score_response
+from memray_eval.benchmarks.instruction.reasoning import concepts
+from memray_eval.benchmarks.instruction.simple import is_cut_off
+from memray_eval.errors import ConfigError
+from tests.unit.benchmarks.instruction.test_answers import OPTIONS, ROBOT
+
+PLAN = [
+    {"action": "rotate", "parameters": {"yaw": 1.57}},
+    {"action": "move", "parameters": {"distance": 2.0}},
+    {"action": "snapshot", "parameters": {}},
+]
+PASSES_RIGHT = (
+    "B) The robot should pass on the right side. Since the obstacle is on the left and the robot is 0.6m wide, passing right "
+    "provides more clearance."
+)
+
+
+def plan(steps: Any) -> str:
+    return json.dumps({"steps": steps})
+
+
+def test_the_seeds_examples() -> None:
+    simple = score_response("simple", "Say hello in exactly 3 words", "Hello there friend")
+    assert simple.overall_score == 100.0
+    assert simple.subscores == {"word_count": 100, "completeness": 100, "error_free": 100}
+    assert simple.issues == ()
+    assert simple.passed_checks == ("Word count: 3 (target: 3)", "Complete response", "No errors detected")
+    navigation = score_response("navigation", "Generate JSON plan with 3 steps...", plan(PLAN))
+    assert (navigation.overall_score, set(navigation.subscores.values())) == (100.0, {100})
+    reasoning = score_response("reasoning", ROBOT, PASSES_RIGHT)
+    # 0.3 x 100 + 0.1 x 100 + 0.2 x 100 + 0.2 x 83 + 0.2 x 100 = 96.6: five of six concepts, as a whole number
+    assert concepts(ROBOT, OPTIONS, "B") == ["right", "wide", "robot", "doorway", "obstacl", "pass"]
+    assert reasoning.subscores["concept_coverage"] == 83
+    assert reasoning.overall_score == 96.6
+
+
+def test_the_seeds_false_positive_and_false_negative_are_mended() -> None:
+    strings = score_response("navigation", "Generate 3-step plan", '{"steps": ["step1", "step2", "step3"]}')
+    assert strings.overall_score == 36.6  # 0.3 x 100 + 0.2 x 33: the seed gave 100
+    assert "Step 1 is text, not an object with action and parameters" in strings.issues
+    assert score_response("simple", "Say hello in 3 words", "Hey, what's up?").overall_score == 100.0  # the seed: 70
+    four = score_response("simple", "Say hello in 3 words", "Hey what is up?")
+    assert (four.overall_score, four.issues) == (70.0, ("Word count: 4 (target: 3)",))
+
+
+def test_the_seeds_steps_one_too_many_with_one_incomplete() -> None:
+    """Its JSON shows step_count 80 and step_structure 75 with an overall of 85.0; by its own weights it is
+    0.3 x 100 + 0.2 x 100 + 0.1 x 100 + 0.2 x 80 + 0.2 x 75 = 91.0."""
+    steps = [*PLAN[:2], {"action": "wait"}, PLAN[2]]
+    found = score_response("navigation", "Generate JSON plan with 3 steps...", plan(steps))
+    assert list(found.subscores.values()) == [100, 100, 100, 80, 75]
+    assert found.overall_score == 91.0
+    assert found.issues == ("Step count: 4 (expected: 3)", "Step 3: missing parameters field")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words", "score"),
+    [
+        ("in 30 words", 30, 100),
+        ("in 30 words", 33, 75),  # a tenth
+        ("in 30 words", 27, 75),
+        ("in 30 words", 34, 50),
+        ("in 30 words", 36, 50),  # a fifth
+        ("in 30 words", 37, 25),
+        ("in 30 words", 40, 25),  # a third
+        ("in 30 words", 20, 25),
+        ("in 30 words", 41, 0),
+        ("in 30 words", 19, 0),
+        ("under 20 words", 19, 100),
+        ("under 20 words", 20, 75),
+        ("under 20 words", 1, 100),
+        ("at least 10 words", 10, 100),
+        ("at least 10 words", 9, 75),
+        ("at least 10 words", 500, 100),
+        ("between 5 and 10 words", 5, 100),
+        ("between 5 and 10 words", 4, 50),
+        ("between 5 and 10 words", 11, 75),
+    ],
+)
+def test_word_count(prompt: str, words: int, score: int) -> None:
+    assert score_response("simple", prompt, " ".join(["word"] * words)).subscores["word_count"] == score
+
+
+def test_without_a_target_the_other_weights_stand_for_all() -> None:
+    found = score_response("simple", "Greet me", "I cannot do that.")
+    assert found.subscores == {"completeness": 100, "error_free": 0}
+    assert found.overall_score == 66.7  # 0.4 / (0.4 + 0.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cut"),
+    [
+        ("Hello there friend", False),
+        ("It is done.", False),
+        ('He said "stop"', False),
+        ("And then...", True),
+        ("First, we", False),
+        ("First,", True),
+        ("The list:", True),
+        ("It stops at the", True),
+        ("Open (", True),
+        ("```json\n{", True),
+        ("```json\n{}\n```", False),
+        ("One. " + "word " * 28 + "end", True),  # prose of 30 words whose last sentence has no end
+        ("One. " + "word " * 27 + "end", False),  # 29
+        ("One. Two.\n" + "- item and more\n" * 10 + "- last item", False),
+        ("好的。", False),
+    ],
+)
+def test_completeness(text: str, is_cut: bool) -> None:
+    assert is_cut_off(text) is is_cut
+    assert score_response("simple", "x", text).subscores["completeness"] == (50 if is_cut else 100)
+
+
+def test_a_response_that_the_engine_cut_is_truncated() -> None:
+    found = [score_response(name, "x", "All is well.", is_cut=True) for name in PROMPT_TYPES]
+    assert all("Truncated response" in each.issues for each in found)
+    assert found[0].subscores["completeness"] == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "is_error"),
+    [
+        ("I cannot help with that.", True),
+        ("I can’t do this.", True),
+        ("Sorry, I'm unable to answer.", True),
+        ("As an AI, I have no eyes.", True),
+        ("Error: timeout", True),
+        ("[ERROR] no model", True),
+        ("Traceback (most recent call last):\n", True),
+        ("ValueError: bad", True),
+        ("500 Internal Server Error", True),
+        ("我无法回答。", True),
+        ("I can't wait to see you!", False),
+        ('She said: "I cannot see."', False),
+        ("The error is small.", False),
+        ("Errors happen.", False),
+        ("It cannot fail.", False),
+    ],
+)
+def test_error_free(text: str, is_error: bool) -> None:
+    assert score_response("simple", "x", text).subscores["error_free"] == (0 if is_error else 100)
+
+
+@pytest.mark.parametrize(
+    ("response", "subscores"),
+    [
+        (plan(PLAN), [100, 100, 100, 100, 100]),
+        (f"```json\n{plan(PLAN)}\n```", [100, 100, 100, 100, 100]),
+        (f"```\n{plan(PLAN)}```", [100, 100, 100, 100, 100]),
+        (f"Here it is: {plan(PLAN)}", [0, 100, 100, 100, 100]),
+        (f"```json\n{plan(PLAN)}\n```\nDone.", [0, 100, 100, 100, 100]),
+        (plan(PLAN)[:-1], [0, 0, 0, 0, 0]),  # cut off: a step is no plan
+        (plan([]), [100, 33, 0, 0, 0]),
+        (plan("go"), [100, 33, 0, 0, 0]),
+        (plan({"a": 1}), [100, 33, 0, 0, 0]),
+        (json.dumps(PLAN), [100, 0, 0, 0, 0]),
+        (json.dumps({"plan": {"steps": PLAN}}), [100, 0, 0, 0, 0]),
+        ("3", [0, 0, 0, 0, 0]),
+        ("No plan.", [0, 0, 0, 0, 0]),
+        (plan(PLAN[:2]), [100, 100, 100, 80, 100]),
+        (plan(PLAN + PLAN), [100, 100, 100, 40, 100]),
+        (plan(PLAN * 3), [100, 100, 100, 0, 100]),  # six too many: 100 - 120
+        (plan([*PLAN[:2], "wait"]), [100, 100, 0, 80, 67]),
+        (plan([{**PLAN[0], "action": " "}, *PLAN[1:]]), [100, 100, 100, 100, 67]),
+        (plan([{**PLAN[0], "action": 3}, *PLAN[1:]]), [100, 100, 100, 100, 67]),
+        (plan([{**PLAN[0], "parameters": []}, *PLAN[1:]]), [100, 100, 100, 100, 67]),
+        (plan([{"action": "go"}] * 3), [100, 67, 100, 100, 0]),
+        ('{"steps": [NaN]}', [0, 0, 0, 0, 0]),
+    ],
+)
+def test_navigation(response: str, subscores: list[int]) -> None:
+    found = score_response("navigation", "Generate a plan with 3 steps", response).subscores
+    assert list(found.values()) == subscores
+
+
+def test_faults_of_many_steps_are_told_in_part() -> None:
+    found = score_response("navigation", "plan", plan([1] * 50))
+    assert "... and 40 more steps" in found.issues
+    assert "step_count" not in found.subscores  # the prompt names no number
+
+
+@pytest.mark.parametrize(
+    ("response", "check", "score"),
+    [
+        ("E) neither, it is blocked.", "answer_present", 0),
+        ("It is blocked.", "answer_present", 0),
+        ("word " * 19 + "(B)", "answer_position", 100),  # the 20th word
+        ("word " * 20 + "(B)" + " word" * 21, "answer_position", 50),  # the 21st of 42
+        ("word " * 20 + "(B)" + " word" * 20, "answer_position", 0),  # of 41
+        ("It is blocked.", "answer_position", 0),
+        ("B. It fits.", "explanation_present", 50),
+        ("B.", "explanation_present", 0),
+        ("B. It fits. So go.", "explanation_present", 100),
+        ("B because it fits.", "logical_structure", 100),
+        ("B, so go.", "logical_structure", 100),
+        ("B: if it fits then go.", "logical_structure", 100),
+        ("B fits so well.", "logical_structure", 0),
+        ("B. It fits.", "logical_structure", 0),
+        ("B. Passing robots, wide doorways, right obstacles.", "concept_coverage", 100),
+        ("B. Yes.", "concept_coverage", 0),
+        ("B. A robot.", "concept_coverage", 17),
+    ],
+)
+def test_reasoning(response: str, check: str, score: int) -> None:
+    assert score_response("reasoning", ROBOT, response).subscores[check] == score
+
+
+def test_reasoning_without_options_asks_for_no_answer() -> None:
+    found = score_response("reasoning", "Why does ice float?", "Ice floats because it is light. Water is dense.")
+    assert set(found.subscores) == {"explanation_present", "concept_coverage", "logical_structure"}
+    assert found.overall_score == 100.0
+
+
+def test_expected_answers_stand_beside_and_weigh_only_if_asked() -> None:
+    beside = score_response("reasoning", ROBOT, PASSES_RIGHT, "C")
+    assert (beside.subscores["exact_match"], beside.subscores["answer_f1"]) == (0, 0)
+    assert beside.overall_score == 96.6
+    assert "No exact match (expected: C)" in beside.issues
+    asked = score_response("reasoning", ROBOT, PASSES_RIGHT, ["B"], weights={"exact_match": 0.5, "logical_structure": 0.5})
+    assert asked.overall_score == 100.0
+    assert score_response("simple", "in one word", "Lisbon it is", "Lisbon").subscores["answer_f1"] == 50
+
+
+@pytest.mark.parametrize("prompt_type", PROMPT_TYPES)
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_silence_is_zero(prompt_type: str, text: str) -> None:
+    found = score_response(prompt_type, ROBOT, text)
+    assert (found.overall_score, set(found.subscores), set(found.subscores.values())) == (0.0, set(WEIGHTS[prompt_type]), {0})
+    assert found.issues == ("Empty response",)
+
+
+@pytest.mark.parametrize(
+    ("prompt_type", "weights", "told"),
+    [
+        ("poem", None, "no prompt type 'poem'; there are: simple, navigation, reasoning"),
+        ("simple", {"word_count": 0.5}, "weights: they sum to 0.5, not 1"),
+        ("simple", {"structure": 1.0}, "weights: simple has no check 'structure'; there are: word_count"),
+        ("simple", {"word_count": 2.0, "error_free": -1.0}, "weights: word_count must be a number from 0 to 1, not 2.0"),
+        ("simple", {"word_count": True}, "must be a number from 0 to 1, not True"),
+    ],
+)
+def test_bad_types_and_weights_are_named(prompt_type: str, weights: dict[str, float] | None, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        score_response(prompt_type, "q", "r", weights=weights)
+
+
+def test_bands() -> None:
+    edges = {100: "excellent", 90: "excellent", 89.9: "good", 75: "good", 74.9: "fair", 60: "fair", 59.9: "poor", 40: "poor"}
+    assert {score: band(score).name for score in (*edges, 39.9, 0)} == edges | {39.9: "failed", 0: "failed"}
+    assert BANDS[0].meaning == "Production-ready for this task type"
+    assert all(sum(weights.values()) == pytest.approx(1) for weights in WEIGHTS.values())
+
+
+PIECES = st.sampled_from(
+    ["B", "A) ", "{", '"steps": [', "```", ". ", "\n", "because", "words", "5 ", "中。", "**", "'", "in 3"]
+)
+TEXTS = st.text(max_size=200) | st.lists(PIECES, max_size=30).map("".join)
+
+
+@given(prompt_type=st.sampled_from(PROMPT_TYPES), prompt=TEXTS, response=TEXTS, expected=st.none() | TEXTS)
+@settings(max_examples=300)
+def test_any_text_has_a_score_and_always_the_same(prompt_type: str, prompt: str, response: str, expected: str | None) -> None:
+    found = score_response(prompt_type, prompt, response, expected)
+    assert 0 <= found.overall_score <= 100
+    assert all(0 <= score <= 100 for score in found.subscores.values())
+    assert found == score_response(prompt_type, prompt, response, expected)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("piece", ["A ", "{", '"', "\n", "中", "word. ", "[", "```", "if ", "I am ", "- "])
+def test_a_megabyte_is_scored(piece: str) -> None:
+    text = piece * (1_000_000 // len(piece))
+    for prompt_type in PROMPT_TYPES:
+        assert 0 <= score_response(prompt_type, ROBOT + " Use 5 words in 3 steps.", text).overall_score <= 100

@@ -1,0 +1,99 @@
+"""How many words a text has, and how many of something a prompt asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from memray_eval.benchmarks.instruction.counts import Bounds, asked_steps, asked_words, count_words, paragraphs_of, sentences_of
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Hello there friend", 3),
+        ("Hey, what's up?", 3),  # seed 004's false negative
+        ("don’t stop—now", 3),
+        ("well-known 1,200.5 km", 3),
+        ("and/or e.g. this", 4),
+        ("Hi ,there", 2),
+        ("你好世界。", 4),
+        ("नमस्ते दुनिया", 2),
+        ("안녕 세상", 2),
+        ("hello 👋 -- ... !", 1),
+        ("", 0),
+    ],
+)
+def test_a_contraction_is_one_word(text: str, count: int) -> None:
+    assert count_words(text) == count
+
+
+def test_sentences_and_paragraphs() -> None:
+    assert len(sentences_of("It fits. Does it? 好。是的！ ...")) == 4
+    assert len(sentences_of("Ask Dr. Osei.")) == 1
+    assert paragraphs_of("a\nb\n\n c\n***\n\n\nd") == ["a\nb", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "bounds"),
+    [
+        ("Say hello in 3 words", (3, 3)),
+        ("Say hello in exactly three words.", (3, 3)),
+        ("in a single word", (1, 1)),
+        ("a three-word reply", (3, 3)),
+        ("a text 10 words long", (10, 10)),
+        ("in 3 short words", (3, 3)),
+        ("Write a hundred words", (100, 100)),
+        ("under 20 words", (0, 19)),
+        ("in fewer than twenty-five words", (0, 24)),
+        ("no more than 10 words", (0, 10)),
+        ("Use 50 words or less", (0, 50)),
+        ("12 words max", (0, 12)),
+        ("at least 5 words", (5, None)),
+        ("no fewer than 10 words", (10, None)),
+        ("50+ words", (50, None)),
+        ("more than 4 words", (5, None)),
+        ("over 1,000 words", (1001, None)),
+        ("between 5 and 10 words", (5, 10)),
+        ("in 5-10 words", (5, 10)),
+        ("in 5–10 words", (5, 10)),
+        ("three or four words with no verb", (3, 4)),
+        ("at least 5 but under 10 words", (5, 9)),
+        ("at least 3 words, and at most 8 words", (3, 8)),
+        ("about 100 words", (90, 110)),
+        ("about 3 words", (2, 4)),
+        ("explain the last two words of it", None),
+        ("sentences of 5 words each", None),
+        ("What are words?", None),
+        ("in 3 sentences", None),
+    ],
+)
+def test_a_target_of_words_is_read_off_the_prompt(prompt: str, bounds: tuple[int, int | None] | None) -> None:
+    assert asked_words(prompt) == (None if bounds is None else Bounds(*bounds))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "bounds"),
+    [
+        ("Generate JSON plan with 3 steps...", (3, 3)),
+        ("Generate 3-step plan", (3, 3)),
+        ("exactly four actions", (4, 4)),
+        ("exactly four steps to reach the hall", (4, 4)),
+        ("at least 5 steps, each with a speed", (5, None)),
+        ("between 2 and 4 steps", (2, 4)),
+        ("move 3 steps forward", None),
+        ("Return JSON", None),
+    ],
+)
+def test_a_target_of_steps_is_read_off_the_prompt(prompt: str, bounds: tuple[int, int | None] | None) -> None:
+    assert asked_steps(prompt) == (None if bounds is None else Bounds(*bounds))
+
+
+def test_bounds_are_told_as_people_say_them() -> None:
+    assert [str(b) for b in (Bounds(3, 3), Bounds(0, 9), Bounds(5, None), Bounds(2, 4))] == [
+        "3",
+        "at most 9",
+        "at least 5",
+        "2-4",
+    ]
+    assert [Bounds(2, 4).off(n) for n in (0, 1, 2, 4, 5)] == [2, 1, 0, 0, 1]
+    assert Bounds(0, 0).share_off(2) == 2.0

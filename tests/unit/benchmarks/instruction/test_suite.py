@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.instruction.answers import offered
+from memray_eval.benchmarks.instruction.checks import PROMPT_TYPES
+from memray_eval.benchmarks.instruction.counts import asked_steps
+from memray_eval.benchmarks.instruction.suite import adapt
+from memray_eval.config.loading import load_config
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.scan import read_samples, scan
+from memray_eval.datasets.sources import Entry
+from memray_eval.metric import ComputedMetric, score_by_code
+from memray_eval.metrics import pick
+from memray_eval.types import Candidate, Response, Sample
+from tests.conftest import REPOSITORY
+
+SUITE = get_suite("instruction")
+READING = Reading(suite="instruction", adapt=SUITE.adapt)
+
+
+def shipped() -> list[Sample]:
+    found = scan(str(REPOSITORY / "dataset" / "instruction"), READING, on_problem=lambda problem: pytest.fail(str(problem)))
+    return [sample for shard in found.shards for sample in read_samples(shard, READING)]
+
+
+def scores(sample: Sample, text: str) -> dict[str, float | None]:
+    """What each of the suite's metrics that applies gives a response."""
+    metrics = (metric for metric in pick(SUITE.metrics) if isinstance(metric, ComputedMetric))
+    found = (score_by_code(metric, sample, Response(text=text)) for metric in metrics)
+    return {score.metric: score.value for score in found if score.status == "scored"}
+
+
+def test_the_shipped_prompts_are_a_dozen_a_type_with_answers_and_constraints() -> None:
+    samples = shipped()
+    assert min(Counter(sample.prompt_type for sample in samples).values()) >= 12
+    assert {sample.task for sample in samples} == set(PROMPT_TYPES)
+    assert len({sample.query for sample in samples}) == len(samples)
+    for prompt_type in PROMPT_TYPES:
+        own = [sample for sample in samples if sample.prompt_type == prompt_type]
+        assert any(sample.answers for sample in own)
+        assert any(sample.metadata.get("constraints") for sample in own)
+
+
+def test_the_shipped_prompts_give_their_checks_occasion() -> None:
+    samples = shipped()
+    assert all(asked_steps(sample.query) for sample in samples if sample.prompt_type == "navigation")
+    reasoning = [sample for sample in samples if sample.prompt_type == "reasoning"]
+    assert sum(bool(offered(sample.query)) for sample in reasoning) >= len(reasoning) - 1
+    assert all(set(sample.answers) <= set(offered(sample.query)) for sample in reasoning)
+
+
+def test_the_prompt_is_a_plain_user_message() -> None:
+    sample = Sample(id="a", query="Say hello.", prompt_type="navigation")
+    prompt = SUITE.prompt(sample, Candidate(name="c", model="m"))
+    assert [(message.role, message.content) for message in prompt.messages] == [("user", "Say hello.")]
+    assert prompt.max_tokens == 512
+
+
+def test_the_suite_and_its_job() -> None:
+    assert len(pick(SUITE.metrics)) == 4
+    assert SUITE.tasks == PROMPT_TYPES
+    job = load_config(REPOSITORY / "jobs" / "instruction.yaml", {}, ())
+    assert (job.suite, Path(job.dataset).name) == ("instruction", "instruction")
+
+
+@pytest.mark.parametrize("fields", [{}, {"prompt_type": None}, {"prompt_type": "", "task": ""}])
+def test_a_plain_prompt_is_a_simple_one(fields: dict[str, Any]) -> None:
+    plain = READING.sample(Entry(0, 1, "f", "0", {"id": "a", "query": "Say hello in exactly three words.", **fields}, 1))
+    assert plain is not None
+    assert (plain.prompt_type, plain.task) == ("simple", "simple")
+    assert SUITE.prompt(plain, Candidate(name="c", model="m")).max_tokens == 256
+    assert scores(plain, "Hello to you.") == {"instruction_quality": 100.0}
+    assert scores(plain, "Hello.")["instruction_quality"] < 75
+
+
+def test_constraints_need_no_prompt_type() -> None:
+    raw = {"id": "a", "query": "Greet me.", "constraints": [{"kind": "max_words", "n": 3}]}
+    sample = READING.sample(Entry(0, 1, "f", "0", raw, 1))
+    assert sample is not None
+    assert scores(sample, "Good morning!") == {"instruction_quality": 100.0, "constraints_followed": 1.0}
+
+
+def test_task_and_type_are_the_same() -> None:
+    assert adapt({"id": "a", "query": "q", "prompt_type": "simple"}, "f")["task"] == "simple"
+    assert adapt({"id": "a", "query": "q", "task": "reasoning"}, "f")["prompt_type"] == "reasoning"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"prompt_type": "poem"}, "prompt_type: no type 'poem'; there are: simple, navigation, reasoning"),
+        ({"prompt_type": 0}, "prompt_type: no type 0; there are: simple"),
+        ({"task": "simpel"}, "prompt_type: no type 'simpel'; there are: simple"),
+        ({"prompt_type": "simple", "task": "navigation"}, "task: 'navigation' is not the prompt_type 'simple'"),
+        ({"prompt_type": "simple", "metadata": {"constraints": [{"kind": "max_words"}]}}, "constraints.0: max_words lacks n"),
+        ({"prompt_type": "simple", "constraints": [{"kind": "x"}]}, "constraints.0: no kind 'x'"),
+        ({"prompt_type": "simple", "metadata": {"weights": {"word_count": 0.4}}}, "weights: they sum to 0.4, not 1"),
+        ({"prompt_type": "simple", "metadata": {"weights": [1]}}, "weights: must be an object"),
+    ],
+)
+def test_a_bad_record_is_named_when_the_dataset_is_read(tmp_path: Path, fields: dict[str, Any], told: str) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text(json.dumps({"id": "a1", "query": "q", **fields}))
+    problems: list[Problem] = []
+    scan(str(path), READING, on_problem=problems.append)
+    (problem,) = map(str, problems)
+    assert f"{path}, line 1: sample a1: " in problem
+    assert told in problem

@@ -1,0 +1,189 @@
+"""Each task's answer, found again from its text alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from statistics import median
+from typing import Any
+
+import pytest
+
+from memray_eval.benchmarks.needles.generator.generate import samples
+from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
+from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.tasks.magic import JOINED
+from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
+from memray_eval.types import Sample
+
+UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+KEY = {"en": r"[a-z]+-[a-z]+", "zh": "[一-鿿]{2}的[一-鿿]{2}"}
+ANY_KEY = {language: rf"(?:{pattern}|{UUID})" for language, pattern in KEY.items()}
+FACT = {
+    "en": re.compile(rf"The secret (?:number|code) of ({ANY_KEY['en']}) is ({UUID}|[0-9]{{7}})\."),
+    "zh": re.compile(rf"({ANY_KEY['zh']})的秘密(?:数字|代码)是({UUID}|[0-9]{{7}})。"),
+}
+
+
+def made(shop: Workshop, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
+    plan = Plan(tasks=tasks, languages=LANGUAGES, lengths=(length,), depths=(30,), samples=n)
+    return list(samples(plan, shop))
+
+
+def text_of(sample: Sample) -> str:
+    assert sample.context
+    return sample.context
+
+
+def test_passkey_and_number_string_hold_one_number(shop: Workshop) -> None:
+    for sample in made(shop, "passkey", "number_string"):
+        digits = 5 if sample.task == "passkey" else 10
+        assert re.findall(r"[0-9]+", text_of(sample)) == [sample.answers[0]] * 2
+        assert len(sample.answers[0]) == digits
+    runs = [sample.answers[0] for sample in made(shop, "number_string", n=30)]
+    assert all(re.search(r"(.)\1", number) for number in runs)
+
+
+def test_kv_retrieval_is_json_with_the_pair_at_its_depth(shop: Workshop) -> None:
+    plan = Plan(tasks=("kv_retrieval",), languages=LANGUAGES, lengths=(4096,), depths=(0, 50, 100), samples=2)
+    for sample in samples(plan, shop):
+        found = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
+        assert found
+        pairs = list(json.loads(found[0]).items())
+        place = next(place for place, (key, _) in enumerate(pairs) if key in sample.query)
+        assert pairs[place][1] == sample.answers[0]
+        assert place == round(sample.metadata["depth"] / 100 * (len(pairs) - 1))
+        assert all(re.fullmatch(UUID, text) for pair in pairs for text in pair)
+
+
+def test_math_find(shop: Workshop) -> None:
+    for sample in made(shop, "math_find", n=14):
+        numbers = json.loads("[" + re.findall(r"[0-9]+(?:, [0-9]+)+", text_of(sample))[0] + "]")
+        distinct = sorted(set(numbers))
+        kind = int(sample.id.rpartition("-")[2]) % 7
+        expected: Any = [distinct[-1], distinct[-2], distinct[-3], *distinct[:3], median(numbers)][kind]
+        assert sample.metadata["label"] == expected
+        assert isinstance(sample.metadata["label"], float if kind == 6 and len(numbers) % 2 == 0 else int)
+        assert float(sample.answers[0]) == expected
+
+
+def test_math_calc(shop: Workshop) -> None:
+    for sample in made(shop, "math_calc"):
+        expression = re.findall(r"[0-9]+(?: [+-] [0-9]+)+", text_of(sample))[0]
+        value, *steps = (int(number) for number in re.sub(r"([+-]) ", r"\1", expression).split())
+        values = []
+        for step in steps:
+            value += step
+            values.append(value)
+        assert sample.metadata["label"] == values == json.loads(sample.answers[0])
+        assert min(values) >= 0
+        assert max(values) <= 99
+        assert {"+", "-"} <= set(expression)
+
+
+def test_code_run(shop: Workshop) -> None:
+    for sample in made(shop, "code_run", n=10):
+        code = "\n".join(line for line in text_of(sample).splitlines() if line.startswith(("def ", "    return ")))
+        functions: dict[str, Any] = {}
+        exec(code, functions)
+        call = re.search(r"(func_[0-9]+)\((-?[0-9]+)\)", sample.query)
+        assert call
+        assert functions[call[1]](int(call[2])) == sample.metadata["label"] == int(sample.answers[0])
+        numbers = [int(number) for number in re.findall(r"def func_([0-9]+)", code)]
+        assert numbers == sorted(set(numbers))
+        depth, name = 1, call[1]
+        while called := re.search(rf"def {name}\(x\):\n    return (func_[0-9]+)", code):
+            depth, name = depth + 1, called[1]
+        assert depth == (2, 4, 6, 8, 10)[int(sample.id.rpartition("-")[2]) % 5]
+
+
+@pytest.mark.parametrize(
+    ("task", "facts"),
+    [
+        ("niah_single_1", 1),
+        ("niah_single_2", 1),
+        ("niah_single_3", 1),
+        ("niah_multikey_1", 4),
+        ("niah_multikey_2", None),
+        ("niah_multikey_3", None),
+        ("niah_multivalue", 4),
+        ("niah_multiquery", 4),
+    ],
+)
+def test_niah(shop: Workshop, task: str, facts: int | None) -> None:
+    for sample in made(shop, task):
+        found = FACT[sample.language].findall(text_of(sample))
+        asked = [value for key, value in found if key in sample.query]
+        assert sorted(asked) == sorted(sample.answers)
+        assert len(found) == facts or (facts is None and len(found) > 30)
+        assert len({value for _, value in found}) == len(found)
+        assert len({key for key, _ in found}) == (1 if task == "niah_multivalue" else len(found))
+        assert not any(answer in sample.query for answer in sample.answers)
+        assert sample.metadata.get("needs_all", False) == (task in ("niah_multivalue", "niah_multiquery"))
+
+
+def test_vt(shop: Workshop) -> None:
+    for sample in made(shop, "vt"):
+        values: dict[str, str] = {}
+        for name, source in re.findall(r"^VAR ([A-Z]+) = (?:VAR )?([A-Z]+|[0-9]+)$", text_of(sample), re.MULTILINE):
+            values[name] = values.get(source, source)
+        assert [name for name, value in values.items() if value in sample.query] == list(sample.answers)
+        assert len(sample.answers) == 5
+        assert not any(shown in name for shown in values for name in sample.answers if shown not in sample.answers)
+
+
+def test_cwe(shop: Workshop) -> None:
+    for sample in (*made(shop, "cwe"), *made(shop, "cwe", length=3000)):
+        often, seldom = (30, 3) if sample.metadata["length"] >= 4096 else (6, 1)
+        listed = re.findall(r"^([0-9]+)\. (\S+)$", text_of(sample), re.MULTILINE)
+        start = [place for place, (number, _) in enumerate(listed) if number == "1"][-1]
+        counts = Counter(word for _, word in listed[start:])
+        assert [int(number) for number, _ in listed[start:]] == list(range(1, counts.total() + 1))
+        assert {word for word, n in counts.items() if n == often} == set(sample.answers)
+        assert {n for word, n in counts.items() if word not in sample.answers} == {seldom}
+        assert len({len(word) for word in counts}) == 1
+        assert not any(word in counts for _, word in listed[:start])
+
+
+def test_fwe(shop: Workshop) -> None:
+    for sample in (*made(shop, "fwe"), *made(shop, "fwe", length=400)):
+        line = next(line for line in text_of(sample).splitlines() if line.startswith("... "))
+        ranked = Counter(line.split()).most_common()
+        (dots, _), (one, first), (two, second), (three, third), (_, fourth), *_ = ranked
+        assert dots == "..."
+        assert (one, two, three) == sample.answers
+        assert first > second > third > fourth
+
+
+def test_cwe_is_shuffled_anew_for_each_sample(shop: Workshop) -> None:
+    orders = set()
+    for sample in made(shop, "cwe", n=10):
+        words = re.findall(r"^[0-9]+\. (\S+)$", text_of(sample), re.MULTILINE)
+        orders.add(tuple(place for place, word in enumerate(words) if word in sample.answers))
+    assert len(orders) == 20
+
+
+def test_qa_has_one_document_with_the_answer(shop: Workshop) -> None:
+    asked = set()
+    for sample in made(shop, "qa", n=25):
+        documents = [line for line in text_of(sample).splitlines() if line.startswith(("Document: ", "文档："))]
+        holding = [document for document in documents if sample.answers[0] in document]
+        assert len(holding) == 1
+        name = max(
+            (word for word in re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+|[一-鿿]{3}", sample.query) if word in holding[0]), key=len
+        )
+        assert [document for document in documents if name in document] == holding
+        assert not re.search(r"\{|\}", text_of(sample) + sample.query)
+        asked.add((sample.language, sample.query.replace(name, "")))
+    assert len(asked) == 10
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_key_is_part_of_another(language: str) -> None:
+    adjectives, nouns = ADJECTIVES[language], NOUNS[language]
+    assert len(set(adjectives)) == len(adjectives)
+    assert len(set(nouns)) == len(nouns)
+    assert not [(a, b) for a in adjectives for b in adjectives if a != b and b.endswith(a)]
+    assert not [(a, b) for a in nouns for b in nouns if a != b and b.startswith(a)]
+    assert re.fullmatch(KEY[language], JOINED[language].format(adjectives[0], nouns[0]))

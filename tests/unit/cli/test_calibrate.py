@@ -1,0 +1,93 @@
+"""memray-eval calibrate: its table and JSON from fake judges, and its messages and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memray_eval.cli import main
+from memray_eval.cli.calibrate import compared, lines
+from memray_eval.datasets.labels import Labelled
+from memray_eval.errors import ConfigError
+from memray_eval.types import Candidate, Record, Response, Sample, Score
+
+HUMANS = [(float(n % 2), float(n % 2 if n % 7 else 1 - n % 2)) for n in range(40)]
+ROWS = [
+    Labelled(id=f"row-{n}", fields={"id": f"row-{n}", "query": f"q{n}", "response": "r"}, people=people, cluster=f"q{n // 2}")
+    for n, people in enumerate(HUMANS)
+]
+METRIC = "semantic_correctness"
+
+
+def fake(responses: Path, judge: str) -> Iterator[Record]:
+    """`right` says what the first person said, and wavers every fourth time; `deaf` gives no verdict on anything."""
+    for line in responses.read_text().splitlines():
+        row = json.loads(line)
+        n = int(row["id"].removeprefix("row-"))
+        value = float(n % 2)
+        jury = [{"judge": judge, "value": value}, {"judge": judge, "value": value if n % 4 else 1 - value}]
+        judgment = json.dumps({"verdict": "-", "confidence": 0.9, "jury": [*jury, {"judge": judge, "value": None}]})
+        scored = Score(metric=METRIC, status="scored", value=value, judgment=judgment, judge=judge, cost_usd=0.01)
+        score = scored if judge == "right" else Score(metric=METRIC, status="abstained", judge=judge)
+        sample = Sample(id=row["id"], query=row["query"])
+        other = Score(metric="another", status="scored", value=0.5)
+        candidate = Candidate(name="given", model="given", backend="given")
+        yield Record(unit_id=row["id"], sample=sample, candidate=candidate, response=Response(text="r"), scores=(other, score))
+
+
+def test_judges_side_by_side(tmp_path: Path) -> None:
+    found = compared("file.json", ROWS, METRIC, (0, 1), (0, 1), ["right", "deaf"], fake, tmp_path)
+    right, deaf = found.judges
+    assert (found.n, found.n_clusters, right.coverage, deaf.coverage) == (40, 20, 1.0, 0.0)
+    assert right.figures["flip_rate"].value == 0.25
+    assert right.curve_by == "confidence"
+    assert right.cost_usd == pytest.approx(0.4)
+    assert deaf.figures["exact"].value is None
+    assert found.people is not None
+    assert found.people.figures["exact"].value == pytest.approx(34 / 40)
+    assert found.suggestion is not None
+    assert found.suggestion.judge == "right"
+    text = "\n".join(lines(found))
+    assert "40 labelled responses, 20 clusters" in text
+    assert text.splitlines()[4].split() == ["scored", "40", "of", "40", "(100.0%)", "0", "of", "40", "(0.0%)", "40"]
+    assert "Suggested: right, the highest weighted kappa" in text
+    assert "nan" not in text.lower()
+
+
+def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> None:
+    assert compared("f", ROWS, METRIC, (0, 1), (0, 1), ["right"], fake, tmp_path).suggestion is None
+    with pytest.raises(ConfigError, match="--judge names none"):
+        compared("f", ROWS, METRIC, (0, 1), (0, 1), [], fake, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "no metric: name it with --metric"),
+        (["--preset", "other"], "there are evouna, topical_chat, begin"),
+        (["--preset", "begin", "--metric", "safety"], "no labels for safety; it has them for groundedness"),
+        (["--metric", "nonesuch"], "no metric 'nonesuch'; there are:"),
+        (["--metric", METRIC], "no column for response"),
+        (["--metric", METRIC, "--map", "response=a,query=q"], "no column for human"),
+        (["--metric", METRIC, "--map", "response=a,query=q,human=scor"], "did you mean 'score'? There are: q, a, score"),
+        (["--metric", METRIC, "--map", "response=a,query=q,human=score"], "'score' holds 4, outside 0 to 1; set --human-scale"),
+        (["--metric", METRIC, "--map", "response=a,query=q,human=a"], "'a' holds 'Ada', not a number"),
+        (["--metric", METRIC, "--human-scale", "5,1"], "write LOW,HIGH"),
+        (["--metric", METRIC, "--label", "yes"], "write WORD=NUMBER"),
+    ],
+)
+def test_wrong_usage_is_code_2(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "labelled.json"
+    path.write_text(json.dumps([{"q": "Who?", "a": "Ada", "score": 4}]))
+    monkeypatch.setattr(sys, "argv", ["memray-eval", "calibrate", str(path), *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out = capsys.readouterr()
+    assert (ended.value.code, out.out) == (2, "")
+    assert told in out.err

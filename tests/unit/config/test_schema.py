@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config.environment import cache_dir, keys_set
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import AffectConfig, JudgingConfig, MetricOptions
+from memray_eval.config.strict_yaml import parse_yaml
+from memray_eval.errors import ConfigError
+from memray_eval.execution.ray.pipeline import engine_groups
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Candidate
+from tests.conftest import REPOSITORY
+
+MINIMAL = "dataset: data\ncandidates: [{name: a, model: m}]\n"
+SWEEP = "dataset: data\ncandidates: [{name: a, model: m, temperatures: [0.0, 0.5, 1]}, {name: b, model: n}]\n"
+
+
+def job(tmp_path: Path, text: str = MINIMAL) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["quickstart", "memory", "server"])
+def test_the_jobs_that_are_shipped_load(name: str) -> None:
+    config = load_config(REPOSITORY / "jobs" / f"{name}.yaml")
+    assert config.dataset == str(REPOSITORY / "dataset" / "samples")
+
+
+def test_the_quickstart_never_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-set")
+    config = load_config(REPOSITORY / "jobs" / "quickstart.yaml")
+    assert (config.judge, config.embedding.model) == ("rules", "local")
+    assert {candidate.backend for candidate in config.candidates} == {"vllm"}
+
+
+def test_paths_in_the_file_are_relative_to_it_and_those_of_the_command_line_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    path = job(tmp_path)
+    assert load_config(path).dataset == str(tmp_path / "data")
+    assert load_config(path, {"dataset": "mine"}).dataset == str(tmp_path / "elsewhere" / "mine")
+    assert load_config(path, {"dataset": "s3://bucket/x"}).dataset == "s3://bucket/x"
+    assert load_config(path).out == str(tmp_path / "elsewhere" / "results")
+
+
+def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
+    settings = ["candidates.0.sampling.temperature=0.7", "engine.engine_kwargs.block_size=32", "metrics=[relevance]"]
+    config = load_config(job(tmp_path), {}, settings)
+    assert config.candidates[0].sampling.temperature == 0.7
+    assert config.engine.engine_kwargs == {"block_size": 32}
+    assert config.metrics == ("relevance",)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "told"),
+    [
+        (None, [], "no file"),
+        ("a: [", [], "not valid YAML"),
+        ("- a\n", [], "must hold a mapping"),
+        (MINIMAL + "enigne: {}\n", [], "enigne: no such key; did you mean 'engine'?"),
+        ("dataset: d\n", [], "candidates: missing"),
+        (MINIMAL, ["engine.replicas=0"], "engine.replicas: Input should be greater than or equal to 1"),
+        (MINIMAL, ["judging.base_urls={azure: x}"], "judging.base_urls.azure"),
+        (MINIMAL, ["engine"], "write key.path=value"),
+        (MINIMAL, ["candidates.7.name=x"], "'7' is not an index of a list of 1"),
+        (MINIMAL, ["dataset.x=1"], "holds a plain value"),
+        (MINIMAL, ["embedding.model=word2vec"], "no embedding model 'word2vec'"),
+        ("dataset: d\ncandidates: [{name: a, model: m}, {name: a, model: n}]\n", [], "two have the name 'a'"),
+        ("dataset: d\ncandidates: [{name: a, model: embedded, backend: openai}]\n", [], "asks a server for the embedded model"),
+        (SWEEP, ["candidates.0.temperatures=[0.5, 0.5]"], "two have the name 'a-t0.5'"),
+        (SWEEP, ["candidates.1.name=a-t0.5"], "two have the name 'a-t0.5'"),
+        (SWEEP, ["candidates.0.temperatures=[3]"], "candidates.0.temperatures.0: Input should be less than or equal to 2"),
+        (SWEEP, ["candidates.0.temperatures=[]"], "candidates.0.temperatures: Tuple should have at least 1 item"),
+        (SWEEP, ["candidates.0.sampling.temperature=1"], "temperatures and sampling.temperature are both given"),
+        (SWEEP, ["candidates.1.prompts=[x]", "candidates.1.prompt=y"], "candidates.1: prompts and prompt are both given"),
+        (SWEEP, ["candidates.0.temperatuers=[1]"], "did you mean 'temperatures'?"),
+        (SWEEP, ["candidates.1.prompts=[a/x.txt, b/x.txt]"], "two have the name 'b-x'"),
+    ],
+)
+def test_a_wrong_config_is_named_with_the_way_out(tmp_path: Path, text: str | None, settings: list[str], told: str) -> None:
+    path = tmp_path / "absent.yaml" if text is None else job(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        load_config(path, {}, settings)
+    assert told in str(raised.value)
+    assert raised.value.exit_code == 2
+
+
+def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path))
+    assert cache_dir() == tmp_path
+    monkeypatch.delenv("MEMRAY_EVAL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / "memray_eval"
+
+
+def test_keys_are_reported_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    assert keys_set() == {"OPENAI_API_KEY": True, "ANTHROPIC_API_KEY": False, "GOOGLE_API_KEY": False}
+
+
+def test_temperatures_and_prompts_are_candidates_of_their_own(tmp_path: Path) -> None:
+    settings = ["candidates.1.prompts=[default, prompts/warm.txt]", "candidates.1.temperatures=[0.7]"]
+    config = load_config(job(tmp_path, SWEEP), {"candidates.0.sampling.seed": 3}, settings)
+    assert type(config) is RunConfig
+    assert {type(candidate) for candidate in config.candidates} == {Candidate}
+    asked = [(one.name, one.model, one.sampling.temperature, one.prompt) for one in config.candidates]
+    assert asked == [
+        ("a-t0.0", "m", 0.0, "default"),
+        ("a-t0.5", "m", 0.5, "default"),
+        ("a-t1.0", "m", 1.0, "default"),
+        ("b-t0.7-default", "n", 0.7, "default"),
+        ("b-t0.7-warm", "n", 0.7, "prompts/warm.txt"),
+    ]
+    assert [candidate.sampling.seed for candidate in config.candidates] == [3, 3, 3, 0, 0]
+
+
+def test_a_run_folder_holds_the_candidates_expanded(tmp_path: Path) -> None:
+    config = load_config(job(tmp_path, SWEEP))
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    folder.write_config(config)
+    assert folder.read_config() == config
+    assert [candidate.name for candidate in folder.read_config().candidates] == ["a-t0.0", "a-t0.5", "a-t1.0", "b"]
+
+
+def test_a_sweep_loads_each_model_once(tmp_path: Path) -> None:
+    config = load_config(job(tmp_path, SWEEP), {}, ["candidates.1.temperatures=[0.0, 0.5, 1.0]"])
+    groups = engine_groups(config.candidates)
+    assert [(group[0].model, len(group)) for group in groups] == [("m", 3), ("n", 3)]
+
+
+def test_an_unreadable_verdict_may_count_as_the_seeds_default() -> None:
+    assert JudgingConfig().way_on_failure == "error"
+    assert JudgingConfig(on_unparsed="default").way_on_failure == "default"
+    with pytest.raises(ValueError, match="contradict"):
+        JudgingConfig(on_unparsed="default", on_judge_failure="zero")
+
+
+def test_off_may_be_written_as_yaml_reads_it() -> None:
+    assert JudgingConfig.model_validate({"cache": False}).cache == "off"
+    assert AffectConfig.model_validate({"tts": False, "emotion": False}).tts == "off"
+
+
+_LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{key}: &{key} [{','.join(['*' + before] * 9)}]\n" for before, key in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("suite: memory\nsuite: text\n", "the key 'suite' stands twice"),
+        ("engine: {replicas: 1, replicas: 2}\n", "the key 'replicas' stands twice"),
+        ("dataset: " + "[" * 50 + "]" * 50 + "\n", "nested more than 32 deep"),
+        ("dataset: " + "[" * 5000 + "\n", "nested more than 32 deep"),
+        (_LAUGHS, "aliases stand for more than"),
+        ("limit: " + "9" * 5000 + "\n", "4300"),
+        ("dataset: 2026-13-45\n", "month"),
+    ],
+)  # fmt: skip
+def test_odd_yaml_is_refused_with_why(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        load_config(path)
+
+
+def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
+    assert parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")["other"] == {"x": 3}
+    with pytest.raises(ConfigError, match="stands twice"):
+        load_config(None, {}, ["engine={replicas: 1, replicas: 2}"])
+
+
+def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
+    path = job(tmp_path)
+    assert load_config(path).metric_options == MetricOptions()
+    found = load_config(path, settings=["transitions=extended", "emotion_words=extended"]).metric_options
+    assert (found.transitions, found.emotion_words) == ("extended", "extended")
+    with pytest.raises(ConfigError, match="transitions: Input should be 'strict' or 'extended'"):
+        load_config(path, settings=["transitions=wide"])

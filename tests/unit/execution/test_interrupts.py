@@ -1,0 +1,112 @@
+"""SIGTERM ends a session as Ctrl-C does, and the command line says how and where to go on."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from memray_eval import cli
+from memray_eval.cli.output import escape_what_cannot_be_shown
+from memray_eval.errors import ConfigError, Interrupted, ServiceLost
+from memray_eval.execution.interrupts import terminable
+from memray_eval.execution.ray.cluster import own_signals
+
+
+def kill_this_process(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+    signal.pause()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_either_signal_is_an_interrupt_and_is_told_apart(number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with terminable() as ending, pytest.raises(KeyboardInterrupt):
+        kill_this_process(number)
+    assert ending.exit_code == code
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_handler_that_another_library_sets_does_not_stay() -> None:
+    with terminable():
+        ours = signal.getsignal(signal.SIGTERM)
+        with own_signals():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGTERM) is ours
+
+
+def noted(error: Exception) -> Exception:
+    error.add_note("Go on with `memray-eval resume results/r`.")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (Interrupted("Interrupted by SIGTERM: 3 of 9. Go on.", 143), 143, "Interrupted by SIGTERM: 3 of 9. Go on.\n"),
+        (
+            noted(ServiceLost("the ledger has died")),
+            3,
+            "error: the ledger has died\nGo on with `memray-eval resume results/r`.\n",
+        ),
+        (ConfigError("no such key"), 2, "error: no such key\n"),
+        (OSError(28, "No space left on device", "/x"), 3, "error: [Errno 28] No space left on device: '/x'\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_how_a_command_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, said: str
+) -> None:
+    def app() -> None:
+        raise raised
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert (end.value.code, capsys.readouterr().err) == (code, said)
+
+
+def test_an_interrupt_that_typer_takes_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    app = typer.Typer()
+
+    @app.command()
+    def wait() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(sys, "argv", ["memray-eval"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert (end.value.code, capsys.readouterr().err) == (143, "interrupted\n")
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "caf\\u00e9 \\ud83d\\ude00"), ("latin-1", "café \\ud83d\\ude00")])
+def test_output_that_is_no_utf8_is_escaped_as_json_is(monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str) -> None:
+    out, told = (io.TextIOWrapper(io.BytesIO(), encoding=name, write_through=True) for name in (encoding, "utf-8"))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", told)
+    escape_what_cannot_be_shown()
+    print("café \U0001f600")
+    print("\U0001f600")
+    written: Any = out.buffer
+    assert written.getvalue().decode(encoding).splitlines()[0] == shown
+    notes: Any = told.buffer
+    assert notes.getvalue().decode().count("note: the output is") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_below_the_output_is_a_message() -> None:
+    command = [sys.executable, "-m", "memray_eval", "list", "suites"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert "[Errno 28] No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,165 @@
+"""Where a plan finds room on the nodes of a cluster, and which models' engines run side by side."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.execution.plan import Capacity, Node, Pool, check, without_room
+from memray_eval.execution.schedule import Group, judges_each, side_by_side, wave_pools, waves_of
+from memray_eval.types import Candidate
+
+BIG, SMALL, SERVED = "org/big", "org/small", "org/served"
+H100, T4, CPUS = Node(cpus=32, gpus=8, accelerator_type="H100"), Node(cpus=8, gpus=1, accelerator_type="T4"), Node(cpus=16)
+
+
+def config(**overrides: Any) -> RunConfig:
+    candidates = [
+        {"name": "big", "model": BIG},
+        {"name": "big-warm", "model": BIG, "sampling": {"temperature": 0.7}},
+        {"name": "small", "model": SMALL},
+        {"name": "served", "model": SERVED, "backend": "openai", "base_url": "http://x"},
+    ]
+    return RunConfig.model_validate({"dataset": "d", "candidates": candidates} | overrides)
+
+
+def cluster(*nodes: Node) -> Capacity:
+    return Capacity(
+        where="the cluster",
+        cpus=sum(node.cpus for node in nodes),
+        gpus=sum(node.gpus for node in nodes),
+        memory_gib=1000,
+        nodes=nodes,
+    )
+
+
+def names(waves: list[tuple[Group, ...]]) -> list[list[str]]:
+    return [[group[0].model for group in wave] for wave in waves]
+
+
+@pytest.mark.parametrize(
+    ("pool", "nodes", "finds_room"),
+    [
+        (Pool(name="e", actors=1, cpus=1, gpus=4), (H100,), True),
+        (Pool(name="e", actors=2, cpus=1, gpus=4), (H100,), True),
+        (Pool(name="e", actors=3, cpus=1, gpus=4), (H100,), False),
+        (Pool(name="e", actors=1, cpus=1, gpus=2), (T4, T4), False),  # two GPUs, but on two nodes
+        (Pool(name="e", actors=2, cpus=1, gpus=1), (T4, T4), True),
+        (Pool(name="e", actors=1, cpus=1, gpus=1, accelerator_type="T4"), (H100,), False),
+        (Pool(name="e", actors=1, cpus=1, gpus=1, accelerator_type="T4"), (H100, T4), True),
+        (Pool(name="j", actors=1, cpus=20), (CPUS, CPUS), False),
+        (Pool(name="j", actors=1, cpus=20), (), True),  # nodes unknown: only the sums are checked
+    ],
+)
+def test_each_actor_needs_a_node_with_room(pool: Pool, nodes: tuple[Node, ...], finds_room: bool) -> None:
+    assert (without_room([pool], nodes) is None) is finds_room
+
+
+def test_judges_leave_the_cpus_of_gpu_nodes_to_the_engines() -> None:
+    engines = Pool(name="engines", actors=8, cpus=4, gpus=1)  # all CPUs of the node
+    judges = Pool(name="judges", actors=16, cpus=1)
+    assert without_room([judges, engines], [H100, CPUS]) is None
+    assert without_room([judges, engines], [H100]) == judges
+
+
+def test_engines_of_a_kind_are_seated_before_those_of_any() -> None:
+    any_kind = Pool(name="any", actors=1, cpus=1, gpus=1)
+    of_kind = Pool(name="typed", actors=1, cpus=1, gpus=1, accelerator_type="T4")
+    other = Node(cpus=8, gpus=1, accelerator_type="L4")
+    assert without_room([any_kind, of_kind], [T4, other]) is None
+
+
+def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:
+    job = config(engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}})
+    there = cluster(T4, T4, T4, T4, CPUS)
+    with pytest.raises(ResourceError, match="no node of the cluster has room") as raised:
+        check(wave_pools(job, [(job.candidates[0],)], there, "gpu"), there)
+    told = str(raised.value)
+    assert "4 CPUs and 4 GPUs of type H100 on one node" in told
+    assert "4 x 8 CPUs and 1 GPUs of type T4" in told
+    assert "cluster.wait_s" in told
+
+
+def test_a_pipeline_of_stages_may_lie_on_several_nodes() -> None:
+    job = config(engine={"pipeline_parallel": 2, "tensor_parallel": 1})
+    check(wave_pools(job, [(job.candidates[0],)], cluster(T4, T4, CPUS), "gpu"), cluster(T4, T4, CPUS))
+
+
+@pytest.mark.parametrize(
+    ("at_once", "device", "nodes", "waves"),
+    [
+        ("auto", "cpu", (CPUS,), [[SERVED], [BIG], [SMALL]]),
+        ("auto", "gpu", (H100, CPUS), [[SERVED, BIG, SMALL]]),
+        ("auto", "gpu", (T4, CPUS), [[SERVED, BIG], [SMALL]]),  # one GPU: one engine after the other
+        (1, "gpu", (H100, CPUS), [[SERVED], [BIG], [SMALL]]),
+        (2, "gpu", (H100, CPUS), [[SERVED, BIG], [SMALL]]),
+        (2, "gpu", (T4, CPUS), [[SERVED, BIG], [SMALL]]),
+        (3, "gpu", (T4, CPUS), [[SERVED, BIG, SMALL]]),  # asked for, so refused by the check rather than parted
+    ],
+)
+def test_models_run_side_by_side_where_they_fit(at_once: Any, device: Any, nodes: tuple[Node, ...], waves: Any) -> None:
+    job = config(cluster={"models_at_once": at_once})
+    assert names(waves_of(job, cluster(*nodes), device, judge_server=False)) == waves
+
+
+def test_pipelines_side_by_side_share_the_judges_and_one_judge_server() -> None:
+    job = config(judging={"actors": 6})
+    wave = waves_of(job, cluster(H100, CPUS), "gpu", judge_server=True)[0]
+    pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu", judge_server=True)
+    assert judges_each(job, wave, 48) == 2
+    assert [pool.actors for pool in pools if pool.name == "judges"] == [2, 2, 2]
+    assert sum(pool.name == "embedded judge" for pool in pools) == 1
+
+
+def test_a_model_has_an_engine_of_its_own() -> None:
+    job = config(engine={"max_num_seqs": 8}, engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}})
+    big, small = job.engine_of(BIG), job.engine_of(SMALL)
+    assert (big.tensor_parallel, big.accelerator_type, big.max_num_seqs) == (4, "H100", 8)
+    assert (small.tensor_parallel, small.accelerator_type, small.max_num_seqs) == (1, None, 8)
+
+
+@pytest.mark.parametrize(
+    ("engines", "told"),
+    [
+        ({"org/bgi": {"replicas": 2}}, "no vLLM candidate has the model 'org/bgi'"),
+        ({SERVED: {"replicas": 2}}, f"no vLLM candidate has the model '{SERVED}'"),
+        ({BIG: {"device": "cpu"}}, "set engine.device"),
+        ({BIG: {"replica": 2}}, "replica: no such key; did you mean 'replicas'"),
+        ({BIG: {"replicas": 0}}, f"engines: {BIG}.replicas: Input should be greater"),
+    ],
+)
+def test_engines_that_cannot_be_are_named(engines: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match="engines") as raised:
+        config(engines=engines)
+    assert told in str(raised.value)
+
+
+def groups(*models: str) -> list[Group]:
+    return [(Candidate(name=model, model=model),) for model in models]
+
+
+def test_a_wave_is_done_when_all_its_groups_are() -> None:
+    meet, done = threading.Barrier(3, timeout=10), []
+
+    def work(group: Group) -> None:
+        meet.wait()  # passes only if the three run at the same time
+        done.append(group[0].model)
+
+    side_by_side(groups("a", "b", "c"), work, stop=pytest.fail)
+    assert sorted(done) == ["a", "b", "c"]
+
+
+def test_when_one_fails_the_others_are_told_and_its_error_is_raised() -> None:
+    stopped = threading.Event()
+
+    def work(group: Group) -> None:
+        if group[0].model == "bad":
+            raise ConfigError("no such model")
+        assert stopped.wait(10)
+
+    with pytest.raises(ConfigError, match="no such model"):
+        side_by_side(groups("good", "bad"), work, stop=lambda reason: stopped.set())

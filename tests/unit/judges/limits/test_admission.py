@@ -1,0 +1,794 @@
+"""Calls go one by one through places, money, slots and the breaker, and leave nothing behind, however they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.config.sections import BreakerConfig, RateLimits
+from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
+from memray_eval.judges.limits.admission import CHUNK, FIRST_OUTPUT_TOKENS, MEMORY, REPORT_S, Gate, Turn, limits_from_headers
+from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.rate_limiter import (
+    FREE_S,
+    HORIZON_S,
+    LATE_S,
+    Cost,
+    Grant,
+    Limiter,
+    LimiterPort,
+    Reservation,
+    Standing,
+)
+from tests.unit.judges.limits.test_rate_limiter import EPOCH, TICK, Provider, Slot, clock, most, one, run
+
+USED = Cost(1000, 300)
+FAST = RateLimits(requests_per_min=6000)
+OPENAI = {"x-ratelimit-limit-requests": "500", "x-ratelimit-limit-tokens": "30000", "x-ratelimit-remaining-requests": "499"}
+ANTHROPIC = {
+    "anthropic-ratelimit-requests-limit": "50",
+    "anthropic-ratelimit-input-tokens-limit": "30000",
+    "anthropic-ratelimit-output-tokens-limit": "8000",
+}
+
+
+class Scripted:
+    """A limiter that answers each reservation with the next of `answers` (an exception is raised), then with slots for now,
+    and keeps what it is told."""
+
+    def __init__(self, *answers: Grant | Exception | Callable[[], Awaitable[Grant]]) -> None:
+        self.answers = deque(answers)
+        self.asked, self.reports = list[Reservation](), list[Reservation]()
+        self.throttles, self.learnt = list[tuple[str, float, float | None, int]](), list[RateLimits]()
+        self.is_down, self.pauses = False, asyncio.Queue[float]()
+        self.paused_until = 0.0  # the reply to a 429
+
+    async def reserve(self, wanted: Reservation) -> Grant:
+        self._reach()
+        if not wanted.costs:
+            self.reports.append(wanted)
+            return Grant()
+        self.asked.append(wanted)
+        answer = self.answers.popleft() if self.answers else Grant((clock(),) * len(wanted.costs))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, Grant) else await answer()
+
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        self._reach()
+        self.throttles.append((judge, sent_at, retry_after_s, done))
+        return self.paused_until
+
+    async def learn(self, judge: str, limits: RateLimits) -> None:
+        self._reach()
+        self.learnt.append(limits)
+
+    async def pause(self, judge: str, known: float) -> float:
+        self._reach()
+        return await self.pauses.get()
+
+    async def standing(self, judge: str) -> Standing:
+        self._reach()
+        return Standing()
+
+    def _reach(self) -> None:
+        if self.is_down:
+            raise ConnectionError("the actor died")
+
+
+def gate_to(limiter: LimiterPort, breaker: BreakerConfig = BreakerConfig(), **more: Any) -> Gate:
+    more = {"member": "a", "clock": clock, "limits": FAST, "is_firm": True} | more
+    return Gate("judge", limiter, Breaker("judge", breaker, lambda line: None, clock), **more)
+
+
+class Calls:
+    """Calls through gates: when they were sent, and how many were at once."""
+
+    def __init__(self) -> None:
+        self.sent, self.now, self.peak = list[float](), 0, 0
+
+    async def __call__(
+        self, gate: Gate, *, takes_s: float = 1.0, used: Cost = USED, fails: BaseException | None = None, tokens: float = 1000
+    ) -> Turn:
+        async with gate.turn(tokens) as turn:
+            assert turn.sent_at == clock()
+            self.sent.append(turn.sent_at - EPOCH)
+            self.now += 1
+            self.peak = max(self.peak, self.now)
+            try:
+                await asyncio.sleep(takes_s)
+            finally:
+                self.now -= 1
+            turn.used = used
+            if fails is not None:
+                raise fails
+        return turn
+
+
+async def settled(tasks: Sequence[asyncio.Task[Any]]) -> list[Any]:
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def start(count: int, call: Callable[[], Awaitable[Turn]]) -> list[asyncio.Task[Turn]]:
+    return [asyncio.ensure_future(call()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 5, 64])
+def test_never_more_calls_are_in_flight_than_may_be(max_in_flight: int) -> None:
+    async def main() -> Calls:
+        call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=max_in_flight)
+        await settled(start(200, lambda: call(gate)))
+        return call
+
+    call = run(main())
+    assert call.peak == max_in_flight
+    assert len(call.sent) == 200
+
+
+def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
+    async def main() -> tuple[list[float], list[int]]:
+        times = [EPOCH + 0.1 * slot for slot in range(40)]
+        call, limiter = Calls(), Scripted(Grant(tuple(times[:20])), Grant(tuple(times[20:])))
+        gate = gate_to(limiter)
+        await settled(start(40, lambda: call(gate, takes_s=0)))
+        return call.sent, [len(wanted.costs) for wanted in limiter.asked]
+
+    sent, asked = run(main())
+    assert sent == pytest.approx([0.1 * slot for slot in range(40)], abs=TICK)
+    assert asked == [CHUNK, 20], "five of the first were left"
+
+
+@pytest.mark.parametrize(("late_s", "times_asked"), [(0.0, 1), (0.9 * LATE_S, 1), (1.1 * LATE_S, 2), (60.0, 2)])
+def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(late_s: float, times_asked: int) -> None:
+    async def main() -> tuple[int, list[float]]:
+        async def slow() -> Grant:
+            at = clock()
+            await asyncio.sleep(late_s)
+            return Grant((at,))
+
+        call, limiter = Calls(), Scripted(slow, Grant((EPOCH + 100,)))
+        await call(gate_to(limiter))
+        return len(limiter.asked), call.sent
+
+    assert run(main()) == (times_asked, [pytest.approx(late_s if times_asked == 1 else 100)])
+
+
+def test_where_nothing_is_limited_calls_go_at_once_after_the_first_has_come_back() -> None:
+    async def main() -> None:
+        call, gate = Calls(), gate_to(Limiter(clock=clock), limits=RateLimits(), is_firm=False, max_in_flight=10)
+        await settled(start(100, lambda: call(gate, takes_s=FREE_S / 4)))
+        assert call.sent[0] == 0
+        assert call.sent[1] == pytest.approx(0.5)
+        assert call.peak == 10
+        assert max(call.sent) == pytest.approx(0.5 + 9 * 0.5, abs=0.01), "no call waited for anything but a place"
+
+    run(main())
+
+
+def test_429s_of_one_member_stop_the_others() -> None:
+    async def main() -> None:
+        limiter, call = Limiter(clock=clock), Calls()
+        one_gate, other = (gate_to(limiter, member=name) for name in "ab")
+        calls = start(200, lambda: call(other, takes_s=0.01))
+        refused = start(30, lambda: call(one_gate, takes_s=0.6, fails=Throttled("429", retry_after_s=8.0)))
+        await settled([*calls, *refused])
+        assert len(call.sent) == 230
+        [(paused_from, paused_until)] = [gap for gap in pairwise(call.sent) if gap[1] - gap[0] > 1.0]
+        assert 0.6 <= paused_from <= 1.5, "both were at work, with slots ahead"
+        assert paused_until >= paused_from + 8.0
+
+    run(main())
+
+
+def test_the_limiter_hears_of_a_429_with_the_time_of_its_sending() -> None:
+    async def main() -> list[tuple[str, float, float | None, int]]:
+        call, limiter = Calls(), Scripted(Grant((EPOCH + 3,)))
+        gate = gate_to(limiter)
+        for retry_after_s in (7.0, None):
+            with pytest.raises(Throttled):
+                await call(gate, takes_s=2, fails=Throttled("429", retry_after_s=retry_after_s))
+            limiter.answers.append(Grant((EPOCH + 20,)))
+        return limiter.throttles
+
+    assert run(main()) == [("judge", EPOCH + 3, 7.0, 0), ("judge", EPOCH + 20, None, 0)]
+
+
+def test_calls_that_have_ended_or_outlived_it_are_counted_with_a_429_and_only_once() -> None:
+    """Those sent no later; what is refused after all is taken off again."""
+
+    async def main() -> None:
+        limiter, call, refusal = Scripted(), Calls(), Throttled("429", retry_after_s=1.0)
+        gate = gate_to(limiter)
+        await call(gate, takes_s=0)
+        await asyncio.sleep(2 * REPORT_S)
+        assert [report.done for report in limiter.reports] == [1]
+        calls = start(3, lambda: call(gate, takes_s=0.4)) + start(2, lambda: call(gate, takes_s=1.5))
+        calls += start(2, lambda: call(gate, takes_s=0.5, fails=refusal)) + start(
+            1, lambda: call(gate, takes_s=0.6, fails=refusal)
+        )
+        await asyncio.sleep(0.1)
+        calls += start(1, lambda: call(gate, takes_s=1.5))
+        await settled(calls)
+        assert [done for *_, done in limiter.throttles] == [3 + 2 + 2, -1, -1]
+        await asyncio.sleep(2 * REPORT_S)
+        everything = [wanted.done for wanted in [*limiter.asked, *limiter.reports]]
+        assert sum(everything) == 1 + 1, "the one that was sent later"
+
+    run(main())
+
+
+def test_a_429_that_the_limiter_takes_for_a_hiccup_stops_nobody() -> None:
+    async def main() -> None:
+        limiter, call = Scripted(Grant((EPOCH,)), Grant(free_until=EPOCH + 100)), Calls()
+        gate = gate_to(limiter)
+        refused = asyncio.ensure_future(call(gate, takes_s=1, fails=Throttled("429", retry_after_s=50.0)))
+        await asyncio.sleep(0.1)
+        await settled([refused, *start(1, lambda: call(gate))])
+        await settled(start(3, lambda: call(gate)))
+        assert call.sent == pytest.approx([0, 0.1, 1.1, 1.1, 1.1], abs=TICK)
+
+    run(main())
+
+
+def test_a_429_pauses_its_member_where_the_limiter_cannot_be_asked() -> None:
+    async def main() -> None:
+        limiter, call = Scripted(), Calls()
+        gate = gate_to(limiter)
+        refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=30.0)))
+        await asyncio.sleep(0.5)
+        limiter.is_down = True
+        await settled(refused)
+        limiter.is_down = False
+        limiter.answers += [Grant((EPOCH + 5,)), Grant((EPOCH + 31.5,))]
+        await call(gate)
+        assert call.sent == pytest.approx([0, 31.5], abs=TICK), "the first slot was before the end of the pause"
+
+    run(main())
+
+
+def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
+    async def main() -> None:
+        async def slow() -> Grant:
+            await asyncio.sleep(1.5)
+            return Grant(free_until=clock() + FREE_S)
+
+        limiter, call = Scripted(Grant((EPOCH,)), slow), Calls()
+        gate = gate_to(limiter)
+        limiter.paused_until = EPOCH + 6
+        refused = asyncio.ensure_future(call(gate, takes_s=1, fails=Throttled("429", retry_after_s=5.0)))
+        await asyncio.sleep(0.1)
+        later = start(3, lambda: call(gate))
+        limiter.answers.append(Grant((EPOCH + 6.1,) * 3))
+        await settled([refused, *later])
+        assert call.sent == pytest.approx([0, 6.1, 6.1, 6.1], abs=TICK)
+
+    run(main())
+
+
+AT = st.tuples(st.floats(0, 4), st.none() | st.floats(0, 4))  # when a call begins, and how long after it is cancelled
+
+
+@given(calls=st.lists(AT, min_size=1, max_size=40), max_in_flight=st.integers(1, 6), per_min=st.sampled_from([200, 6000]))
+def test_calls_that_are_cancelled_anywhere_free_their_places(
+    calls: list[tuple[float, float | None]], max_in_flight: int, per_min: int
+) -> None:
+    """Waiting for a place, for a slot, for the slot's time, or in flight."""
+
+    async def main() -> None:
+        limiter, call = Limiter(clock=clock), Calls()
+        gate = gate_to(limiter, max_in_flight=max_in_flight, limits=RateLimits(requests_per_min=per_min))
+
+        async def begin(at_s: float, cancel_after_s: float | None) -> None:
+            await asyncio.sleep(at_s)
+            await asyncio.wait_for(call(gate, takes_s=0.7), cancel_after_s)
+
+        ends = await settled([asyncio.ensure_future(begin(*each)) for each in calls])
+        assert all(end is None or isinstance(end, TimeoutError) for end in ends)
+        assert call.peak <= max_in_flight
+        assert call.now == 0
+        call.peak = 0
+        await settled(start(2 * max_in_flight, lambda: call(gate, takes_s=20)))
+        assert call.peak == max_in_flight, "all places are free again"
+
+    run(main())
+
+
+def test_a_call_that_is_cancelled_as_it_gets_its_place_hands_it_on() -> None:
+    async def main() -> None:
+        call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=1)
+
+        async def first() -> None:
+            async with gate.turn(1000):
+                await asyncio.sleep(1)
+            unlucky.cancel()
+
+        leaving = asyncio.ensure_future(first())
+        await asyncio.sleep(0.5)
+        [unlucky, next_one] = start(2, lambda: call(gate))
+        await settled([leaving, unlucky, next_one])
+        assert unlucky.cancelled()
+        assert call.sent == [1.0]
+
+    run(main())
+
+
+def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> None:
+    async def main() -> None:
+        async def slow() -> Grant:
+            await asyncio.sleep(1)
+            return Grant((clock(),))
+
+        limiter, call = Scripted(slow), Calls()
+        gate = gate_to(limiter)
+        calls = start(10, lambda: call(gate))
+        await asyncio.sleep(0.5)
+        for cancelled in calls[1:8]:
+            cancelled.cancel()
+        await settled(calls)
+        assert [len(wanted.costs) for wanted in limiter.asked] == [10, 2]
+        assert len(call.sent) == 3
+
+    run(main())
+
+
+def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
+    async def main() -> None:
+        call, gate = Calls(), gate_to(Limiter(clock=clock), BreakerConfig(failures=3), max_in_flight=10)
+        down = Unavailable("503")
+        await settled(start(3, lambda: call(gate, takes_s=0, fails=down)))
+        opened_s, waiting = clock() - EPOCH, start(20, lambda: call(gate, takes_s=1))
+        await settled(waiting)
+        later = sorted(sent - opened_s for sent in call.sent[3:])
+        assert later[0] == pytest.approx(5, abs=0.2), "none while it is open"
+        assert later[1] >= later[0] + 1, "and one alone to see"
+        assert later[-1] <= later[0] + 10, "then all as before"
+        assert len(later) == 20
+
+    run(main())
+
+
+def test_a_judge_that_stays_down_makes_calls_fail() -> None:
+    async def main() -> list[Any]:
+        config = BreakerConfig(failures=1, outage_s=30)
+        call, limiter = Calls(), Scripted()
+        gate = gate_to(limiter, config, max_in_flight=2)
+        ends = await settled(start(20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503"))))
+        assert clock() - EPOCH < 60
+        assert sum(len(wanted.costs) for wanted in limiter.asked) < 20 * 10, "they wait without asking for slots all the time"
+        return ends
+
+    ends = run(main())
+    assert {type(end) for end in ends} == {Unavailable}
+    assert any("has not answered" in str(end) for end in ends)
+
+
+@pytest.mark.parametrize(("used", "is_open"), [(Cost(), True), (USED, False)])
+def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: Cost, is_open: bool) -> None:
+    """The client's own error for it is no JudgeError; a call that was cancelled says nothing."""
+
+    async def main() -> float:
+        call, gate = Calls(), gate_to(Limiter(clock=clock), BreakerConfig(failures=2))
+        for fails, takes in ((Unavailable("503"), Cost()), (ValueError("misfit"), used), (Unavailable("503"), Cost())):
+            await settled(start(1, lambda fails=fails, takes=takes: call(gate, takes_s=0, used=takes, fails=fails)))
+        before_s = clock()
+        await call(gate, takes_s=0)
+        return clock() - before_s
+
+    assert (run(main()) > 4) == is_open
+
+
+def test_a_limiter_that_fails_makes_waiting_calls_fail_and_works_again_when_it_is_back() -> None:
+    async def main() -> None:
+        async def dies() -> Grant:
+            await asyncio.sleep(1)
+            raise ConnectionError("the actor died")
+
+        limiter, call = Scripted(dies), Calls()
+        gate = gate_to(limiter, max_in_flight=40)
+        ends = await settled(start(40, lambda: call(gate)))
+        assert {(type(end), str(end)) for end in ends} == {(JudgeError, "the rate limiter cannot be reached: ConnectionError")}
+        assert len({id(end) for end in ends}) == 40, "every call has its own error: tokens and cost are written on it"
+        await settled(start(40, lambda: call(gate)))
+        assert len(call.sent) == 40
+
+    run(main())
+
+
+def test_pauses_are_heard_again_when_the_limiter_is_back() -> None:
+    async def main() -> None:
+        limiter, call = Scripted(), Calls()
+        limiter.is_down = True
+        gate = gate_to(limiter)
+        assert isinstance((await settled(start(1, lambda: call(gate))))[0], JudgeError)
+        limiter.is_down = False
+        await call(gate)
+        limiter.pauses.put_nowait(clock() + 50)
+        await asyncio.sleep(1)
+        limiter.answers += [Grant((clock(),)), Grant((clock() + 60,))]
+        await call(gate)
+        assert call.sent[-1] > 50, "the first slot was before the end of the pause"
+
+    run(main())
+
+
+def test_what_a_call_ended_with_is_not_hidden_by_a_limiter_that_fails() -> None:
+    async def main() -> None:
+        limiter, call = Scripted(), Calls()
+        gate = gate_to(limiter)
+
+        async def paid() -> Turn:
+            async with gate.turn(1000) as turn:
+                limiter.is_down = True
+                await gate.heard(OPENAI)
+                return turn
+
+        await paid()
+        limiter.is_down = False
+        await gate.heard(OPENAI)
+        await gate.heard(OPENAI)
+        assert len(limiter.learnt) == 1, "told with the next answer"
+        refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=1)))
+        await asyncio.sleep(0.5)
+        limiter.is_down = True
+        assert isinstance((await settled(refused))[0], Throttled)
+
+    run(main())
+
+
+def test_estimates_follow_what_calls_take() -> None:
+    async def main() -> list[Cost]:
+        limiter, call = Scripted(), Calls()
+        gate = gate_to(limiter)
+        for used in (Cost(2000, 50), Cost(4000, 150), Cost(), USED):
+            await call(gate, used=used)
+        return [wanted.costs[0] for wanted in limiter.asked]
+
+    first, second, third, fourth = run(main())
+    assert first == Cost(1000, FIRST_OUTPUT_TOKENS)
+    assert second == Cost(2000, 50), "the first figure is better than a guess"
+    assert third == Cost(2000 + MEMORY * 2000, 50 + MEMORY * 100)
+    assert fourth == third, "nothing is learnt of a call of which nothing is known"
+
+
+@pytest.mark.parametrize(
+    ("fails", "used", "owed", "done"),
+    [
+        (None, Cost(1500, 100), Cost(500, -200), 1),
+        (Malformed("x"), Cost(1500, 100), Cost(500, -200), 1),
+        (Throttled("429"), Cost(), Cost(-1000, -300), 0),  # the provider did not count it
+        (Unavailable("503"), Cost(), Cost(), 1),  # it may have
+    ],
+)
+def test_estimates_are_settled_against_what_is_known_of_the_use(
+    fails: JudgeError | None, used: Cost, owed: Cost, done: int
+) -> None:
+    async def main() -> list[Reservation]:
+        limiter, call = Scripted(), Calls()
+        gate = gate_to(limiter)
+        await settled(start(1, lambda: call(gate, used=used, fails=fails)))
+        await asyncio.sleep(REPORT_S)
+        return limiter.reports
+
+    assert [(report.owed, report.done) for report in run(main())] == ([(owed, done)] if any(owed) or done else [])
+
+
+def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
+    """It may be what the reservation waits for."""
+
+    async def main() -> None:
+        async def long() -> Grant:
+            await asyncio.sleep(60)
+            return Grant((clock(),))
+
+        limiter, call = Scripted(Grant((EPOCH,) * 3), long), Calls()
+        gate = gate_to(limiter)
+        calls = [start(1, lambda takes_s=takes_s: call(gate, takes_s=takes_s))[0] for takes_s in (0, 1, 1.5, 0)]
+        await asyncio.sleep(0.1)
+        assert [report.done for report in limiter.reports] == [1], "the first at once: others wait for it"
+        await asyncio.sleep(2 + REPORT_S)
+        assert [report.done for report in limiter.reports] == [1, 2], "later ones together"
+        await settled(calls)
+        await asyncio.sleep(REPORT_S)
+        everything = [*limiter.asked, *limiter.reports]
+        assert sum(wanted.done for wanted in everything) == 4
+        assert sum(sum(wanted.owed) for wanted in everything) == pytest.approx(0), "1000 and 300, as was estimated"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("headers", "limits"),
+    [
+        (OPENAI, RateLimits(requests_per_min=500, tokens_per_min=30_000)),
+        (ANTHROPIC, RateLimits(requests_per_min=50, input_tokens_per_min=30_000, output_tokens_per_min=8000)),
+        ({"x-ratelimit-limit-requests": "0.5"}, RateLimits(requests_per_min=0.5)),
+        ({"retry-after": "3", "content-type": "application/json"}, None),
+        *(
+            ({"x-ratelimit-limit-requests": text}, None)
+            for text in ("", "0", "-3", "nan", "inf", "1e999", "²", "many", "10, 20", "0x10")
+        ),
+        ({"x-ratelimit-limit-requests": "x", "x-ratelimit-limit-tokens": "7"}, RateLimits(tokens_per_min=7)),
+    ],
+)
+def test_limits_are_read_from_the_headers_of_both_providers(headers: dict[str, str], limits: RateLimits | None) -> None:
+    assert limits_from_headers(headers) == limits
+
+
+@given(st.dictionaries(st.sampled_from([*OPENAI, *ANTHROPIC]), st.text() | st.floats().map(str) | st.integers().map(str)))
+def test_no_header_is_an_error(headers: dict[str, str]) -> None:
+    limits = limits_from_headers(headers)
+    assert limits is None or limits != RateLimits()
+
+
+def test_the_limiter_is_told_only_what_is_new() -> None:
+    async def main() -> list[RateLimits]:
+        limiter = Scripted()
+        gate = gate_to(limiter)
+        for headers in (
+            {},
+            OPENAI,
+            OPENAI,
+            {"x-ratelimit-limit-requests": "500"},
+            OPENAI | {"x-ratelimit-limit-requests": "60"},
+        ):
+            await gate.heard(headers)
+        return limiter.learnt
+
+    assert run(main()) == [
+        RateLimits(requests_per_min=500, tokens_per_min=30_000),
+        RateLimits(requests_per_min=60, tokens_per_min=30_000),
+    ]
+
+
+@pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 500)])
+def test_reservations_carry_all_that_is_known_of_the_limits(is_firm: bool, requests_per_min: float) -> None:
+    """For a limiter that is restarted: what the user or the table says, and the headers; firm limits stay as set."""
+
+    async def main() -> RateLimits:
+        limiter, call = Scripted(), Calls()
+        known = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
+        gate = gate_to(limiter, limits=known, is_firm=is_firm)
+        await gate.heard(OPENAI)
+        await call(gate)
+        restarted, wanted = Limiter(clock=clock), limiter.asked[0]
+        await restarted.reserve(wanted._replace(costs=()))
+        return restarted.known()["judge"]
+
+    assert run(main()) == RateLimits(
+        requests_per_min=requests_per_min, tokens_per_min=30_000, output_tokens_per_min=8000, concurrency=7
+    )
+
+
+class Purse:
+    def __init__(self, refuses: bool = False) -> None:
+        self.events, self.refuses = list[tuple[str, float, Cost]](), refuses
+
+    async def draw(self, most: Cost) -> int:
+        if self.refuses:
+            raise BudgetSpent("no more")
+        self.events.append(("draw", clock() - EPOCH, most))
+        return 7
+
+    async def settle(self, ticket: int, spent: Cost) -> None:
+        assert ticket == 7
+        self.events.append(("settle", clock() - EPOCH, spent))
+
+
+@pytest.mark.parametrize("fails", [None, Malformed("x"), Throttled("429"), ValueError("misfit")])
+def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(fails: Exception | None) -> None:
+    async def main() -> list[tuple[str, float, Cost]]:
+        purse, call = Purse(), Calls()
+        gate = gate_to(Scripted(Grant((EPOCH + 2,))), purse=purse, max_output_tokens=500)
+        await settled(start(1, lambda: call(gate, used=Cost(900, 10), fails=fails)))
+        return purse.events
+
+    assert run(main()) == [
+        ("draw", 0.0, Cost(1200, 500)),
+        ("settle", pytest.approx(3.0), Cost(900, 10)),
+    ]
+
+
+@pytest.mark.parametrize("cancel_after_s", [1.0, 2.5])
+def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) -> None:
+    """While it waits for its slot, and in flight."""
+
+    async def main() -> list[tuple[str, float, Cost]]:
+        purse, call = Purse(), Calls()
+        gate = gate_to(Scripted(Grant((EPOCH + 2,))), purse=purse)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call(gate), cancel_after_s)
+        return purse.events
+
+    (_, drawn_s, _), (_, settled_s, spent) = run(main())
+    assert (drawn_s, settled_s, spent) == (0.0, pytest.approx(cancel_after_s), Cost())
+
+
+def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_place() -> None:
+    async def main() -> None:
+        limiter, purse, call = Scripted(), Purse(refuses=True), Calls()
+        gate = gate_to(limiter, purse=purse, max_in_flight=1)
+        for _ in range(2):
+            with pytest.raises(BudgetSpent):
+                await call(gate)
+        purse.refuses = False
+        await call(gate)
+        assert len(limiter.asked) == 1
+
+    run(main())
+
+
+class Restarting:
+    """The limiter's actor: `kill` puts a new one in its place, and fails or repeats what waits at the old one."""
+
+    def __init__(self) -> None:
+        self._limiter, self._killed = Limiter(clock=clock), asyncio.Event()
+
+    def kill(self) -> None:
+        self._limiter = Limiter(HORIZON_S, clock)
+        self._killed.set()
+        self._killed = asyncio.Event()
+
+    async def reserve(self, wanted: Reservation) -> Grant:
+        return await self._asked(lambda: self._limiter.reserve(wanted))
+
+    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+        return await self._limiter.throttled(judge, sent_at, retry_after_s, done)
+
+    async def learn(self, judge: str, limits: RateLimits) -> None:
+        await self._limiter.learn(judge, limits)
+
+    async def pause(self, judge: str, known: float) -> float:
+        return await self._asked(lambda: self._limiter.pause(judge, known))
+
+    async def standing(self, judge: str) -> Standing:
+        return await self._limiter.standing(judge)
+
+    async def _asked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        while True:
+            asked, killed = asyncio.ensure_future(ask()), asyncio.ensure_future(self._killed.wait())
+            try:
+                await asyncio.wait([asked, killed], return_when=asyncio.FIRST_COMPLETED)
+                if asked.done():
+                    return asked.result()
+            finally:
+                asked.cancel()
+                killed.cancel()
+
+
+def at_work(
+    limiter_of: Callable[[], Restarting | Limiter], provider: Provider, *, limits: RateLimits, is_firm: bool = True,
+    headers: dict[str, str] | None = None, kills_s: Sequence[float] = (), minutes: float = 5,
+) -> None:  # fmt: skip
+    """Four members with more to ask than they may."""
+
+    async def judge(gate: Gate) -> None:
+        while True:
+            try:
+                async with gate.turn(1000) as turn:
+                    if (retry_after_s := provider.ask()) is not None:
+                        raise Throttled("429", retry_after_s=retry_after_s)
+                    await asyncio.sleep(0.8)
+                    await gate.heard(headers or {})
+                    turn.used = USED
+            except Throttled as error:
+                await asyncio.sleep(error.retry_after_s or 1.0)
+
+    async def main() -> None:
+        limiter = limiter_of()
+        gates = [gate_to(limiter, member=str(n), members=4, limits=limits, is_firm=is_firm, max_in_flight=32) for n in range(4)]
+        tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(40)]
+        for kill_s in kills_s:
+            await asyncio.sleep(EPOCH + kill_s - clock())
+            assert isinstance(limiter, Restarting)
+            limiter.kill()
+        await asyncio.sleep(EPOCH + 60 * minutes - clock())
+        for task in tasks:
+            task.cancel()
+        for gate in gates:
+            await gate.aclose()
+        ends = await settled(tasks)
+        assert {type(end) for end in ends} == {asyncio.CancelledError}
+
+    run(main())
+
+
+class Shedding:
+    """A judge that refuses a tenth of the calls at random, long before it answers the others."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.n_asked, self.n_answered = Random(seed), 0, 0
+
+    async def ask(self, gate: Gate) -> None:
+        async with gate.turn(1000) as turn:
+            self.n_asked += 1
+            if self.chance.random() < 0.1:
+                await asyncio.sleep(0.05)
+                raise Throttled("429", retry_after_s=1.0)
+            await asyncio.sleep(self.chance.uniform(0.5, 1.5))
+            turn.used, self.n_answered = USED, self.n_answered + 1
+
+    async def takes_s(self, limiter: Limiter, n_calls: int, members: int, **more: Any) -> float:
+        """Until so many calls are answered; the refused are tried again."""
+
+        async def work(gate: Gate) -> None:
+            while self.n_answered < n_calls:
+                try:
+                    await self.ask(gate)
+                except Throttled as error:
+                    await asyncio.sleep(error.retry_after_s or 1.0)
+
+        gates = [gate_to(limiter, member=str(n), members=members, max_in_flight=64, **more) for n in range(members)]
+        await asyncio.gather(*(work(gate) for gate in gates for _ in range(100)))
+        for gate in gates:
+            await gate.aclose()
+        return clock() - EPOCH
+
+
+@pytest.mark.parametrize(("seed", "members"), [(0, 1), (1, 4), (2, 4), (3, 8)])
+def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(seed: int, members: int) -> None:
+    """Also at the start, when there are refusals and no answers yet."""
+
+    async def main() -> None:
+        limiter, n_calls = Limiter(clock=clock), 1000 * members
+        took_s = await Shedding(seed).takes_s(limiter, n_calls, members, limits=RateLimits(), is_firm=False)
+        assert limiter.known()["judge"].requests_per_min is None, "taken for a limit"
+        assert await limiter.pause("judge", 0.0) == 0.0, "paused"
+        assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_a_known_limit_of_a_judge_that_sheds_a_tenth_most_is_used(seed: int) -> None:
+    async def main() -> None:
+        judge, limits = Shedding(seed), RateLimits(requests_per_min=600)
+        took_s = await judge.takes_s(Limiter(clock=clock), 1500, 4, limits=limits, is_firm=True)
+        assert judge.n_asked >= 0.8 * 600 * took_s / 60
+
+    run(main())
+
+
+def test_members_together_use_a_limit_and_never_pass_it() -> None:
+    provider = Provider(600)
+    at_work(lambda: Limiter(clock=clock), provider, limits=RateLimits(requests_per_min=600))
+    assert provider.refused == []
+    assert len(provider.answered) >= 0.98 * 5 * 600
+
+
+@pytest.mark.parametrize(("is_firm", "assumed"), [(True, 600), (False, 50)])
+def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(is_firm: bool, assumed: float) -> None:
+    """Also where the headers say more than is assumed, or allowed."""
+    provider, headers = Provider(600), {"x-ratelimit-limit-requests": "6000" if is_firm else "600"}
+    limits, kills_s = RateLimits(requests_per_min=assumed), (70.0, 130.5, 131.0, 200.0)
+    at_work(Restarting, provider, limits=limits, is_firm=is_firm, headers=headers, kills_s=kills_s)
+    assert provider.refused == []
+    assert len(provider.answered) >= 0.98 * 5 * 600 - len(kills_s) * 10 * (2 * HORIZON_S + 1)
+    after = [Slot(at) for at in provider.answered if at > EPOCH + 70]
+    assert most(after, one, span_s=1.0) <= 12, "no burst"
+
+
+def test_a_found_limit_outlives_the_limiter() -> None:
+    provider, kill_s = Provider(600), 200.0
+    at_work(Restarting, provider, limits=RateLimits(), is_firm=False, kills_s=[kill_s])
+    after = [Slot(at) for at in provider.answered + provider.refused if at > EPOCH + kill_s]
+    assert most(after, one, span_s=1.0) <= 15, "no burst"
+    assert len(after) >= 0.6 * 600 * 100 / 60
+
+
+@pytest.mark.parametrize(("concurrency", "members"), [(8, 4), (10, 4), (6, 6)])
+def test_calls_in_flight_over_all_members_keep_their_limit_from_the_start(concurrency: int, members: int) -> None:
+    async def main() -> Calls:
+        limiter, call, limits = Limiter(clock=clock), Calls(), RateLimits(concurrency=concurrency)
+        gates = [gate_to(limiter, member=str(number), members=members, limits=limits) for number in range(members)]
+        await settled([task for gate in gates for task in start(30, lambda gate=gate: call(gate))])
+        return call
+
+    assert run(main()).peak == concurrency

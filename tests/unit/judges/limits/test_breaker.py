@@ -1,0 +1,349 @@
+"""A judge that is down is not hammered, and is asked again as soon as it answers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from memray_eval.config.sections import BreakerConfig
+from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Truncated, Unauthorised, Unavailable, UnknownModel
+from memray_eval.judges.limits.breaker import Breaker
+
+NAME = "openai/gpt-4o"
+DOWN, DENIED, ABSENT = Unavailable("the provider answered 503"), Unauthorised("401: the key is wrong"), UnknownModel("404")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Scene:
+    """A breaker with the clock that it reads and the lines that it said."""
+
+    def __init__(self, config: BreakerConfig | None = None) -> None:
+        self.clock, self.said = Clock(), list[str]()
+        self.breaker = Breaker(NAME, config or BreakerConfig(), self.said.append, self.clock)
+
+    def call(self, *errors: JudgeError | None) -> None:
+        """One call after the other, each let go at once."""
+        for error in errors:
+            assert self.breaker.admit() == 0.0
+            if error is None:
+                self.breaker.succeeded()
+            else:
+                self.breaker.failed(error)
+
+    def start(self, count: int) -> None:
+        assert [self.breaker.admit() for _ in range(count)] == [0.0] * count
+
+    @property
+    def is_open(self) -> bool:
+        """By what was said: openings and closings alternate."""
+        return len(self.said) % 2 == 1
+
+
+@pytest.mark.parametrize(
+    ("errors", "is_open"),
+    [
+        ([DOWN] * 19, False),
+        ([DOWN] * 20, True),
+        ([DOWN] * 19 + [None] + [DOWN] * 19, False),
+        ([DOWN] * 19 + [None] + [DOWN] * 20, True),
+        *(([DOWN] * 19 + [alive("x")] + [DOWN], False) for alive in (Throttled, Refused, Truncated, Malformed)),
+        ([DOWN] * 19 + [JudgeError("400")] + [DOWN], True),  # a plain error neither counts nor is it a sign of life
+        ([JudgeError("400")] * 100, False),
+        ([DENIED] * 2, False),
+        ([DENIED] * 3, True),
+        ([DENIED, ABSENT, DENIED], True),
+        ([DENIED, DENIED, None, DENIED], False),
+        ([DENIED, DOWN, DENIED, DOWN, DENIED], True),  # a 503 says nothing of the key
+        ([DENIED, DENIED] + [DOWN] * 18, False),
+    ],
+)
+def test_it_opens_after_failures_in_a_row(errors: list[JudgeError | None], is_open: bool) -> None:
+    scene = Scene()
+    scene.call(*errors)
+    assert scene.is_open == is_open
+
+
+def test_pauses_double_up_to_the_longest_and_each_lets_one_probe_through() -> None:
+    scene = Scene()
+    scene.call(*[DOWN] * 20)
+    waits = []
+    for _ in range(6):
+        waits.append(scene.breaker.admit())
+        scene.clock.now_s += waits[-1] - 0.5
+        assert scene.breaker.admit() == pytest.approx(0.5)
+        scene.clock.now_s += 0.5
+        scene.call(DOWN)
+    assert waits == [5, 10, 20, 40, 60, 60]
+
+
+def test_it_says_when_it_opens_and_when_it_closes_and_nothing_between() -> None:
+    scene = Scene()
+    scene.call(*[DOWN] * 20)
+    for pause_s in (5, 10, 20):
+        scene.clock.now_s += pause_s
+        scene.call(DOWN if pause_s < 20 else None)
+    assert scene.said == [
+        "openai/gpt-4o: 20 calls in a row failed (the provider answered 503); pausing, next try in 5 s",
+        "openai/gpt-4o: answers again after 35 s",
+    ]
+    scene.call(*[DOWN] * 19)
+    assert len(scene.said) == 2, "the row starts anew after closing"
+    scene.call(DOWN)
+    assert scene.breaker.admit() == 5, "and so do the pauses"
+
+
+def test_calls_wait_while_the_probe_is_out_and_look_again_soon() -> None:
+    scene = Scene()
+    scene.call(*[DOWN] * 20)
+    for pause_s in (5, 10, 20, 40):
+        scene.clock.now_s += pause_s
+        scene.call(DOWN)
+    scene.clock.now_s += 60
+    scene.start(1)
+    scene.clock.now_s += 1
+    assert [scene.breaker.admit(), scene.breaker.admit()] == [5, 5]
+    scene.breaker.succeeded()
+    scene.start(3)
+
+
+@pytest.mark.parametrize("alive", [Throttled("x"), Refused("x"), Truncated("x"), Malformed("x")])
+def test_a_probe_that_is_answered_closes_it_even_without_a_verdict(alive: JudgeError) -> None:
+    scene = Scene()
+    scene.call(*[DOWN] * 20)
+    scene.clock.now_s += 5
+    scene.call(alive)
+    scene.start(2)
+
+
+def test_an_abandoned_probe_lets_another_through_at_once() -> None:
+    scene = Scene()
+    scene.call(*[DOWN] * 20)
+    for pause_s in (5, 10):
+        scene.clock.now_s += pause_s
+        scene.start(1)
+        assert scene.breaker.admit() > 0
+        scene.breaker.abandoned()
+        scene.start(1)
+        scene.breaker.failed(DOWN)
+        assert scene.breaker.admit() == 2 * pause_s
+
+
+def test_failures_of_calls_from_before_the_opening_change_nothing() -> None:
+    scene = Scene()
+    scene.start(64)
+    for _ in range(64):
+        scene.breaker.failed(DOWN)
+    assert scene.breaker.admit() == 5
+    assert len(scene.said) == 1
+
+
+def test_stale_failures_lengthen_a_probes_pause_once_and_let_no_second_probe_out() -> None:
+    scene = Scene()
+    scene.start(25)
+    for _ in range(20):
+        scene.breaker.failed(DOWN)
+    scene.clock.now_s += 5
+    scene.start(1)
+    for _ in range(5):
+        scene.breaker.failed(DOWN)
+        scene.clock.now_s += 50
+        assert scene.breaker.admit() == 5, "one of the six may be the probe, and is still out"
+    scene.breaker.failed(DOWN)
+    assert scene.breaker.admit() == 10
+
+
+def test_a_stale_success_closes_it() -> None:
+    scene = Scene()
+    scene.start(21)
+    for _ in range(20):
+        scene.breaker.failed(DOWN)
+    assert scene.breaker.admit() == 5
+    scene.breaker.succeeded()
+    scene.start(1)
+
+
+def test_a_long_outage_fails_calls_at_once_but_goes_on_probing() -> None:
+    scene = Scene()
+    scene.call(*[DOWN] * 20)
+    for pause_s in (5, 10, 20, 40, 60, 60, 60):
+        scene.clock.now_s += pause_s
+        scene.call(DOWN)
+    assert scene.breaker.admit() == 60, "255 s: calls wait still"
+    scene.clock.now_s += 45
+    assert scene.breaker.admit() == 15, "300 s is not longer than 300 s"
+    scene.clock.now_s += 1
+    with pytest.raises(Unavailable, match=r"^openai/gpt-4o has not answered for 5 min; calls fail until it does$"):
+        scene.breaker.admit()
+    scene.clock.now_s += 14
+    scene.start(1)
+    with pytest.raises(Unavailable):
+        scene.breaker.admit()
+    scene.breaker.succeeded()
+    assert scene.said[-1] == "openai/gpt-4o: answers again after 5 min"
+    scene.start(2)
+
+
+@pytest.mark.parametrize("error", [DENIED, ABSENT])
+def test_a_refused_key_fails_calls_at_once_with_its_own_error(error: JudgeError) -> None:
+    scene = Scene()
+    scene.call(*[error] * 3)
+    assert scene.said == [f"openai/gpt-4o: 3 calls in a row failed ({error}); calls fail at once, next try in 60 s"]
+    for _ in range(3):
+        for elapsed_s in (0, 59.5):
+            scene.clock.now_s += elapsed_s
+            with pytest.raises(type(error), match=f"^openai/gpt-4o is not asked for now: {error}$") as raised:
+                scene.breaker.admit()
+            assert raised.value is not error, "every call has its own error: tokens and cost are written on it"
+        scene.clock.now_s += 0.5
+        scene.start(1)
+        with pytest.raises(type(error)):
+            scene.breaker.admit()
+        scene.breaker.failed(DOWN)
+    scene.clock.now_s += 60
+    scene.call(None)
+    scene.start(2)
+
+
+def test_probes_that_find_the_key_refused_make_calls_fail_at_once() -> None:
+    scene = Scene()
+    scene.call(*[DOWN] * 20)
+    for pause_s in (5, 10, 20):
+        scene.clock.now_s += pause_s
+        scene.call(DENIED)
+    with pytest.raises(Unauthorised):
+        scene.breaker.admit()
+    assert [line.partition(" failed ")[0] for line in scene.said] == [f"{NAME}: 20 calls in a row", f"{NAME}: 3 calls in a row"]
+    scene.clock.now_s += 60
+    scene.call(None)
+    assert scene.said[-1] == f"{NAME}: answers again after 95 s", "since it was first down"
+
+
+def test_a_probe_that_ends_in_an_unknown_error_has_failed() -> None:
+    scene = Scene()
+    scene.call(*[DOWN] * 20)
+    scene.clock.now_s += 5
+    scene.call(JudgeError("the call could not be made"))
+    assert scene.breaker.admit() == 10
+
+
+SMALL = BreakerConfig(failures=3, fatal=2, probe_s=5, longest_probe_s=30, outage_s=60)
+ENDS: dict[str, JudgeError | None] = {
+    "down": DOWN,
+    "denied": DENIED,
+    "alive": Throttled("429"),
+    "odd": JudgeError("400"),
+    "ok": None,
+}
+SIGNS_OF_LIFE = ("ok", "alive")
+
+
+class Breaking(RuleBasedStateMachine):
+    """Calls that start and end in any order, against a model that knows, as the breaker cannot, which of them is the probe."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.scene = Scene(SMALL)
+        self.out: list[str] = []  # the calls under way: "probe" or "call"
+        self.downs = self.denials = self.probes = 0
+        self.opened_s: float | None = None
+        self.not_before_s = 0.0  # no call may be let go earlier, while it is open
+
+    @rule(seconds=st.sampled_from([0.125, 1.0, 4.875, 5.0, 10.0, 29.0, 61.0]))  # sums of these are exact
+    def time_passes(self, seconds: float) -> None:
+        self.scene.clock.now_s += seconds
+
+    @rule()
+    def ask(self) -> None:
+        self._asked()
+
+    def _asked(self) -> float | None:
+        """How long to wait, as the breaker says; None where it raises."""
+        now_s, breaker = self.scene.clock.now_s, self.scene.breaker
+        try:
+            wait_s = breaker.admit()
+        except Unavailable:
+            assert self.opened_s is not None
+            assert now_s - self.opened_s > SMALL.outage_s
+            return None
+        except Unauthorised:
+            assert self.opened_s is not None
+            assert self.denials >= SMALL.fatal
+            return None
+        if self.opened_s is None:
+            assert wait_s == 0.0, "closed"
+            self.out.append("call")
+        elif wait_s == 0.0:
+            assert "probe" not in self.out, "a second probe at the same time"
+            assert now_s >= self.not_before_s, "a probe within the pause"
+            self.probes += 1
+            self.out.append("probe")
+        else:
+            assert wait_s <= min(SMALL.longest_probe_s, SMALL.probe_s * 2**self.probes), "lengthened twice for a probe"
+        return wait_s
+
+    @rule(early_s=st.sampled_from([0.0, 0.125]))
+    def come_back_as_told(self, early_s: float) -> None:
+        wait_s = self._asked()
+        if wait_s is not None and wait_s > early_s:
+            self.scene.clock.now_s += wait_s - early_s
+            then_s, others = self._asked(), bool(self.out)
+            assert then_s != 0.0 if early_s else then_s == 0.0 or others
+
+    @precondition(lambda self: self.opened_s is None)
+    @rule(data=st.data(), how=st.sampled_from(["down", "denied"]))
+    def go_down(self, data: st.DataObject, how: str) -> None:
+        while self.opened_s is None:
+            self.ask()
+            self.end(data, how)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), how=st.sampled_from(["down", "down", "down", *ENDS]))
+    def end(self, data: st.DataObject, how: str) -> None:
+        ended, now_s = self.out.pop(data.draw(st.integers(0, len(self.out) - 1))), self.scene.clock.now_s
+        if how in SIGNS_OF_LIFE:
+            self.downs = self.denials = self.probes = 0
+            self.opened_s = None
+            self.out = ["call"] * len(self.out)
+        else:
+            self.downs += how == "down"
+            self.denials += how == "denied"  # while open an upper bound: the breaker may take any of these for the probe's
+            if self.opened_s is not None:
+                self.not_before_s = now_s + SMALL.probe_s if ended == "probe" else self.not_before_s
+            elif self.downs >= SMALL.failures or self.denials >= SMALL.fatal:
+                self.opened_s, self.not_before_s = now_s, now_s + SMALL.probe_s
+        error = ENDS[how]
+        if error is None:
+            self.scene.breaker.succeeded()
+        else:
+            self.scene.breaker.failed(error)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        self.scene.breaker.abandoned()
+
+    @precondition(lambda self: not self.out)
+    @rule()
+    def it_is_always_tried_again(self) -> None:
+        self.scene.clock.now_s += SMALL.longest_probe_s
+        self.ask()
+        assert self.out, "a judge that nobody asks any more"
+
+    @invariant()
+    def open_and_close_are_said(self) -> None:
+        assert ("answers again" in (self.scene.said or ["answers again"])[-1]) == (self.opened_s is None)
+
+
+TestBreaking = Breaking.TestCase
+TestBreaking.settings = settings(max_examples=100, stateful_step_count=50)
+TestBreaking.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no decorator reaches it

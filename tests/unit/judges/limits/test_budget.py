@@ -1,0 +1,232 @@
+"""A run never spends more than it may, in whatever order its calls start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from pydantic import ValidationError
+
+from memray_eval.config.sections import Budget
+from memray_eval.judges.limits.budget import DUST_USD, Ledger, Spending, Treasury
+
+
+def usd(amount: float) -> Spending:
+    return Spending(usd=amount)
+
+
+def tokens(count: int) -> Spending:
+    return Spending(tokens=count)
+
+
+@pytest.mark.parametrize(
+    ("budget", "wanted", "granted"),
+    [
+        (Budget(), [Spending(usd=1e6, tokens=10**12)] * 3, 3),
+        (Budget(usd=1.0), [], 0),
+        (Budget(usd=1.0), [usd(0.5)] * 3, 2),
+        (Budget(usd=1.0), [usd(0.1)] * 11, 10),  # ten times 0.1 in floats is not 1.0
+        (Budget(usd=0.3), [usd(0.1)] * 3, 3),  # and three times is more than 0.3
+        (Budget(usd=1.0), [usd(0.9), usd(0.2), usd(0.1)], 1),  # a prefix: what comes after a refused one waits too
+        (Budget(usd=0.0), [usd(0.001)], 0),
+        (Budget(usd=1.0), [usd(1.0 + 1e-8)], 0),  # dust is less than the cheapest call
+        (Budget(usd=0.0), [tokens(5)], 1),
+        (Budget(tokens=100), [tokens(50)] * 3, 2),
+        (Budget(tokens=100), [Spending(usd=1e6, tokens=100)], 1),
+        (Budget(usd=1.0, tokens=100), [Spending(usd=0.1, tokens=40)] * 5, 2),  # both must fit
+        (Budget(usd=1.0, tokens=100), [Spending(usd=0.4, tokens=10)] * 5, 2),
+    ],
+)
+def test_calls_are_granted_while_they_fit(budget: Budget, wanted: list[Spending], granted: int) -> None:
+    ledger = Ledger(budget)
+    assert ledger.reserve(wanted) == granted
+    assert ledger.spent == Spending()
+    assert ledger.reserved.usd == pytest.approx(sum(call.usd for call in wanted[:granted]))
+    assert ledger.reserved.tokens == sum(call.tokens for call in wanted[:granted])
+
+
+def test_what_a_call_did_not_need_is_free_again() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    assert ledger.reserve([usd(0.6), usd(0.6)]) == 1
+    assert not ledger.is_spent, "the call under way may give back"
+    ledger.settle(usd(0.6), usd(0.1))
+    assert not ledger.is_spent, "and it did: the refused call fits now"
+    assert ledger.reserve([usd(0.6)]) == 1
+    assert (ledger.spent, ledger.reserved) == (usd(0.1), usd(0.6))
+
+
+def test_it_is_spent_when_a_refused_call_can_never_fit() -> None:
+    ledger = Ledger(Budget(tokens=100))
+    assert ledger.reserve([tokens(60), tokens(60)]) == 1
+    ledger.settle(tokens(60), tokens(55))
+    assert ledger.is_spent
+    assert ledger.reserve([]) == 0
+    assert ledger.is_spent, "asking for nothing tells nothing"
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.1, 0.3, 0.7])
+def test_a_run_that_was_refused_nothing_is_not_spent(cost: float) -> None:
+    ledger = Ledger(Budget(usd=0.3))
+    assert not ledger.is_spent
+    assert ledger.reserve([usd(0.3)]) == 1
+    ledger.settle(usd(0.3), usd(cost))
+    assert not ledger.is_spent, "it ended within its means, or had no further call to make"
+
+
+def test_a_refusal_is_forgotten_once_the_call_was_made() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    assert ledger.reserve([usd(0.6), usd(0.6)]) == 1
+    ledger.settle(usd(0.6), usd(0.4))
+    assert ledger.reserve([usd(0.6)]) == 1
+    ledger.settle(usd(0.6), usd(0.6))
+    assert not ledger.is_spent, "everything that was wanted was done"
+
+
+def test_dust_of_summed_floats_holds_up_neither_calls_nor_the_end() -> None:
+    ledger = Ledger(Budget(usd=0.3))
+    assert ledger.reserve([usd(0.1)] * 4) == 3
+    for _ in range(3):
+        ledger.settle(usd(0.1), usd(0.1))
+    assert ledger.reserved.usd > 0.0, "else this tests nothing"
+    assert ledger.is_spent
+
+
+def test_a_dead_actors_reservation_is_given_back() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    assert ledger.reserve([usd(0.8)]) == 1
+    assert ledger.reserve([usd(0.8)]) == 0
+    ledger.release(usd(0.8))
+    assert not ledger.is_spent
+    assert ledger.reserve([usd(0.8)]) == 1
+    assert ledger.spent == Spending()
+
+
+def test_a_call_that_costs_more_than_its_estimate_is_booked() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    assert ledger.reserve([usd(0.5)]) == 1
+    ledger.settle(usd(0.5), usd(1.25))
+    assert (ledger.spent, ledger.reserved) == (usd(1.25), Spending())
+    assert ledger.reserve([usd(0.01)]) == 0
+    assert ledger.is_spent
+
+
+def test_giving_back_too_much_leaves_nothing_not_less() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    ledger.reserve([Spending(usd=0.5, tokens=5)])
+    ledger.release(Spending(usd=0.6, tokens=6))
+    assert ledger.reserved == Spending()
+
+
+def test_spendings_add_up() -> None:
+    assert Spending(usd=0.5, tokens=3) + Spending(usd=0.25, tokens=4) == Spending(usd=0.75, tokens=7)
+
+
+@pytest.mark.parametrize("wrong", [{"usd": -0.1}, {"usd": math.nan}, {"usd": math.inf}, {"tokens": -1}])
+def test_no_spending_is_negative_or_endless(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        Spending(**wrong)
+
+
+AMOUNTS = st.floats(0.0, 10.0) | st.sampled_from([0.0, 0.1, 0.2, 0.3, 1e-6, 3.3])
+CALLS = st.builds(Spending, usd=AMOUNTS, tokens=st.integers(0, 1000))
+BUDGETS = st.builds(Budget, usd=st.none() | st.floats(0.0, 50.0), tokens=st.none() | st.integers(0, 5000))
+
+
+class Spend(RuleBasedStateMachine):
+    """Calls that are reserved, settled and given back in any order; none costs more than its estimate."""
+
+    @initialize(budget=BUDGETS)
+    def begin(self, budget: Budget) -> None:
+        self.budget, self.ledger = budget, Ledger(budget)
+        self.out: list[Spending] = []
+        self.paid: list[Spending] = []
+
+    @rule(wanted=st.lists(CALLS, max_size=6))
+    def reserve(self, wanted: list[Spending]) -> None:
+        granted = self.ledger.reserve(wanted)
+        self.out += wanted[:granted]
+        if granted < len(wanted):
+            held = [*self.out, *self.paid, wanted[granted]]
+            over_usd = self.budget.usd is not None and math.fsum(c.usd for c in held) > self.budget.usd
+            over_tokens = self.budget.tokens is not None and sum(c.tokens for c in held) > self.budget.tokens
+            assert over_usd or over_tokens, "refused although it fits"
+            assert self.ledger.is_spent <= (not any(c.tokens or c.usd > DUST_USD for c in self.out))
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), share=st.floats(0.0, 1.0))
+    def settle(self, data: st.DataObject, share: float) -> None:
+        calls = [self._take(data) for _ in range(data.draw(st.integers(1, len(self.out))))]
+        costs = [Spending(usd=c.usd * share, tokens=int(c.tokens * share)) for c in calls]
+        self.paid += costs
+        self.ledger.settle(sum(calls, Spending()), sum(costs, Spending()))
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.ledger.release(self._take(data))
+
+    def _take(self, data: st.DataObject) -> Spending:
+        return self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+
+    @invariant()
+    def the_budget_holds(self) -> None:
+        total = self.ledger.spent + self.ledger.reserved
+        assert self.budget.usd is None or total.usd <= self.budget.usd + 2 * DUST_USD
+        assert self.budget.tokens is None or total.tokens <= self.budget.tokens
+
+    @invariant()
+    def the_sums_hold(self) -> None:
+        for held, calls in ((self.ledger.spent, self.paid), (self.ledger.reserved, self.out)):
+            assert held.usd == pytest.approx(math.fsum(c.usd for c in calls), abs=DUST_USD)
+            assert held.tokens == sum(c.tokens for c in calls)
+
+
+TestSpend = Spend.TestCase
+TestSpend.settings = settings(max_examples=100, stateful_step_count=30)
+TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no decorator reaches it
+
+
+def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
+    async def spend() -> list[bool]:
+        treasury = Treasury(Budget(tokens=100))
+        first, second = await treasury.draw(Spending(tokens=60)), await treasury.draw(Spending(tokens=40))
+        waiting = [asyncio.create_task(treasury.draw(Spending(tokens=tokens))) for tokens in (50, 10)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        await treasury.settle(first, Spending(tokens=10))
+        third = await waiting[0]
+        await treasury.settle(second, Spending(tokens=40))
+        await treasury.settle(third, Spending(tokens=50))
+        assert treasury.spent().tokens == 100
+        return [bool(ticket) for ticket in (first, second, third, await waiting[1])]
+
+    assert asyncio.run(spend()) == [True, True, True, False]
+
+
+def test_what_a_dead_actor_had_reserved_comes_back() -> None:
+    moment = [0.0]
+
+    async def spend() -> int:
+        treasury = Treasury(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
+        lost = await treasury.draw(Spending(tokens=100))
+        waiting = asyncio.create_task(treasury.draw(Spending(tokens=100)))
+        await asyncio.sleep(0)
+        moment[0] = 51.0
+        ticket = await asyncio.wait_for(waiting, 10)
+        await treasury.settle(lost, Spending(tokens=1))  # it had not died: what it spent counts
+        assert treasury.spent() == Spending(tokens=1)
+        return ticket
+
+    assert asyncio.run(spend())
+
+
+def test_what_was_spent_before_counts() -> None:
+    async def spend() -> int:
+        return await Treasury(Budget(usd=1.0), Spending(usd=0.95)).draw(Spending(usd=0.1))
+
+    assert asyncio.run(spend()) == 0

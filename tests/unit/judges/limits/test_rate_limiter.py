@@ -1,0 +1,741 @@
+"""The limits of a provider hold in every minute, whoever asks how; what they allow is used; what is not known is found."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import selectors
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from itertools import chain, count, pairwise, repeat
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memray_eval.config.sections import RateLimits
+from memray_eval.judges.limits.rate_limiter import (
+    CANARY_S,
+    FIRST_FOUND_PER_MIN,
+    FREE_S,
+    HORIZON_S,
+    LATE_S,
+    WINDOW_S,
+    Cost,
+    Grant,
+    Limiter,
+    Pace,
+    Reservation,
+)
+
+T = TypeVar("T")
+EPOCH = 1_700_000_000.0
+TICK = 1e-6  # below what an epoch time resolves
+CALL = Cost(1000, 300)
+NO_LIMITS = RateLimits()
+
+
+class _NoWait(selectors.DefaultSelector):
+    """Where a loop would wait for its next timer, time passes at once."""
+
+    passed_s = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "everybody waits for something that will never happen"
+            self.passed_s += timeout
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A real event loop whose time is free: hours take as long as what happens in them."""
+
+    def __init__(self) -> None:
+        self._virtual = _NoWait()
+        super().__init__(self._virtual)
+
+    def time(self) -> float:
+        return self._virtual.passed_s
+
+
+def clock() -> float:
+    """The time of the virtual loop that runs, as an epoch time."""
+    return EPOCH + asyncio.get_running_loop().time()
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
+
+
+class Slot(NamedTuple):
+    at: float
+    cost: Cost = CALL
+
+
+def most(slots: Iterable[Slot], amount: Callable[[Cost], float], span_s: float = 60.0 + LATE_S) -> float:
+    """The largest sum over the slots of any stretch: that of 60.5 s bounds what is sent in any 60 s, however late each is."""
+    inside, total, largest = deque[tuple[float, float]](), 0.0, 0.0
+    for slot in sorted(slots):
+        inside.append((slot.at, amount(slot.cost)))
+        total += inside[-1][1]
+        while inside[0][0] < slot.at - span_s - TICK:
+            total -= inside.popleft()[1]
+        largest = max(largest, total)
+    return largest
+
+
+def one(_: Cost) -> float:
+    return 1.0
+
+
+def saturate(pace: Pace, costs: Iterator[Cost], until: float, now: float = EPOCH, chunk: int = 25) -> list[Slot]:
+    """The slots up to a time, asked for as soon as there are some."""
+    slots: list[Slot] = []
+    wanted = [next(costs) for _ in range(chunk)]
+    while not slots or slots[-1].at < until:
+        now = max(now, pace.opens_at(now, wanted[0]) + TICK)
+        times = pace.reserve(wanted, now)
+        assert times, "opens_at said that there is room"
+        slots += map(Slot, times, wanted)
+        wanted = wanted[len(times) :] + [next(costs) for _ in times]
+    return [slot for slot in slots if slot.at < until]
+
+
+def of_any_size(largest: float, seed: int) -> Iterator[Cost]:
+    """Costs of which a few are as large as can be, and most are small."""
+    chance = random.Random(seed)
+    while True:
+        tokens = largest * chance.random() ** 3
+        yield Cost(0.7 * tokens, 0.3 * tokens)
+
+
+STEP = st.tuples(
+    st.sampled_from([0.0, 0.001, 0.1, 1.0, 4.0, 20.0, 70.0]),  # seconds before it
+    st.integers(1, 60),  # calls
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(per_min=st.sampled_from([1, 2, 7, 60, 61, 300]), steps=st.lists(STEP, min_size=20, max_size=150))
+def test_no_stretch_has_more_requests_than_the_limit_however_they_are_asked_for(
+    per_min: int, steps: list[tuple[float, int]]
+) -> None:
+    pace, now, slots = Pace(RateLimits(requests_per_min=per_min), is_firm=True), EPOCH, list[Slot]()
+    for pause_s, calls in steps:
+        now += pause_s
+        times = pace.reserve([CALL] * calls, now)
+        assert all(now <= at <= now + HORIZON_S for at in times), "beyond the horizon"
+        slots += map(Slot, times)
+    assert slots == sorted(slots)
+    assert most(slots, one) <= per_min
+
+
+LIMITS = st.builds(
+    RateLimits,
+    requests_per_min=st.none() | st.sampled_from([10, 200]),
+    tokens_per_min=st.none() | st.sampled_from([3e4, 1e5]),
+    input_tokens_per_min=st.none() | st.just(3e4),
+    output_tokens_per_min=st.none() | st.sampled_from([8e3, 5e4]),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(
+    limits=LIMITS,
+    steps=st.lists(STEP, min_size=20, max_size=80),
+    largest=st.sampled_from([100, 2000, 20_000]),
+    seed=st.integers(),
+)
+def test_no_stretch_has_more_tokens_than_the_limits(
+    limits: RateLimits, steps: list[tuple[float, int]], largest: float, seed: int
+) -> None:
+    pace, now, slots, costs = Pace(limits, is_firm=True), EPOCH, list[Slot](), of_any_size(largest, seed)
+    for pause_s, calls in steps:
+        now += pause_s
+        wanted = [next(costs) for _ in range(calls)]
+        slots += map(Slot, pace.reserve(wanted, now), wanted)
+    for lane, limit in limits.model_dump(exclude_none=True).items():
+        assert most(slots, lambda cost, lane=lane: cost.of(lane)) <= limit * (1 + TICK)
+
+
+def test_a_call_that_is_larger_than_the_limit_goes_alone() -> None:
+    pace = Pace(RateLimits(tokens_per_min=1000), is_firm=True)
+    slots = saturate(pace, repeat(CALL), EPOCH + 600)
+    assert [later.at - earlier.at for earlier, later in pairwise(slots)] == pytest.approx(
+        [1.3 * WINDOW_S] * (len(slots) - 1), abs=0.01
+    )
+
+
+@pytest.mark.parametrize("per_min", [50, 600, 3000])
+def test_all_but_two_percent_of_a_limit_is_used(per_min: int) -> None:
+    pace = Pace(RateLimits(requests_per_min=per_min), is_firm=True)
+    assert len(saturate(pace, repeat(CALL), EPOCH + 600)) >= 0.98 * 10 * per_min
+
+
+@pytest.mark.parametrize(("largest", "at_least"), [(100, 0.98), (500, 0.98), (5000, 0.93), (20_000, 0.7)])
+def test_all_but_two_percent_of_a_token_limit_is_used_by_calls_that_are_small_beside_it(
+    largest: float, at_least: float
+) -> None:
+    """Large ones leave gaps that nothing fits into: a minute that holds no more of them is not full."""
+    pace = Pace(RateLimits(tokens_per_min=60_000), is_firm=True)
+    slots = saturate(pace, of_any_size(largest, seed=1), EPOCH + 600)
+    assert sum(sum(slot.cost) for slot in slots) >= at_least * 10 * 60_000
+
+
+class Settling(NamedTuple):
+    slots: list[Slot]  # with what the calls really took
+    under_way: float  # tokens of calls that were granted and not settled yet, at most
+
+
+def settled_after(pace: Pace, actual_of: Callable[[Cost], Cost], *, seconds: float, after_s: float = 1.0) -> Settling:
+    """Ten times a second what has ended is settled, and all is asked for that is to be had."""
+    slots, ends, order, under_way, largest = list[Slot](), list[tuple[float, int, Cost, Cost]](), count(), 0.0, 0.0
+    for tick in range(int(10 * seconds)):
+        now, owed, done = EPOCH + tick / 10, Cost(), 0
+        while ends and ends[0][0] <= now:
+            _, _, estimate, actual = heapq.heappop(ends)
+            owed, done, under_way = owed.plus(actual.minus(estimate)), done + 1, under_way - sum(actual)
+        pace.settle(owed, done, now)
+        while times := pace.reserve([CALL] * 25, now):
+            for at in times:
+                actual = actual_of(CALL)
+                assert not slots or at >= slots[-1].at, "slots come in order, also when refunds bring them forward"
+                slots.append(Slot(at, actual))
+                heapq.heappush(ends, (at + after_s, next(order), CALL, actual))
+                under_way += sum(actual)
+        largest = max(largest, under_way)
+    return Settling(slots, largest)
+
+
+@pytest.mark.parametrize(("factor", "excess"), [(0.5, 0.02), (0.8, 0.02), (1.25, 0.02), (2.0, 0.02), (None, 0.07)])
+def test_wrong_estimates_are_made_good_by_settling(factor: float | None, excess: float) -> None:
+    """Always wrong in one way, or each call in its own: of these as many as are under way may come together."""
+    limit, chance = 300_000, random.Random(1)
+    pace = Pace(RateLimits(tokens_per_min=limit), is_firm=True)
+
+    def actual_of(estimate: Cost) -> Cost:
+        wrong = factor or chance.choice([0.5, 2.0])
+        return Cost(estimate.input_tokens * wrong, estimate.output_tokens * wrong)
+
+    slots, under_way = settled_after(pace, actual_of, seconds=600)
+    later = [slot for slot in slots if slot.at >= EPOCH + 60]
+    assert most(later, sum) <= limit + under_way
+    assert most(later, sum) <= (1 + excess) * limit, "what is under way is no reason to pass the limit all the time"
+    assert sum(sum(slot.cost) for slot in later) >= 0.95 * 9 * limit
+
+
+def overrun(pace: Pace, sent_at: float, retry_after_s: float | None, now: float) -> int:
+    """429s until they are taken for a sign of the limit; how many that takes."""
+    for n_throttles in range(1, 100):
+        pace.throttled(sent_at, retry_after_s, now)
+        if pace.blocked_until() > now:
+            return n_throttles
+    raise AssertionError("429s without end are no sign")
+
+
+def test_429s_move_all_later_slots_past_their_retry_after() -> None:
+    pace = Pace(RateLimits(requests_per_min=600), is_firm=True)
+    slots = saturate(pace, repeat(CALL), EPOCH + 10)
+    overrun(pace, sent_at=slots[-1].at, retry_after_s=20.0, now=EPOCH + 10)
+    assert pace.reserve([CALL], EPOCH + 11) == ()
+    assert saturate(pace, repeat(CALL), EPOCH + 40, now=EPOCH + 11)[0].at >= EPOCH + 30
+
+
+@given(retry_after_s=st.none() | st.floats(0, 3))
+def test_after_429s_no_slot_that_was_given_at_the_old_pace_is_used(retry_after_s: float | None) -> None:
+    """Members drop what is before the pause: the old slots reach as far as the horizon."""
+    pace = Pace(RateLimits(requests_per_min=600), is_firm=True)
+    slots = saturate(pace, repeat(CALL), EPOCH + 15)
+    overrun(pace, sent_at=EPOCH + 10, retry_after_s=retry_after_s, now=EPOCH + 10)
+    assert sum(slot.at > pace.blocked_until() for slot in slots) == 0
+    assert EPOCH + 10 + (1.0 if retry_after_s is None else retry_after_s) <= pace.blocked_until()
+    assert pace.blocked_until() <= EPOCH + 10 + HORIZON_S + 0.1
+
+
+def rate_per_min(pace: Pace, start: float, seconds: float) -> float:
+    slots = saturate(pace, repeat(CALL), start + seconds, now=start - HORIZON_S)
+    return sum(slot.at >= start for slot in slots) * 60 / seconds
+
+
+def throttled_pace(times: Sequence[float]) -> Pace:
+    """After calls that were sent at these times and got a 429 at once, at 600 a minute."""
+    pace = Pace(RateLimits(requests_per_min=600), is_firm=True)
+    for sent_at in times:
+        pace.throttled(sent_at, retry_after_s=1.0, now=max(times))
+    return pace
+
+
+def test_a_burst_of_429s_halves_the_pace_once_and_it_recovers_in_half_a_minute() -> None:
+    pace = throttled_pace([EPOCH - 1 - call / 100 for call in range(64)])
+    assert rate_per_min(pace, EPOCH, 4) == pytest.approx(300, rel=0.15)
+    assert rate_per_min(pace, EPOCH + 14, 2) == pytest.approx(450, rel=0.1)
+    assert rate_per_min(pace, EPOCH + 31, 20) == pytest.approx(600, rel=0.03)
+
+
+def test_a_429_of_a_call_that_was_sent_after_the_cut_halves_the_pace_again() -> None:
+    pace = throttled_pace([EPOCH - 1] * 20)
+    pace.throttled(sent_at=EPOCH + 0.5, retry_after_s=1.0, now=EPOCH + 0.5)
+    assert rate_per_min(pace, EPOCH + 1.5, 4) == pytest.approx(150 + 20, rel=0.15)
+    assert rate_per_min(pace, EPOCH + 48, 20) == pytest.approx(600, rel=0.03)
+
+
+def test_a_row_of_cuts_is_forgotten_within_a_minute() -> None:
+    """Not as slowly as the pace of its deepest point would let the next call go."""
+    pace = Pace(RateLimits(requests_per_min=30), is_firm=True)
+    for call in range(20):
+        pace.throttled(EPOCH + call, retry_after_s=0.0, now=EPOCH + call)
+    slots = saturate(pace, repeat(CALL), EPOCH + 120, now=EPOCH + 20)
+    assert sum(slot.at < EPOCH + 80 for slot in slots) == pytest.approx(15, abs=2), "half of it in the minute"
+    assert sum(slot.at >= EPOCH + 80 for slot in slots) == pytest.approx(20, abs=1)
+
+
+@given(limit=st.sampled_from([30, 600]), heard=st.lists(st.sampled_from([10, 600, 6000]), min_size=1, max_size=4))
+def test_headers_never_change_a_firm_limit(limit: int, heard: list[int]) -> None:
+    pace = Pace(RateLimits(requests_per_min=limit), is_firm=True)
+    for said in heard:
+        pace.learn(RateLimits(requests_per_min=said, tokens_per_min=said), EPOCH)
+    assert pace.limits() == RateLimits(requests_per_min=limit, tokens_per_min=heard[-1])
+
+
+def test_headers_replace_an_assumed_limit_and_leave_those_alone_that_they_do_not_name() -> None:
+    pace = Pace(RateLimits(requests_per_min=50, output_tokens_per_min=8000, concurrency=4), is_firm=False)
+    pace.learn(RateLimits(requests_per_min=4000), EPOCH)
+    assert pace.limits() == RateLimits(requests_per_min=4000, output_tokens_per_min=8000, concurrency=4)
+    assert rate_per_min(pace, EPOCH + 10, 60) == pytest.approx(8000 / 300, abs=2), "the other limit"
+
+
+def test_a_limit_that_is_learnt_holds_for_what_was_planned_before() -> None:
+    """Also in the minute that it is learnt in: what was sent at the old pace counts."""
+    for before, after in ((600, 60), (60, 600)):
+        pace = Pace(RateLimits(requests_per_min=before), is_firm=False)
+        slots = saturate(pace, repeat(CALL), EPOCH + 30)
+        pace.learn(RateLimits(requests_per_min=after), EPOCH + 30)
+        later = saturate(pace, repeat(CALL), EPOCH + 300, now=EPOCH + 30)
+        assert most(later, one) <= after
+        if after < before:
+            assert later[0].at >= slots[-1].at + 50, "the minute is full already"
+        else:
+            assert later[0].at <= EPOCH + 31
+
+
+@pytest.mark.heavy
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(
+    per_min=st.sampled_from([1, 3, 60, 601]), killed_s=st.floats(0.5, 150), down_s=st.sampled_from([0.0, 0.3, 4.0]),
+    tokens=st.booleans(),
+)  # fmt: skip
+def test_slots_of_a_limiter_that_was_killed_and_of_the_next_stay_within_the_limit_together(
+    per_min: int, killed_s: float, down_s: float, tokens: bool
+) -> None:
+    limits = RateLimits(tokens_per_min=1300 * per_min) if tokens else RateLimits(requests_per_min=per_min)
+    before = saturate(Pace(limits, is_firm=True), repeat(CALL), EPOCH + killed_s + HORIZON_S)
+    restart = EPOCH + killed_s + down_s
+    after = saturate(Pace(limits, True, restart + HORIZON_S), repeat(CALL), restart + 200, now=restart)
+    assert after == [] or after[0].at >= restart + HORIZON_S
+    one_call = 1 if tokens else 0  # how large the last call before the kill was is not known
+    assert most(chain(before, after), one) <= per_min + one_call
+
+
+def asked(
+    *, calls: int = 25, member: str = "a", limits: RateLimits = NO_LIMITS, firm: bool = False, done: int = 0, **more: Any
+) -> Reservation:
+    return Reservation("judge", member, (CALL,) * calls, limits, firm, done=done, **more)
+
+
+async def within(seconds: float, waiting: Coroutine[Any, Any, T]) -> T | None:
+    """None when it takes longer."""
+    try:
+        return await asyncio.wait_for(waiting, seconds)
+    except TimeoutError:
+        return None
+
+
+@pytest.mark.heavy
+def test_a_thousand_members_that_ask_in_turn_get_equal_shares() -> None:
+    limits, granted, messages = RateLimits(requests_per_min=60_000), Counter[str](), Counter[str]()
+
+    async def ask(limiter: Limiter, member: str) -> None:
+        while True:
+            grant = await limiter.reserve(asked(calls=5, member=member, limits=limits, firm=True))
+            granted[member] += len(grant.times)
+            messages[member] += 1
+            if grant.times[-1] > clock():
+                await asyncio.sleep(grant.times[-1] - clock())
+
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        asking = asyncio.gather(*(ask(limiter, str(number)) for number in range(1000)))
+        await within(50, asking)
+
+    run(main())
+    assert len(granted) == 1000
+    assert max(granted.values()) - min(granted.values()) <= 5
+    assert sum(granted.values()) == pytest.approx(50_000, rel=0.15), "the horizon more, and a fiftieth less"
+    assert sum(messages.values()) <= sum(granted.values()) / 4, "slots are handed out in chunks, also when all wait for them"
+
+
+def test_while_nothing_is_known_one_call_goes_first() -> None:
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        first = await limiter.reserve(asked(member="a"))
+        assert first == Grant((clock(),))
+        second = asyncio.create_task(limiter.reserve(asked(member="b")))
+        assert await within(CANARY_S / 2, asyncio.shield(second)) is None, "the first has not come back"
+        await limiter.reserve(asked(member="a", calls=0, done=1))
+        assert await within(TICK, second) == Grant(free_until=clock() + FREE_S)
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_throttled", [False, True])
+def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
+    async def main() -> None:
+        limiter, limits = Limiter(clock=clock), RateLimits(requests_per_min=60)
+        assert len((await limiter.reserve(asked(limits=limits))).times) == 1
+        second = asyncio.create_task(limiter.reserve(asked(limits=limits)))
+        await asyncio.sleep(2)
+        assert not second.done()
+        if is_throttled:
+            assert await limiter.throttled("judge", clock() - 2, 3.0, done=0) <= clock(), "one is no reason for a pause"
+        else:
+            await limiter.learn("judge", RateLimits(requests_per_min=600))
+        times = (await second).times
+        assert len(times) >= (1 if is_throttled else 25)
+        assert times[0] >= EPOCH + 2
+
+    run(main())
+
+
+def test_a_first_call_that_hangs_is_followed_by_another() -> None:
+    async def main() -> list[float]:
+        limiter = Limiter(clock=clock)
+        grants = [await limiter.reserve(asked()) for _ in range(4)]
+        assert {len(grant.times) for grant in grants} == {1}
+        return [grant.times[0] - EPOCH for grant in grants]
+
+    assert run(main()) == pytest.approx([0, CANARY_S, 2 * CANARY_S, 3 * CANARY_S], abs=3.0)
+
+
+def test_the_first_call_keeps_the_limits_that_are_assumed() -> None:
+    async def main() -> list[float]:
+        limiter = Limiter(clock=clock)
+        return [(await limiter.reserve(asked(limits=RateLimits(requests_per_min=1)))).times[0] for _ in range(3)]
+
+    times = run(main())
+    assert most(map(Slot, times), one) == 1
+
+
+def test_firm_limits_need_no_first_call() -> None:
+    async def main() -> Grant:
+        return await Limiter(clock=clock).reserve(asked(limits=RateLimits(requests_per_min=6000), firm=True))
+
+    assert len(run(main()).times) == 25
+
+
+@given(concurrency=st.integers(1, 300), members=st.integers(1, 300), said=st.booleans())
+def test_shares_of_the_calls_in_flight_add_up_to_what_is_allowed(concurrency: int, members: int, said: bool) -> None:
+    """Said is how many there are; else the second round knows. More members than places take one each."""
+
+    async def main() -> list[int]:
+        limiter, limits = Limiter(clock=clock), RateLimits(concurrency=concurrency)
+        for _ in range(2):
+            shares = [
+                (await limiter.reserve(asked(member=str(number), calls=0, limits=limits, members=members if said else 1))).share
+                for number in range(members)
+            ]
+        return [share for share in shares if share is not None]
+
+    shares = run(main())
+    assert sum(shares) == max(concurrency, members)
+    assert max(shares) - min(shares) <= 1
+
+
+def test_a_member_that_is_gone_leaves_its_share_to_the_others() -> None:
+    async def main() -> list[int | None]:
+        limiter, shares = Limiter(clock=clock), list[int | None]()
+        for at_s, member in ((0, "a"), (0, "b"), (30, "a"), (40, "a"), (61, "a")):
+            await asyncio.sleep(EPOCH + at_s - clock())
+            shares.append((await limiter.reserve(asked(member=member, calls=0, limits=RateLimits(concurrency=10)))).share)
+        return shares
+
+    assert run(main()) == [10, 5, 5, 5, 10]
+
+
+def test_without_a_limit_on_calls_in_flight_there_are_no_shares() -> None:
+    async def main() -> int | None:
+        return (await Limiter(clock=clock).reserve(asked(calls=0))).share
+
+    assert run(main()) is None
+
+
+@given(hold_s=st.sampled_from([0.5, HORIZON_S, 8.0]), firm=st.booleans())
+def test_after_a_restart_nothing_is_granted_for_a_while_and_limits_come_with_the_reservations(
+    hold_s: float, firm: bool
+) -> None:
+    async def main() -> list[float]:
+        limiter = Limiter(hold_s, clock)
+        wanted = asked(limits=RateLimits(requests_per_min=60), firm=firm, done=1)
+        times = [at for _ in range(20) for at in (await limiter.reserve(wanted)).times]
+        assert limiter.known() == {"judge": RateLimits(requests_per_min=60)}
+        return times
+
+    times = run(main())
+    assert times[0] >= EPOCH + hold_s
+    assert times[0] <= EPOCH + hold_s + 1.1
+    assert {round(later - earlier, 2) for earlier, later in pairwise(times)} == {1.01}, "no burst"
+
+
+def test_a_pause_is_heard_by_all_who_wait_for_one() -> None:
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        await limiter.reserve(asked(done=1))
+        waiting = [asyncio.create_task(limiter.pause("judge", 0.0)) for _ in range(3)]
+        await asyncio.sleep(5)
+        assert await limiter.throttled("judge", clock() - 1, 7.0, done=0) <= clock()
+        assert not any(task.done() for task in waiting), "one is none"
+        assert [await limiter.throttled("judge", clock() - 1, 7.0, done=0) for _ in range(20)][-1] == EPOCH + 12
+        assert await within(TICK, asyncio.gather(*waiting)) == [EPOCH + 12] * 3
+        assert await limiter.pause("judge", EPOCH + 11) == EPOCH + 12, "a member that knows of an earlier one only"
+        again = asyncio.create_task(limiter.pause("judge", EPOCH + 12))
+        await asyncio.sleep(29)
+        assert not again.done()
+        assert await within(1.5, again) == EPOCH + 12, "and one that asks on and on"
+
+    run(main())
+
+
+def test_judges_do_not_wait_for_each_other() -> None:
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        slow = asked(limits=RateLimits(requests_per_min=1), firm=True)
+        await limiter.reserve(slow)
+        waiting = asyncio.create_task(limiter.reserve(slow))
+        other = slow._replace(judge="other", limits=RateLimits(requests_per_min=600))
+        assert await within(TICK, limiter.reserve(other)) is not None
+        assert not waiting.done()
+        assert (await waiting).times[0] == pytest.approx(EPOCH + WINDOW_S, abs=0.01)
+
+    run(main())
+
+
+class Provider:
+    """Lets so many calls in within any 60 s, and answers the others with a 429 and the time until there is room, or always
+    the same time."""
+
+    def __init__(self, per_min: int, retry_after_s: float | None = None) -> None:
+        self.per_min, self.answered, self.refused = per_min, list[float](), list[float]()
+        self._inside, self._retry_after_s = deque[float](), retry_after_s
+
+    def is_used_by_others(self) -> None:
+        self._inside.extend([clock()] * self.per_min)
+
+    def ask(self) -> float | None:
+        """Seconds to wait; None: it is answered."""
+        while self._inside and self._inside[0] <= clock() - 60.0:
+            self._inside.popleft()
+        if len(self._inside) >= self.per_min:
+            self.refused.append(clock())
+            return self._retry_after_s or self._inside[0] + 60.0 - clock()
+        self._inside.append(clock())
+        self.answered.append(clock())
+        return None
+
+
+async def member_at_work(limiter: Limiter, provider: Provider, name: str, in_flight: int, limits: RateLimits) -> None:
+    """What a gate does, in short: slots in chunks, late and paused ones dropped, reports with the next reservation."""
+    paused_until, done, found = 0.0, 0, None
+    places = asyncio.Semaphore(in_flight)
+
+    async def call(at: float) -> None:
+        nonlocal paused_until, done
+        async with places:
+            await asyncio.sleep(max(0.0, at - clock()))
+            if clock() - at > LATE_S or at < paused_until:
+                return
+            sent_at, retry_after_s = clock(), provider.ask()
+            await asyncio.sleep(0.3)
+            if retry_after_s is None:
+                await asyncio.sleep(0.7)
+                done += 1
+                return
+            reported, done = done, 0
+            paused_until = max(paused_until, await limiter.throttled("judge", sent_at, retry_after_s, reported))
+
+    async def watch() -> None:
+        nonlocal paused_until
+        while True:
+            paused_until = await limiter.pause("judge", paused_until)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch())
+        while True:
+            reported, done = done, 0
+            wanted = asked(calls=10, member=name, limits=limits, done=reported, found_per_min=found)
+            grant = await limiter.reserve(wanted)
+            found = grant.found_per_min
+            for at in grant.times or [clock()] * in_flight:
+                group.create_task(call(at))
+            await asyncio.sleep(max(0.2, max(grant.times, default=0.0) - clock() - 1.0))
+
+
+def at_work(provider: Provider, minutes: float, limits: RateLimits = NO_LIMITS, members: int = 3) -> Limiter:
+    async def main() -> Limiter:
+        limiter = Limiter(clock=clock)
+        names = map(str, range(members))
+        await within(60 * minutes, _all(member_at_work(limiter, provider, name, 32, limits) for name in names))
+        return limiter
+
+    return run(main())
+
+
+async def _all(working: Iterable[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*working)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("per_min", "retry_after_s", "share"),
+    [(5, None, 0.25), (20, None, 0.1), (60, None, 0.03), (600, None, 0.03), (600, 1.0, 0.03), (3000, 0.1, 0.03)],
+)
+def test_an_unknown_limit_is_found(per_min: int, retry_after_s: float | None, share: float) -> None:
+    """Of a few calls a minute those that try it out are no small part."""
+    provider, minutes = Provider(per_min, retry_after_s), 20 if per_min < 1000 else 8
+    limiter = at_work(provider, minutes)
+    assert len(provider.answered) >= 0.6 * minutes * per_min
+    late = EPOCH + 15 * minutes
+    answered, refused = (sum(at > late for at in times) for times in (provider.answered, provider.refused))
+    assert refused < share * (answered + refused)
+    assert len(provider.refused) - refused < 32 * 3 + 20, "what was under way when it was met first"
+    assert limiter.known()["judge"].requests_per_min == pytest.approx(per_min, rel=0.3)
+
+
+@pytest.mark.parametrize("done", [0, 5, 20, 600])
+def test_a_limit_that_is_met_is_known_by_its_first_429s(done: int) -> None:
+    pace = Pace(NO_LIMITS, is_firm=False)
+    pace.settle(Cost(), done, EPOCH)
+    assert 10 <= overrun(pace, EPOCH + 2, 1.0, EPOCH + 2) <= 20
+    assert pace.found_per_min == max(FIRST_FOUND_PER_MIN, done)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(20))
+def test_a_tenth_of_429s_at_random_is_no_limit(seed: int) -> None:
+    chance, pace = random.Random(seed), Pace(NO_LIMITS, is_firm=False)
+    for call in range(5000):
+        now = EPOCH + call / 50
+        if chance.random() < 0.1:
+            pace.throttled(now, retry_after_s=1.0, now=now)
+        else:
+            pace.settle(Cost(), 1, now)
+    assert pace.found_per_min is None
+    assert pace.blocked_until() == 0.0
+
+
+@pytest.mark.parametrize("n_throttles", [51, 460])
+def test_refusals_that_come_in_a_row_are_held_against_the_whole_burst(n_throttles: int) -> None:
+    """Its other calls are counted with the first of them, and taken off again where they are refused as well."""
+    pace, first = Pace(NO_LIMITS, is_firm=False), 511
+    for done in [first, *repeat(-1, n_throttles - 1)]:
+        pace.settle(Cost(), done, EPOCH)
+        pace.throttled(EPOCH, retry_after_s=1.0, now=EPOCH)
+    assert (pace.found_per_min is not None) == (n_throttles > 0.25 * first)
+    assert (pace.blocked_until() > EPOCH) == (n_throttles > 0.25 * first)
+    if n_throttles > 100:
+        assert pace.found_per_min == pytest.approx(first - n_throttles, abs=10), "what was answered"
+
+
+def test_a_few_429s_ease_a_known_limit_by_their_share_and_at_most_once_in_five_seconds() -> None:
+    pace = throttled_pace([EPOCH] * 5)
+    assert rate_per_min(pace, EPOCH, 2) == pytest.approx(0.98 * 600, rel=0.04), "the first eased it, the others did not"
+    pace.throttled(EPOCH + 6, retry_after_s=9.0, now=EPOCH + 6)
+    assert rate_per_min(pace, EPOCH + 6 + HORIZON_S, 2) == pytest.approx(600, rel=0.06)
+    assert pace.blocked_until() == 0.0
+
+
+async def another_user(provider: Provider, per_min: float) -> None:
+    while True:
+        provider.ask()
+        await asyncio.sleep(60 / per_min)
+
+
+def test_a_known_limit_is_shared_with_another_user() -> None:
+    """Who takes half of it, as far as there is room: the count is of both."""
+    provider, minutes = Provider(600), 10
+
+    async def main() -> None:
+        limiter, limits = Limiter(clock=clock), RateLimits(requests_per_min=600)
+        ours = (member_at_work(limiter, provider, str(n), 32, limits) for n in range(3))
+        await within(60 * minutes, _all([*ours, another_user(provider, 300)]))
+        assert limiter.known()["judge"].requests_per_min == 600
+
+    run(main())
+    late = EPOCH + 120
+    answered, refused = (sum(at > late for at in times) for times in (provider.answered, provider.refused))
+    assert refused < 0.25 * (answered + refused)
+    assert answered >= 0.8 * (minutes - 2) * 600
+
+
+def test_an_unknown_limit_that_is_used_up_at_first_is_found_all_the_same() -> None:
+    """The first call gets a 429, of which nothing can be read."""
+    provider = Provider(600)
+
+    async def main() -> None:
+        provider.is_used_by_others()
+        working = _all(member_at_work(Limiter(clock=clock), provider, "a", 32, NO_LIMITS) for _ in range(1))
+        await within(20 * 60, working)
+
+    run(main())
+    late = EPOCH + 10 * 60
+    assert sum(at > late for at in provider.answered) >= 0.6 * 10 * 600
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("now_per_min", [150, 900])
+def test_a_found_limit_that_changes_is_found_again(now_per_min: int) -> None:
+    provider = Provider(600)
+
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        working = _all(member_at_work(limiter, provider, str(name), 32, NO_LIMITS) for name in range(3))
+        task = asyncio.create_task(within(25 * 60, working))
+        await asyncio.sleep(10 * 60)
+        provider.per_min = now_per_min
+        await task
+
+    run(main())
+    late = EPOCH + 17 * 60
+    assert sum(at > late for at in provider.answered) >= 0.6 * 8 * now_per_min
+    assert sum(at > late for at in provider.refused) < 0.03 * 8 * now_per_min
+
+
+def test_a_limit_that_is_assumed_too_high_costs_few_429s() -> None:
+    provider = Provider(600)
+    at_work(provider, minutes=10, limits=RateLimits(requests_per_min=6000))
+    assert len(provider.answered) >= 0.6 * 10 * 600
+    assert len(provider.refused) < 0.1 * len(provider.answered)
+
+
+def test_a_limiter_that_is_restarted_takes_over_what_was_found() -> None:
+    """Else it would let everything go until the next 429."""
+
+    async def main() -> None:
+        before = Limiter(clock=clock)
+        await before.reserve(asked(done=1))
+        await before.reserve(asked(calls=0, done=240))
+        await asyncio.sleep(2)
+        for _ in range(20):
+            await before.throttled("judge", clock(), 1.0, done=0)
+        found = (await before.reserve(asked())).found_per_min
+        assert found == 241
+        after = Limiter(HORIZON_S, clock)
+        fresh = asyncio.create_task(after.reserve(asked(member="new")))
+        grants = [await after.reserve(asked(done=1, found_per_min=found)) for _ in range(4)]
+        slots = [Slot(at) for grant in [*grants, await fresh] for at in grant.times]
+        assert after.known()["judge"].requests_per_min == found
+        assert most(slots, one, span_s=1.0) <= 241 / 60 + 1
+
+    run(main())

@@ -1,0 +1,407 @@
+"""What limits and 429s do to a run is said: a judge that lets nothing through ends it, what cannot be true is not believed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from memray_eval.config.sections import BreakerConfig, RateLimits
+from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
+from memray_eval.judges.judge_factory import FallbackJudge
+from memray_eval.judges.limits.admission import Gate
+from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.ports import Verdict
+from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
+from tests.unit.judges.limits.test_admission import USED, settled
+from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
+
+CEILING_S = 120.0
+
+
+class Judge:
+    """Calls through gates that share a limiter, tried again as judges do; what was said, and when."""
+
+    def __init__(self, limits: RateLimits = RateLimits(), is_firm: bool = False, members: int = 1) -> None:
+        self.said: list[tuple[float, str]] = []
+        self.is_stopping, self.n_sent = False, 0
+        limiter, breaker = Limiter(clock=clock), BreakerConfig()
+        self.gates = [
+            Gate(
+                "openai/m http://u:secret@x/v1",
+                limiter,
+                Breaker("openai/m", breaker, self._say, clock),
+                member=str(number),
+                members=members,
+                limits=limits,
+                is_firm=is_firm,
+                patience_s=CEILING_S,
+                say=self._say,
+                is_stopping=lambda: self.is_stopping,
+                clock=clock,
+            )
+            for number in range(members)
+        ]
+
+    def _say(self, line: str) -> None:
+        self.said.append((clock() - EPOCH, line))
+
+    async def ask(self, reply: Callable[[], Awaitable[None]], member: int = 0) -> None:
+        gate = self.gates[member]
+
+        async def call(turn: Any) -> None:
+            self.n_sent += 1
+            await asyncio.sleep(0.2)
+            await reply()
+            turn.used = USED
+
+        policy = RetryPolicy(ceiling_s=CEILING_S, clock=clock)
+        await policy.run(call, lambda: gate.turn(1000))
+
+    async def ask_many(self, count: int, reply: Callable[[], Awaitable[None]], spread: int = 1) -> list[Any]:
+        return await settled([asyncio.ensure_future(self.ask(reply, number % spread)) for number in range(count)])
+
+
+def refusing(retry_after_s: float | None = None) -> Callable[[], Awaitable[None]]:
+    async def reply() -> None:
+        raise Throttled("429: too many requests", retry_after_s=retry_after_s)
+
+    return reply
+
+
+async def answer() -> None:
+    return
+
+
+async def out_of_quota() -> None:
+    raise QuotaExhausted("429 insufficient_quota: used up")
+
+
+@pytest.mark.parametrize("limits", [RateLimits(), RateLimits(requests_per_min=600)])
+@pytest.mark.parametrize("retry_after_s", [None, 0.0, 20.0, 3600.0, 1e9, float("inf")])
+def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ceiling(
+    limits: RateLimits, retry_after_s: float | None
+) -> None:
+    async def main() -> None:
+        judge = Judge(limits, members=3)
+        ends = await judge.ask_many(60, refusing(retry_after_s), spread=3)
+        assert all(isinstance(end, Throttled) for end in ends)
+        stalled = [end for end in ends if end.is_stalled]
+        assert len(stalled) >= 40
+        assert f"no call has been let through for {CEILING_S:g} s (judging.ceiling_s): 429: too many requests" in str(
+            stalled[0]
+        )
+        assert CEILING_S <= clock() - EPOCH <= 2 * CEILING_S, "and not for as long as the provider says"
+        lines = [(at, line) for at, line in judge.said if "no call has been let through" in line]
+        assert lines[0][0] <= 20
+        assert len({line for _, line in lines}) == 1, "the run's console shows it once"
+        assert "the others wait. After 120 s without one (judging.ceiling_s) the run stops, to be resumed" in lines[0][1]
+        told = [line for _, line in judge.said if "is not plausible and is ignored" in line]
+        assert bool(told) == (retry_after_s is not None and retry_after_s > 86_400)
+
+    run(main())
+
+
+def test_a_member_whose_calls_only_wait_hears_of_it_too() -> None:
+    """None of its calls is sent: the others' 429s block the judge for longer than anybody waits."""
+
+    async def main() -> None:
+        judge = Judge(members=2)
+        first = asyncio.ensure_future(judge.ask_many(30, refusing(80_000.0)))
+        await asyncio.sleep(5)
+        sent = judge.n_sent
+        waiting = asyncio.ensure_future(judge.ask(answer, member=1))
+        ends = [*await first, *await settled([waiting])]
+        assert judge.n_sent == sent
+        assert all(isinstance(end, Throttled) and end.is_stalled for end in ends[-1:])
+
+    run(main())
+
+
+def test_a_judge_that_answers_now_and_then_is_no_stalled_one() -> None:
+    async def main() -> None:
+        judge, count = Judge(), 0
+
+        async def every_other() -> None:
+            nonlocal count
+            count += 1
+            if count % 2:
+                raise Throttled("429: too many requests", retry_after_s=2.0)
+
+        ends = await judge.ask_many(40, every_other)
+        assert not any(getattr(end, "is_stalled", False) for end in ends)
+        assert not [line for _, line in judge.said if "run stops" in line]
+
+    run(main())
+
+
+def test_a_member_that_had_nothing_to_ask_for_long_does_not_take_that_for_a_stall() -> None:
+    """Its last call was refused, and failed; nobody has asked the judge since."""
+
+    async def main() -> None:
+        judge = Judge()
+        ends = await judge.ask_many(3, refusing())
+        assert all(isinstance(end, Throttled) for end in ends)
+        await asyncio.sleep(5 * CEILING_S)
+        assert await judge.ask_many(5, answer) == [None] * 5
+
+    run(main())
+
+
+def test_a_stalled_judge_is_tried_again_after_a_minute_where_the_run_goes_on() -> None:
+    async def main() -> None:
+        judge = Judge()
+        await judge.ask_many(30, refusing())
+        (at_once,) = await judge.ask_many(1, answer)
+        assert isinstance(at_once, Throttled)
+        assert at_once.is_stalled
+        await asyncio.sleep(61)
+        assert await judge.ask_many(1, answer) == [None]
+
+    run(main())
+
+
+def test_a_slow_judge_is_no_refusing_one_after_a_single_429() -> None:
+    async def main() -> None:
+        judge, count = Judge(), 0
+
+        async def slowly() -> None:
+            nonlocal count
+            count += 1
+            if count == 1:
+                raise Throttled("429: too many requests")
+            await asyncio.sleep(CEILING_S / 2)
+
+        ends = await judge.ask_many(30, slowly)
+        assert ends == [None] * 30
+        assert not [line for _, line in judge.said if "no call has been let through" in line]
+
+    run(main())
+
+
+def test_a_judge_that_comes_back_before_the_ceiling_goes_on() -> None:
+    async def main() -> None:
+        judge = Judge()
+
+        async def down_for_a_minute() -> None:
+            if clock() < EPOCH + 60:
+                raise Throttled("429: too many requests")
+
+        ends = await judge.ask_many(30, down_for_a_minute)
+        assert ends == [None] * 30
+        assert any("no call has been let through" in line for _, line in judge.said)
+
+    run(main())
+
+
+def test_calls_that_wait_end_when_the_run_stops() -> None:
+    async def main() -> None:
+        judge = Judge()
+        calls = asyncio.ensure_future(judge.ask_many(30, refusing(100.0)))
+        await asyncio.sleep(8)
+        judge.is_stopping = True
+        await asyncio.sleep(2.5)
+        assert not judge.gates[0]._waiting
+        ends = await calls
+        assert any(isinstance(end, Stopped) for end in ends)
+
+    run(main())
+
+
+@pytest.mark.parametrize("held", ["assumed", "told", "set"])
+def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(held: str) -> None:
+    async def main() -> list[str]:
+        judge = Judge(RateLimits(requests_per_min=50), is_firm=held == "set")
+        headers = {"x-ratelimit-limit-requests": "50"} if held == "told" else {}
+
+        async def reply() -> None:
+            await judge.gates[0].heard(headers)
+
+        ends = await judge.ask_many(20, reply)
+        assert ends == [None] * 20
+        return [line for at, line in judge.said if at < 10]
+
+    said = run(main())
+    if held != "assumed":
+        assert said == []
+        return
+    assert said == [
+        "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge table's, of a beginner's "
+        "account): the provider has not told its own. If yours allows more, raise it: "
+        "--set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with `memray-eval resume`"
+    ]
+
+
+def test_a_few_calls_that_an_assumed_limit_hardly_delays_are_not_worth_a_line() -> None:
+    async def main() -> list[tuple[float, str]]:
+        judge = Judge(RateLimits(requests_per_min=500))
+        await judge.ask_many(20, answer)
+        return judge.said
+
+    assert run(main()) == []
+
+
+@pytest.mark.parametrize("value", ["0.000001", "0", "-1", "many", "nan", "1e300"])
+def test_an_implausible_limit_is_ignored_and_said(value: str) -> None:
+    async def main() -> None:
+        judge = Judge(RateLimits(requests_per_min=600))
+
+        async def reply() -> None:
+            await judge.gates[0].heard({"x-ratelimit-limit-requests": value})
+
+        assert await judge.ask_many(30, reply) == [None] * 30
+        assert clock() - EPOCH < 10
+        assert [line for _, line in judge.said] == [
+            f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit and is ignored"
+        ]
+
+    run(main())
+
+
+def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_is_said() -> None:
+    async def main() -> None:
+        judge = Judge(RateLimits(requests_per_min=600), is_firm=True)
+
+        async def reply() -> None:
+            await judge.gates[0].heard({"x-ratelimit-limit-requests": "1"})
+
+        assert await judge.ask_many(30, reply) == [None] * 30
+        assert clock() - EPOCH < 10
+        assert [line for _, line in judge.said] == [
+            "openai/m: its headers tell of a limit of 1 requests/min, less than judging.limits (600), which is kept"
+        ]
+
+    run(main())
+
+
+def test_a_users_limit_holds_for_a_judge_that_the_limiter_knows_from_an_earlier_run() -> None:
+    async def main() -> None:
+        earlier, later = Judge(), Judge(RateLimits(requests_per_min=60), is_firm=True)
+        later.gates[0]._limiter = earlier.gates[0]._limiter
+        await earlier.ask_many(5, answer)
+        began = clock()
+        await later.ask_many(30, answer)
+        assert clock() - began >= 28
+
+    run(main())
+
+
+def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> None:
+    async def main() -> None:
+        judge = Judge()
+
+        async def reply() -> None:
+            await judge.gates[0].heard({"x-ratelimit-limit-tokens": "7"})
+
+        ends = await judge.ask_many(10, reply)
+        assert sum(end is None for end in ends) <= 2
+        why = next(str(end) for end in ends if end is not None)
+        assert why == "no call could be sent for 120 s (judging.ceiling_s): they wait for a limit of 7 tokens/min"
+        assert any(
+            "calls wait for a limit of 7 tokens/min, which the provider told, by headers or by its 429s" in line
+            for _, line in judge.said
+        )
+
+    run(main())
+
+
+def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> None:
+    async def main() -> None:
+        judge = Judge()
+        ends = await judge.ask_many(30, out_of_quota)
+        assert all(isinstance(end, QuotaExhausted) for end in ends)
+        assert ends[-1].is_stalled
+        assert not ends[0].is_stalled, "one may be a mistake"
+        assert clock() - EPOCH < 5
+        assert judge.said[0][1].startswith(
+            "openai/m: 3 calls in a row failed (429 insufficient_quota: used up); calls fail at once"
+        )
+
+    run(main())
+
+
+class Failing:
+    def __init__(self, error: JudgeError, is_stalled: bool) -> None:
+        self.name, self._error = "openai/m", error
+        error.is_stalled = is_stalled
+
+    async def judge(self, messages: Any, judgment: type[BaseModel]) -> Verdict:
+        raise self._error
+
+
+def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked() -> None:
+    quota, throttled, other = QuotaExhausted("used up"), Throttled("no call"), JudgeError("else")
+    for error in (quota, throttled):
+        with pytest.raises(JudgeStalled, match=f"openai/m: {error}"):
+            asyncio.run(FallbackJudge([Failing(error, is_stalled=True)]).judge([], BaseModel))
+        judges = [Failing(error, is_stalled=True), Failing(other, is_stalled=False)]
+        with pytest.raises(JudgeError, match="else"):
+            asyncio.run(FallbackJudge(judges).judge([], BaseModel))
+    with pytest.raises(Throttled):
+        asyncio.run(FallbackJudge([Failing(throttled, is_stalled=False)]).judge([], BaseModel))
+
+
+def test_a_retry_after_that_is_no_number_of_seconds() -> None:
+    assert parse_retry_after("nan") is None
+    assert parse_retry_after("-5") == 0.0
+    assert parse_retry_after("inf") == float("inf")
+
+
+STALLS = ((0.5, 0.9), (3.0, 3.3), (6.0, 6.25))  # of every process of a busy machine: what was due meanwhile is late
+
+
+async def stalled_sleep(delay_s: float) -> None:
+    due = clock() - EPOCH + delay_s
+    late = next((end for start, end in STALLS if start <= due < end), due)
+    await asyncio.sleep(late + EPOCH - clock())
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(members: int) -> None:
+    """3,000 calls at 3,000 a minute, of a provider that counts by the second and tells its limit with every answer."""
+
+    async def main() -> None:
+        let_in, refused, headers = deque[float](), list[float](), {"x-ratelimit-limit-requests": "3000"}
+        limiter = Limiter(clock=clock)
+        gates = [
+            Gate(
+                "openai/m",
+                limiter,
+                Breaker("openai/m", BreakerConfig(), print, clock),
+                member=str(number),
+                members=members,
+                max_in_flight=128,
+                clock=clock,
+                sleep=stalled_sleep,
+            )
+            for number in range(members)
+        ]
+
+        async def call(number: int) -> None:
+            gate = gates[number % members]
+            while True:
+                try:
+                    async with gate.turn(100) as turn:
+                        while let_in and let_in[0] <= clock() - 1.0:
+                            let_in.popleft()
+                        is_full = len(let_in) >= 50
+                        (refused if is_full else let_in).append(clock())
+                        await asyncio.sleep(0.2)
+                        await gate.heard(headers)
+                        if is_full:
+                            raise Throttled("429", retry_after_s=0.3)
+                        turn.used = USED
+                        return
+                except Throttled:
+                    await asyncio.sleep(0.3)
+
+        await asyncio.gather(*map(call, range(3000)))
+        assert len(refused) <= 2
+        assert clock() - EPOCH <= 70
+
+    run(main())

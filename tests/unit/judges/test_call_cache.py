@@ -1,0 +1,476 @@
+"""A paid call is never paid twice: what was put is there, whoever else writes and however the writer ends."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.judges.call_cache import (
+    CachedCall,
+    CacheStats,
+    CallCache,
+    SegmentLog,
+    call_key,
+    check_file,
+    discard,
+    schema_digest,
+)
+from memray_eval.types import Message
+from tests.conftest import REPOSITORY
+
+WRITER = """
+import random, resource, signal, sys
+from memray_eval.judges.call_cache import CachedCall, CallCache, SegmentLog
+
+what, where, name, n_calls, size, largest_file = *sys.argv[1:4], *map(int, sys.argv[4:])
+if largest_file:  # the kernel kills this process in the middle of writing a larger one
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+def call(key):
+    body = random.randbytes(size // 2).hex()  # does not compress well
+    return CachedCall(key=key, judge=name, judgment=body, input_tokens=1, output_tokens=1, cost_usd=0.5, created=1.0)
+
+print("ready", flush=True)
+sys.stdin.readline()
+put = CallCache(where).put if what == "cache" else SegmentLog(where).append
+put([call("shared")])
+for number in range(n_calls):
+    put([call(f"{name}-{number}")])
+    print(f"{name}-{number}", flush=True)
+"""
+
+Writer = subprocess.Popen[str]
+Start = Callable[..., Writer]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+MESSAGE = st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=st.text())
+CALL = st.fixed_dictionaries(
+    {
+        "judge": st.text(max_size=8),
+        "messages": st.lists(MESSAGE, max_size=3),
+        "schema": st.text(max_size=8),
+        "parameters": st.dictionaries(st.text(), JSON, max_size=3),
+        "repeat": st.integers(0, 3),
+    }
+)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a process that opens a cache or a log, puts calls one by one and prints each key once put has returned. It
+    begins when a line is written to it, so that several begin at once."""
+    writers: list[Writer] = []
+
+    def begin(what: str, where: Path, name: str, n_calls: int, size: int = 1000, largest_file: int = 0) -> Writer:
+        command = [sys.executable, "-c", WRITER, what, str(where), name, *map(str, (n_calls, size, largest_file))]
+        pipe = subprocess.PIPE
+        writers.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY))
+        return writers[-1]
+
+    yield begin
+    for writer in writers:
+        writer.kill()
+        writer.communicate()
+
+
+def go(*writers: Writer) -> None:
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+
+
+def killed_after(writer: Writer, n_printed: int) -> set[str]:
+    """What the writer had printed when it was killed, that many lines or more."""
+    assert writer.stdout is not None
+    printed = {writer.stdout.readline().strip() for _ in range(n_printed)}
+    writer.kill()
+    rest, _ = writer.communicate()
+    assert writer.returncode == -signal.SIGKILL  # it was still at it
+    return printed | set(rest.split())
+
+
+def made(key: str, **changed: Any) -> CachedCall:
+    fields = {"judge": "openai/gpt-4o", "judgment": '{"n": 1}', "input_tokens": 9, "output_tokens": 2, "cost_usd": 0.25}
+    return CachedCall.model_validate({"key": key, "created": 1e9, **fields, **changed})
+
+
+@given(CALL, CALL)
+def test_keys_are_equal_only_for_equal_calls(first: dict[str, Any], second: dict[str, Any]) -> None:
+    assert re.fullmatch("[0-9a-f]{32}", call_key(**first))
+    assert (call_key(**first) == call_key(**second)) == (repr(in_order(first)) == repr(in_order(second)))
+
+
+@given(CALL, CALL, st.sampled_from(["judge", "messages", "schema", "parameters", "repeat"]))
+def test_a_change_of_one_part_changes_the_key(call: dict[str, Any], other: dict[str, Any], part: str) -> None:
+    changed = call | {part: other[part]}
+    assert (call_key(**call) == call_key(**changed)) == (repr(in_order(call[part])) == repr(in_order(other[part])))
+
+
+def in_order(value: Any) -> Any:
+    """The value with every dict as its sorted items; as repr it tells 1 from 1.0 and True, as JSON does."""
+    if isinstance(value, dict):
+        return {key: in_order(value[key]) for key in sorted(value)}
+    return [in_order(each) for each in value] if isinstance(value, list) else value
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5))
+def test_the_order_of_a_dict_is_nothing_to_the_key(content: dict[str, Any]) -> None:
+    backwards = dict(reversed(content.items()))
+    assert schema_digest(content) == schema_digest(backwards)
+    nested, turned = {"a": [content], "b": 1}, {"b": 1, "a": [backwards]}
+    assert call_key("j", [], "s", nested, 0) == call_key("j", [], "s", turned, 0)
+
+
+def test_texts_do_not_run_into_each_other() -> None:
+    keys = {
+        call_key("j", [Message(role="user", content="ab"), Message(role="user", content="c")], "s", {}, 0),
+        call_key("j", [Message(role="user", content="a"), Message(role="user", content="bc")], "s", {}, 0),
+        call_key("j", [Message(role="user", content="abc")], "s", {}, 0),
+        call_key("j", [Message(role="system", content="abc")], "s", {}, 0),
+        call_key("j", [Message(role="user", content="half an emoji: \ud83d")], "s", {}, 0),
+        call_key("j", [Message(role="user", content="half an emoji: \ud83e")], "s", {}, 0),
+    }
+    assert len(keys) == 6
+
+
+def test_the_key_is_the_hash_of_canonical_json() -> None:
+    """Another recipe would make every call that is kept already be paid once more."""
+    message = Message(role="user", content="Grüße 🙂")
+    text = '["openai/gpt-4o",[{"content":"Grüße 🙂","role":"user"}],"s",{"a":[1.0],"temperature":0},1]'
+    assert call_key("openai/gpt-4o", [message], "s", {"temperature": 0, "a": [1.0]}, 1) == blake2b_128(text)
+    assert schema_digest({"type": "object", "properties": {}}) == blake2b_128('{"properties":{},"type":"object"}')
+
+
+def blake2b_128(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
+    calls = [
+        made("a", judgment='{"quote": "Grüße 🙂 \u2028"}', cost_usd=0.1 + 0.2, created=1234567890.123456),
+        made("b", judgment=None),
+        made("c", judgment=""),
+    ]
+    with closing(CallCache(tmp_path / "deep" / "er" / "calls.sqlite")) as cache:
+        cache.put(calls)
+        cache.put([])
+        with closing(CallCache(str(cache.path))) as other:
+            assert other.get(["c", "a", "none", "b", "a"]) == {call.key: call for call in calls}
+        assert cache.get([]) == {}
+
+
+def test_many_keys_at_once(tmp_path: Path) -> None:
+    keys = [f"{number:032x}" for number in range(260_000)]  # SQLite takes 32,766 parameters, Debian's 250,000
+    with closing(CallCache(tmp_path / "calls")) as cache:
+        cache.put([made(key) for key in keys[::700]])
+        assert set(cache.get(keys)) == set(keys[::700])
+
+
+def test_the_first_writer_wins(tmp_path: Path) -> None:
+    with closing(CallCache(tmp_path / "calls")) as cache, closing(CallCache(tmp_path / "calls")) as other:
+        cache.put([made("a", judgment="first"), made("a", judgment="second")])
+        other.put([made("a", judgment="third"), made("b")])
+        assert {key: call.judgment for key, call in cache.get("ab").items()} == {"a": "first", "b": '{"n": 1}'}
+
+
+def test_half_a_surrogate_pair_does_not_cost_a_batch(tmp_path: Path) -> None:
+    call = made("a", judgment='{"quote": "\ud83d"}')
+    with closing(CallCache(tmp_path / "calls")) as cache:
+        cache.put([call, made("b")])
+        assert cache.get("ab") == {"a": call, "b": made("b")}
+        assert call.judgment == '{"quote": "\\ud83d"}'
+
+
+def test_no_half_of_a_batch_is_kept(tmp_path: Path) -> None:
+    with closing(CallCache(tmp_path / "calls")) as cache:
+        wrong = CachedCall.model_construct(**made("b").model_dump() | {"judge": None})
+        with pytest.raises(sqlite3.IntegrityError, match="judge"):
+            cache.put([made("a"), wrong])
+        assert cache.get("ab") == {}
+        cache.put([made("a")])
+        assert set(cache.get("ab")) == {"a"}
+
+
+def test_many_threads_share_one_cache(tmp_path: Path) -> None:
+    with closing(CallCache(tmp_path / "calls")) as cache, ThreadPoolExecutor(8) as threads:
+
+        def put_and_get(number: int) -> set[str]:
+            keys = [f"{number}-{position}" for position in range(20)]
+            for key in keys:
+                cache.put([made(key)])
+            return set(cache.get(keys))
+
+        assert set().union(*threads.map(put_and_get, range(16))) == {f"{n}-{p}" for n in range(16) for p in range(20)}
+
+
+@pytest.mark.heavy
+def test_eight_processes_write_one_new_file_at_once(tmp_path: Path, start: Start) -> None:
+    path = tmp_path / "new" / "calls"
+    writers = [start("cache", path, f"w{number}", 500) for number in range(8)]
+    go(*writers)
+    outputs = [writer.communicate(timeout=300)[0].split() for writer in writers]
+    assert [(writer.returncode, len(output)) for writer, output in zip(writers, outputs, strict=True)] == [(0, 500)] * 8
+    with closing(CallCache(path)) as cache:
+        keys = [key for output in outputs for key in output]
+        assert set(cache.get(keys)) == {f"w{writer}-{number}" for writer in range(8) for number in range(500)}
+        stats = cache.stats()
+        assert stats.entries == 4001  # all were made with one shared key as well
+        assert sorted(stats.by_judge.values()) == [500] * 7 + [501]
+
+
+@pytest.mark.heavy
+def test_kill_9_loses_nothing_that_was_put(tmp_path: Path, start: Start) -> None:
+    path, printed = tmp_path / "calls", set[str]()
+    for number in range(3):
+        writer = start("cache", path, f"w{number}", 10**6, 8000)
+        go(writer)
+        printed |= killed_after(writer, 700)  # enough for SQLite to move its log into the file now and then
+    with closing(CallCache(path)) as cache:
+        found = cache.get(printed)
+    assert set(found) == printed
+    assert {len(call.judgment or "") for call in found.values()} == {8000}
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_stats_say_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "calls"
+    with closing(CallCache(path)) as cache:
+        empty = cache.stats()
+        assert empty == CacheStats(
+            path=str(path), entries=0, size_bytes=empty.size_bytes, by_judge={}, saved=0.0, oldest=None, newest=None
+        )
+        cache.put([made("a", created=5.0), made("b", judge="other", created=3.0, cost_usd=1.0), made("c", created=4.0)])
+        stats = cache.stats()
+        assert (stats.entries, stats.by_judge) == (3, {"openai/gpt-4o": 2, "other": 1})
+        assert (stats.saved, stats.oldest, stats.newest) == (1.5, 3.0, 5.0)
+        cache.put([made("d", judgment="x" * 10**6)])
+        assert 10**6 < cache.stats().size_bytes - stats.size_bytes < 2 * 10**6  # in the log still, and counted
+
+
+def test_clear_takes_what_is_old_and_gives_the_space_back(tmp_path: Path) -> None:
+    with closing(CallCache(tmp_path / "calls")) as cache:
+        cache.put([made(f"{age}", created=1000.0 - age, judgment="x" * 10**6) for age in range(5)])
+        assert cache.clear(older_than_s=2.0, now=1000.0) == 2
+        assert set(cache.get("01234")) == {"0", "1", "2"}
+        assert cache.stats().size_bytes < 4 * 10**6
+        cache.put([made("new", created=time.time())])
+        assert cache.clear(older_than_s=60.0) == 3
+        assert (cache.clear(), cache.clear()) == (1, 0)
+        assert (cache.stats().entries, cache.stats().size_bytes < 10**5) == (0, True)
+
+
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE TABLE music (name TEXT); PRAGMA user_version = 1")
+
+
+def of_a_later_version(path: Path) -> None:
+    CallCache(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"no database " * 1000)
+
+
+def cut_off(path: Path) -> None:
+    with closing(CallCache(path)) as cache:
+        cache.put([made(f"{number}", judgment="x" * 5000) for number in range(50)])
+    path.write_bytes(path.read_bytes()[:50])
+
+
+def damaged(path: Path) -> None:
+    with closing(CallCache(path)) as cache:
+        cache.put([made(f"{number}", judgment="x" * 5000) for number in range(50)])
+    data = path.read_bytes()
+    path.write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
+
+
+@pytest.mark.parametrize("spoil", [foreign, of_a_later_version, garbage, cut_off])
+def test_a_file_that_is_no_cache_is_a_message_and_left_alone(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    path = tmp_path / "calls"
+    spoil(path)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=rf"{re.escape(str(path))} .*`memray-eval cache clear`"):
+        CallCache(path)
+    assert path.read_bytes() == before
+    discard(path)
+    assert list(tmp_path.iterdir()) == []
+    CallCache(path).close()
+
+
+def test_damage_found_later_is_the_same_message(tmp_path: Path) -> None:
+    path = tmp_path / "calls"
+    with closing(CallCache(path)) as cache:
+        cache.put([made(f"{number}", judgment="x" * 5000) for number in range(50)])
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+    with closing(CallCache(path)) as cache, pytest.raises(ConfigError, match=r"cannot be read .*`memray-eval cache clear`"):
+        cache.get([f"{number}" for number in range(50)])
+
+
+def test_a_place_that_cannot_be_written_is_a_message(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match=r"cannot open the judge cache .*/file/calls.*; set MEMRAY_EVAL_CACHE"):
+        CallCache(tmp_path / "file" / "calls")
+    with pytest.raises(ConfigError, match=r"cannot open the judge cache .*; set MEMRAY_EVAL_CACHE"):
+        CallCache(tmp_path)
+    with pytest.raises(ConfigError, match="needs a local disk"):
+        CallCache(":memory:")
+    with pytest.raises(ConfigError, match="delete it by hand"):
+        discard(tmp_path)
+
+
+def test_a_file_that_stays_locked_is_a_message_and_then_works_again(tmp_path: Path) -> None:
+    path = tmp_path / "calls"
+    with closing(CallCache(path, busy_s=0.01)) as cache, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ResourceError, match=rf"{re.escape(str(path))} cannot be used: database is locked"):
+            cache.put([made("a")])
+        assert cache.get("a") == {}  # reading waits for no writer
+        other.execute("ROLLBACK")
+        cache.put([made("a")])
+        assert set(cache.get("a")) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (of_a_later_version, "was written by a newer memray-eval .*: update memray-eval, or name another file"),
+        (garbage, "cannot be read .*; start it anew with `memray-eval cache clear` and --cache .*, or name another file"),
+        (damaged, "is damaged .*; start it anew with"),
+        (foreign, "is a database of something else; start it anew with"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_beforehand_with_what_to_do(
+    tmp_path: Path, spoil: Callable[[Path], None], told: str
+) -> None:
+    spoil(tmp_path / "calls")
+    with pytest.raises(ConfigError, match=told):
+        check_file(tmp_path / "calls")
+
+
+def test_a_file_that_stays_locked_is_refused_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memray_eval.judges.call_cache.CHECK_BUSY_S", 0.05)
+    path = tmp_path / "calls"
+    CallCache(path).close()
+    for lock in ("BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"):
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute(lock)
+            with pytest.raises(ResourceError, match=r"database is locked; another program holds it: wait .*--no-cache"):
+                check_file(path)
+    check_file(path)
+
+
+def test_a_file_that_is_to_be_made_is_not_made_by_the_check(tmp_path: Path) -> None:
+    check_file(tmp_path / "new" / "calls")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="file is no folder that can be written; set MEMRAY_EVAL_CACHE"):
+        check_file(tmp_path / "file" / "calls")
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_log_gives_back_what_was_appended_in_order(tmp_path: Path, scheme: str) -> None:
+    folder = f"{scheme}{tmp_path}/a/log"
+    calls = [made("a", judgment='{"quote": "Grüße 🙂 \u2028\\n"}', cost_usd=0.1 + 0.2), made("b", judgment=None)]
+    log = SegmentLog(folder + "/")
+    assert list(log.load()) == []
+    log.append([])
+    assert not (tmp_path / "a").exists()
+    log.append([made("late", created=3e9)])
+    log.append(calls)
+    SegmentLog(folder).append([made("early", created=9e8)])
+    assert list(log.load()) == [[made("early", created=9e8)], calls, [made("late", created=3e9)]]
+    assert log.n_unreadable == 0
+
+
+def test_segments_made_in_one_moment_do_not_meet(tmp_path: Path) -> None:
+    for _ in range(20):
+        SegmentLog(str(tmp_path)).append([made("a")])
+    assert list(SegmentLog(str(tmp_path)).load()) == [[made("a")]] * 20
+
+
+def test_a_segment_cut_off_anywhere_is_skipped_and_counted(tmp_path: Path) -> None:
+    log = SegmentLog(str(tmp_path))
+    log.append([made("a", created=1.0), made("b", created=1.0)])
+    (first,) = tmp_path.iterdir()
+    log.append([made("c", created=2.0)])
+    whole = first.read_bytes()
+    for length in range(len(whole)):
+        first.write_bytes(whole[:length])
+        assert (list(log.load()), log.n_unreadable) == ([[made("c", created=2.0)]], 1)
+    first.write_bytes(whole)
+    assert (sum(map(len, log.load())), log.n_unreadable) == (3, 0)
+
+
+def test_what_is_no_segment_is_counted_and_what_was_pending_is_not(tmp_path: Path) -> None:
+    log = SegmentLog(str(tmp_path))
+    log.append([made("a")])
+    (segment,) = tmp_path.iterdir()
+    segment.with_name(f"{segment.name}.pending-1").write_bytes(segment.read_bytes()[:20])
+    assert (list(log.load()), log.n_unreadable) == ([[made("a")]], 0)
+    (tmp_path / "other.jsonl.zst").write_bytes(b'{"key": "not compressed"}')
+    (tmp_path / "folder.jsonl.zst").mkdir()
+    assert (list(log.load()), log.n_unreadable) == ([[made("a")]], 2)
+
+
+@pytest.mark.heavy
+def test_kill_9_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
+    printed = set[str]()
+    for number in range(3):
+        writer = start("log", tmp_path, f"w{number}", 10**6, 4_000_000)
+        go(writer)
+        printed |= killed_after(writer, 3)
+    log = SegmentLog(str(tmp_path))
+    sizes = {call.key: len(call.judgment or "") for calls in log.load() for call in calls}
+    assert log.n_unreadable == 0
+    assert printed <= set(sizes)
+    assert set(sizes.values()) == {4_000_000}
+
+
+@pytest.mark.heavy
+def test_a_process_killed_inside_a_write_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
+    log = SegmentLog(str(tmp_path))
+    log.append([made("a")])
+    writer = start("log", tmp_path, "w", 1, 1_000_000, 100_000)
+    go(writer)
+    assert writer.wait(60) == -signal.SIGXFSZ
+    assert 100_000 in {file.stat().st_size for file in tmp_path.iterdir()}  # the half is there
+    assert (list(log.load()), log.n_unreadable) == ([[made("a")]], 0)
+
+
+def test_a_log_that_cannot_be_kept_is_a_message(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ResourceError, match=r"cannot write judge calls to .*/file/log"):
+        SegmentLog(str(tmp_path / "file" / "log")).append([made("a")])
+    with pytest.raises(ConfigError, match=r"cannot list the judge calls in .*/file"):
+        list(SegmentLog(str(tmp_path / "file")).load())
+    with pytest.raises(ConfigError, match="cannot open nowhere://x"):
+        SegmentLog("nowhere://x")

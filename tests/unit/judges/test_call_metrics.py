@@ -1,0 +1,199 @@
+"""What is heard of a judge's calls: every one that was sent, once, with its outcome, and nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from memray_eval.config.sections import BreakerConfig, RateLimits
+from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
+from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.call_metrics import CallBook, Calls
+from memray_eval.judges.limits.admission import Gate
+from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.rate_limiter import Cost, Grant, Limiter, Reservation
+from memray_eval.judges.prices import Price
+from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Reply
+from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.types import Message, Usage
+
+MESSAGES = (Message(role="system", content="The rubric."), Message(role="user", content="The data."))
+GOOD, BAD = '{"score": 1}', "no JSON"
+IN, OUT = 100, 20
+
+
+class Rating(BaseModel):
+    score: float
+
+
+class Scripted:
+    """A provider that answers, or fails, as it is told, call by call."""
+
+    assistant_role = "assistant"
+    parameters: Mapping[str, Any] = {}
+
+    def __init__(self, *outcomes: str | JudgeError) -> None:
+        self.left = list(outcomes)
+
+    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        return {}
+
+    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> str:
+        outcome = self.left.pop(0)
+        if isinstance(outcome, JudgeError):
+            raise outcome
+        return outcome
+
+    def read(self, completion: str) -> Reply:
+        return Reply(completion, Usage(input_tokens=IN, output_tokens=OUT), "done")
+
+    def translate(self, error: BaseException) -> JudgeError | None:
+        return error if isinstance(error, JudgeError) else None
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.calls: dict[str, CachedCall] = {}
+
+    async def get(self, key: str) -> CachedCall | None:
+        return self.calls.get(key)
+
+    async def put(self, call: CachedCall) -> None:
+        self.calls[call.key] = call
+
+
+async def at_once(delay_s: float) -> None:
+    return None
+
+
+async def close() -> None:
+    return None
+
+
+def judge_of(book: CallBook, *outcomes: str | JudgeError, calls: Kept | None = None) -> InstructedJudge:
+    access = Access(RetryPolicy(tries=2, sleep=at_once), calls=calls, watch=book.of("a/b"))
+    return InstructedJudge(JudgeSpec(name="a/b", model="b", price=Price(1.0, 2.0)), Scripted(*outcomes), access, close)
+
+
+async def asked(judge: InstructedJudge, times: int = 1) -> None:
+    for _ in range(times):
+        try:
+            await judge.judge(MESSAGES, Rating)
+        except JudgeError:
+            continue
+
+
+def counted(*outcomes: str | JudgeError) -> Calls:
+    """What is told of one verdict for which the judge was asked so often."""
+    book = CallBook()
+    asyncio.run(asked(judge_of(book, *outcomes)))
+    told = book.take()["a/b"]
+    assert (told.in_flight, told.waiting) == (0, 0)
+    return told.calls
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "named", "is_failed"),
+    [
+        ([GOOD], ["ok"], False),
+        ([BAD, BAD, GOOD], ["malformed", "malformed", "ok"], False),
+        ([BAD, BAD, BAD], ["malformed"] * 3, True),
+        ([Throttled("429"), Throttled("429"), Throttled("429"), GOOD], ["throttled"] * 3 + ["ok"], False),
+        ([Unavailable("500"), GOOD], ["unavailable", "ok"], False),
+        ([Unavailable("500"), Unavailable("500")], ["unavailable"] * 2, True),
+        ([BAD, Throttled("429"), Unauthorised("401")], ["malformed", "throttled", "error"], True),
+        ([Truncated("long")], ["truncated"], True),
+        ([Refused("no")], ["refused"], False),
+    ],
+)
+def test_every_call_is_counted_with_its_outcome(outcomes: list[str | JudgeError], named: list[str], is_failed: bool) -> None:
+    calls = counted(*outcomes)
+    answered = sum(isinstance(outcome, str) for outcome in outcomes)
+    assert calls.outcomes == {name: named.count(name) for name in named}
+    assert (calls.sent, calls.retried, calls.took) == (len(named), len(named) - 1, {len(named): 1})
+    assert calls.failed == is_failed
+    assert (calls.input_tokens, calls.output_tokens) == (IN * answered, OUT * answered)
+    assert calls.cost_usd == pytest.approx(answered * (IN * 1.0 + OUT * 2.0) / 1e6)
+
+
+def test_a_verdict_that_was_remembered_is_no_call() -> None:
+    book, kept = CallBook(), Kept()
+    asyncio.run(asked(judge_of(book, GOOD, calls=kept), times=3))
+    calls = book.take()["a/b"].calls
+    assert (calls.cached, calls.missed, calls.sent, calls.took) == (2, 1, 1, {1: 1})
+
+
+def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
+    book, under_way = CallBook(), asyncio.Event()
+
+    class Hanging(Scripted):
+        async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> str:
+            under_way.set()
+            await asyncio.Event().wait()
+            return ""
+
+    async def give_up() -> int:
+        judge = InstructedJudge(JudgeSpec(name="a/b", model="b"), Hanging(), Access(watch=book.of("a/b")), close)
+        asking = asyncio.create_task(judge.judge(MESSAGES, Rating))
+        await under_way.wait()
+        in_flight = book.take()["a/b"].in_flight
+        asking.cancel()
+        await asyncio.wait([asking])
+        return in_flight
+
+    assert asyncio.run(give_up()) == 1
+    told = book.take()["a/b"]
+    assert (told.in_flight, told.calls.outcomes) == (0, {"abandoned": 1})
+
+
+def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
+    book = CallBook()
+    assert book.take() == {}
+    watch = book.of("a/b")
+    assert book.take() == {}  # nothing yet
+    watch.sent(is_again=False)
+    assert (book.take()["a/b"].calls.sent, book.take()["a/b"].calls.sent) == (1, 0)  # in flight: told as long as it is
+    watch.ended("ok", Cost(1, 1), 0.0)
+    assert book.take()["a/b"].in_flight == 0
+    assert book.take() == {}
+
+
+def test_a_wait_for_a_slot_is_measured() -> None:
+    """The limiter lets the call go after 3 s of the injected clock."""
+    now = [1000.0]
+
+    class Slow(Limiter):
+        async def reserve(self, wanted: Reservation) -> Grant:
+            now[0] += 3.0 * bool(wanted.costs)
+            return Grant((now[0],) * len(wanted.costs))
+
+    async def one_call() -> None:
+        gate = Gate(
+            "judge",
+            Slow(),
+            Breaker("judge", BreakerConfig(), lambda line: None, lambda: now[0]),
+            member="m",
+            limits=RateLimits(requests_per_min=60),
+            watch=book.of("a/b"),
+            clock=lambda: now[0],
+        )
+        async with gate.turn(10.0):
+            pass
+        await gate.aclose()
+
+    book = CallBook(lambda: now[0])
+    asyncio.run(one_call())
+    told = book.take()["a/b"]
+    assert (told.waits_s, told.calls.waited_s, told.waiting) == ((3.0,), 3.0, 0)
+
+
+def test_calls_add_up() -> None:
+    one = counted(BAD, GOOD)
+    both = one + counted(Unavailable("500"), Unavailable("500"))
+    assert (both.sent, both.retried, both.failed, both.took) == (4, 2, 1, {2: 2})
+    assert both.outcomes == {"malformed": 1, "ok": 1, "unavailable": 2}
+    assert one.outcomes == {"malformed": 1, "ok": 1}  # not changed by it

@@ -1,0 +1,68 @@
+"""Quotes of a judge in the text that it judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memray_eval.metric import EVIDENCE_DROPPED, Outcomes, summarise
+from memray_eval.metrics import all_metrics
+from memray_eval.metrics._shared.evidence import READ_CHARS, QuotedText
+
+TEXT = "You only sleep 5.5 hours a night, and you don't smoke. Your ferritin was 9 in May; ask Dr. Okonjo about iron."
+
+
+@pytest.mark.parametrize(
+    ("quote", "found"),
+    [
+        ("you only SLEEP 5.5 hours", True),
+        ("You only sleep\u00a05.5 hours a night\u2026 ask Dr. Okonjo", True),  # with a part left out
+        ("You only sleep ... ferritin was 12", False),
+        ("The user sleeps five and a half hours", True),  # its words, in another order and form
+        ("The user sleeps seven hours", False),  # another number
+        ("The user doesn't smoke and sleeps 5.5 hours", True),
+        ("The user smokes and sleeps little", False),  # what the text denies is not said
+        ("Ferritin of the user: 9, in May", True),
+        ("An iron deficiency was ruled out by Dr. Okonjo", False),
+        ("iron", True),
+        ("smoker", False),  # one word is found word for word or not at all
+        ("", False),
+        ("...", False),
+        ("you ... a ... it", False),  # words that stand in any text
+        ("you ... ferritin was 9", True),
+    ],
+)
+def test_a_quote_is_found_word_for_word_or_by_its_words(quote: str, found: bool) -> None:
+    assert QuotedText(TEXT).holds(quote) is found
+
+
+def test_words_must_stand_together() -> None:
+    far = "You sleep badly. " + "It rains. " * 5 + "Your knee hurts."
+    assert not QuotedText(far).holds("The user's knee hurts and the sleep is bad")
+    endless = "sleep " + "and so on " * 100 + "knee"
+    assert not QuotedText(endless).holds("a knee that keeps from sleep")
+
+
+def test_scripts_without_spaces_are_compared_by_pairs_of_characters() -> None:
+    text = QuotedText("您每天只睡五个小时，请少喝咖啡。")
+    assert text.holds("每天只睡五个小时")
+    assert text.holds("用户每天睡五个小时")
+    assert not text.holds("用户患有糖尿病和高血压")
+
+
+def test_a_long_text_is_looked_through_in_time() -> None:
+    text = QuotedText("word " * READ_CHARS)
+    assert not any(text.holds(f"made up claim number {number} of many") for number in range(20))
+
+
+def test_trust_is_the_share_that_was_found_and_old_runs_are_still_read() -> None:
+    metric = all_metrics()["groundedness"]
+    counts = {"claims": [4.0, 2.0], "grounded": [3.0, 2.0], "hallucinated": [1.0, 0.0]}
+
+    def extras(**more: list[float]) -> dict[str, float | None]:
+        columns = {name: np.array(figures) for name, figures in {"value": [0.75, 1.0], **counts, **more}.items()}
+        return summarise(metric, Outcomes("c", {"scored": 2}, {"a/b": 2}, columns)).extras
+
+    assert extras(evidence=[4.0, 2.0], unverified=[3.0, 0.0]) == {"evidence": 6, "unverified": 3, "trust": 0.5}
+    assert extras(evidence=[4.0, 2.0], unverified=[0.0, 0.0]) == {"evidence": 6, "trust": 1.0}
+    assert extras(**{EVIDENCE_DROPPED: [2.0, 1.0]}) == {EVIDENCE_DROPPED: 3}  # the parts of an older version

@@ -1,0 +1,555 @@
+"""The text family against seed 003: every boundary, its examples, and any text at all."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.config.sections import MetricOptions
+from memray_eval.errors import ConfigError
+from memray_eval.metric import ComputedMetric, score_by_code
+from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics.text._features import (
+    TRANSITIONS,
+    WEIGHTS,
+    assess,
+    check_weights,
+    length_score,
+    length_target,
+    overall,
+    read,
+    words_of,
+)
+from memray_eval.types import Response, Sample, Score
+
+FAMILY = {name: m for name, m in all_metrics().items() if m.family == "text" and isinstance(m, ComputedMetric)}
+TOLERANCE = 0.05 + 1e-9  # the seed states its examples' scores in steps of 0.05
+
+
+def sample(query: str = "Why exercise?", **metadata: object) -> Sample:
+    return Sample(id="1", query=query, metadata=metadata)
+
+
+def scored(metric: str, text: str, asked: Sample | None = None) -> Score:
+    return score_by_code(FAMILY[metric], asked or sample(), Response(text=text))
+
+
+def value(metric: str, text: str, asked: Sample | None = None) -> float:
+    score = scored(metric, text, asked)
+    assert score.value is not None, score.error
+    return score.value
+
+
+def different(count: int) -> str:
+    """So many words, all different."""
+    return " ".join(f"w{number}" for number in range(count))
+
+
+def sentence(words: int) -> str:
+    return f"{' '.join(['word'] * words)}."
+
+
+def test_the_family_has_the_six_scores_and_their_sum() -> None:
+    assert set(FAMILY) == {*WEIGHTS, "overall_score"}
+    assert math.isclose(sum(WEIGHTS.values()), 1.0)
+
+
+@pytest.mark.parametrize("metric", FAMILY)
+@pytest.mark.parametrize("text", ["", " \n\t", "...", "- \n- \n\n---", "# \n\n\n!", "“”", "_"])
+def test_a_response_without_a_word_has_no_quality(metric: str, text: str) -> None:
+    score = scored(metric, text)
+    assert (score.status, score.value) == ("scored", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It's a well-being plan: 3.5 km, isn’t it?", ["it's", "a", "well", "being", "plan", "3", "5", "km", "isn't", "it"]),
+        ("'Quoted' rock'n'roll the dogs' ''x'' snake_case", ["quoted", "rock'n'roll", "the", "dogs", "x", "snake", "case"]),
+        ("Ärger “quoted” — naïve… don’t", ["ärger", "quoted", "naïve", "don't"]),
+        ("“Ascii” but… for—its ‘signs’", ["ascii", "but", "for", "its", "signs"]),
+        ("中文 слово", ["中文", "слово"]),
+    ],
+)
+def test_words(text: str, words: list[str]) -> None:
+    assert words_of(text) == words
+
+
+@given(st.text(st.sampled_from("aB1'_- .\n\x1f\x00é’"), max_size=40))
+def test_the_quick_way_to_words_finds_what_the_pattern_does(text: str) -> None:
+    assert words_of(text) == re.findall(r"[^\W_]+(?:'[^\W_]+)*", text.lower().replace("’", "'"))
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths"),
+    [
+        ("One two. Three! Four five six?", (2, 1, 3)),
+        ("No end", (2,)),
+        ("A line\nthat goes on. It does.", (5, 2)),
+        ("It costs 3.5 euros... Really?! Yes.", (4, 1, 1)),
+        ('He said "stop." Then (he left.) Gone', (3, 3, 1)),
+        ("Dr. Smith came, e.g. today. Mr. X.", (5, 2)),
+        ("See this:\n1. One thing\n2. Two things here\n\n- three", (2, 2, 3, 1)),
+        ("# A header\nText here\nand here.\n## Next\nMore", (2, 4, 1, 1)),
+        ("First part\n\nSecond part there", (2, 3)),
+        ("In the year\n2019. It was", (4, 2)),
+        ("Done. — ... :) End.", (1, 2)),
+        ("Windows.\r\n\r\nLines here", (1, 2)),
+        ("一句话。第二句！第三句？", (1, 1, 1)),
+        ("1. -", (1,)),
+    ],
+)
+def test_sentences(text: str, lengths: tuple[int, ...]) -> None:
+    assert read(text).lengths == lengths
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "extended"),
+    [
+        ("However, this holds. And THEREFORE that.", 2, 2),
+        ("However, finally.", 1, 2),
+        ("First, walk. Then run. The first run is then short.", 0, 2),
+        ("**First**, walk. 1. Next, run. “Overall,” rest. Overall health first.", 0, 4),
+        ("For\nexample, in addition, in addition to that.", 0, 3),
+        ("An addition for an example.", 0, 0),
+        ("Hower thereforever.", 0, 0),
+    ],
+)
+def test_transitions(text: str, strict: int, extended: int) -> None:
+    assert (read(text).transitions, read(text).extended_transitions) == (strict, extended)
+
+
+SEED_WORDS = (
+    "however therefore furthermore moreover consequently thus hence nevertheless meanwhile specifically particularly".split()
+)
+
+
+@pytest.mark.parametrize("word", SEED_WORDS)
+def test_the_seeds_eleven_words_are_the_default_list(word: str) -> None:
+    assert len(SEED_WORDS) == 11
+    assert set(SEED_WORDS) == TRANSITIONS
+    assert value("coherence_score", f"It is, {word}, so.") == 1.0
+
+
+def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> None:
+    extended = pick(["coherence_score", "overall_score", "structure_score"], MetricOptions(transitions="extended"))
+    text = EXERCISE["high coherence"]
+    coherent, whole, structured = (
+        score_by_code(m, sample(), Response(text=text)) for m in extended if isinstance(m, ComputedMetric)
+    )
+    assert coherent.value == pytest.approx(4 / 5 * 0.6 + 0.4)
+    assert whole.value == pytest.approx(value("overall_score", text) + 0.25 * (0.88 - 0.64))
+    assert {coherent.judge, whole.judge} == {"computed, transitions extended"}
+    assert (structured.judge, structured.value) == ("computed", value("structure_score", text))
+    assert {scored(name, text).judge for name in ("coherence_score", "overall_score")} == {"computed"}
+    assert [metric.variant for metric in (FAMILY["coherence_score"], *extended)] == [
+        "transitions strict", "transitions extended", "transitions extended", "",
+    ]  # fmt: skip
+
+
+def test_weights_and_transitions_go_together() -> None:
+    options = MetricOptions(text_weights={"coherence_score": 0.5, "structure_score": 0.5}, transitions="extended")
+    (metric,) = pick(["overall_score"], options)
+    assert isinstance(metric, ComputedMetric)
+    score = score_by_code(metric, sample(), Response(text="Finally, done."))
+    assert score.value == pytest.approx(0.5 * 1.0)
+    assert score.judge == "computed, transitions extended, weights coherence_score=0.5 structure_score=0.5"
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("One two three.", 0.4),  # no transition, nothing repeated
+        ("However this. And that.", 0.6 * 0.5 + 0.4),
+        ("However, therefore, thus.", 1.0),  # more transitions than sentences count as one a sentence
+        ("Two words.", 0.4),  # no trigram at all
+        ("a b c, a b c", 0.4 * 0.9),
+        ("a b c " * 3, 0.4 * 0.8),
+        ("a b c " * 5, 0.4 * 0.6),
+        ("a b c " * 6, 0.4 * 0.5),
+        ("a b c " * 7, 0.4 * 0.5),  # the penalty ends at 0.5
+        ("a " * 5, 0.4 * 0.8),
+    ],
+)
+def test_coherence(text: str, score: float) -> None:
+    assert value("coherence_score", text) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("one two one", 2 / 3),
+        ("Don't don't, DON’T!", 1 / 3),
+        (f"{different(50)} {different(50)}", 0.5),  # 100 words: plain
+        (f"{different(50)} {different(50)} w0", 1.0),  # 101: windows at 0, 25 and 50 of 50 different words each
+        (f"{different(50)} {'x ' * 51}", (50 / 50 + 26 / 50 + 1 / 50) / 3),
+        (f"{different(50)} {'x ' * 75}", (50 / 50 + 26 / 50 + 1 / 50) / 3),  # 125: a window that ends at the end is left out
+        (f"{different(50)} {'x ' * 76}", (50 / 50 + 26 / 50 + 2 * 1 / 50) / 4),
+    ],
+)
+def test_lexical_diversity(text: str, score: float) -> None:
+    assert value("lexical_diversity", text) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("one", 0.0),
+        ("one,", 0.0),  # -0.1, but not below 0
+        ("one;", 0.0),
+        ("one:", 0.0),
+        ("one.", 0.3),  # 0.4, less 0.1 for the full stop
+        ("one!", 0.4),
+        ("one?", 0.4),
+        ('one"', 0.4),
+        ("one.”", 0.4),
+        ("one! \n", 0.4),
+        ("one)", 0.0),
+        ("One. two", 0.2),
+        ("One. Two!", 0.6),
+        ("One. Two. three,", 0.2),
+        ("One. Two. Three!", 0.7),
+        ("One. Two. Three. Four!", 0.7),
+        (f"{sentence(9)[:-1]}!", 0.4),
+        (f"{sentence(10)[:-1]}!", 0.5),
+        (f"{sentence(9)} {sentence(10)[:-1]}!", 0.6),  # 9.5 words a sentence
+        (f"{sentence(8)} {sentence(12)[:-1]}!", 0.7),
+        ("Finally done!", 0.6),
+        ("In\nsummary, done!", 0.6),
+        ("IN CONCLUSION, done!", 0.6),
+        ("To summarize: done!", 0.6),
+        ("In a summary or conclusion!", 0.4),
+        (f"Finally. {sentence(20)} {sentence(20)[:-1]}!", 1.0),
+        (f"Finally. {sentence(20)} {sentence(20)}", 0.9),  # the most that a text with a full stop can have
+    ],
+)
+def test_completeness(text: str, score: float) -> None:
+    assert value("completeness_score", text) == score
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("one", 0.0),
+        ("one\ntwo", 0.0),
+        ("one\n\ntwo", 0.2),
+        ("one\r\n\r\ntwo", 0.2),
+        ("one\n\ntwo\n\nthree", 0.3),
+        ("a\n\nb\n\nc\n\nd", 0.3),
+        ("one\n\n\n\n\n\ntwo\n\n", 0.2),  # blank paragraphs are none
+        ("1. one", 0.3),
+        ("one\n  12. two", 0.3),
+        ("one 1. two", 0.0),
+        ("1) one", 0.0),
+        ("- one", 0.3),
+        ("one\n\t* two", 0.3),
+        ("• one", 0.3),
+        ("+ one", 0.0),
+        ("**Bold** one", 0.3),  # the seed's pattern asks for no space
+        ("1. one\n- two", 0.3),
+        ("# one", 0.2),
+        ("one\n### two", 0.2),
+        ("#one", 0.0),
+        ("one # two", 0.0),
+        ("Steps:", 0.2),
+        ("one\nSteps:\ntwo", 0.2),
+        ("steps:", 0.0),
+        ("Steps: one", 0.0),
+        ("It is. so:", 0.0),
+        ("Two lines\nof it:", 0.2),  # the seed's pattern crosses lines
+        ("It ended. But\nHere:", 0.2),
+        ("It ended? but\nhere:\nthere:", 0.0),
+        ("here:\nThere:", 0.2),
+        (f"{sentence(1)} {sentence(7)}", 0.0),  # deviation 3
+        (f"{sentence(1)} {sentence(8)}", 0.1),  # 3.5
+        (f"{sentence(1)} {sentence(11)}", 0.1),  # 5
+        (f"{sentence(1)} {sentence(12)}", 0.2),  # 5.5
+        (f"# Title\n\nSteps:\n- {sentence(1)}\n\n{sentence(30)}", 1.0),
+    ],
+)
+def test_structure(text: str, score: float) -> None:
+    assert value("structure_score", text) == score
+
+
+LINES = st.text(st.sampled_from("Aa.:#-*•12 \t\n"), max_size=30)
+
+
+@given(LINES)
+def test_lists_and_headers_are_what_the_seeds_patterns_find(text: str) -> None:
+    text = text.strip()
+    found = read(text)
+    if found.words:
+        assert found.has_list == bool(re.search(r"^\s*\d+\.|^\s*[-*•]", text, re.MULTILINE))
+        assert found.has_headers == bool(re.search(r"^#+\s+.+$|^[A-Z][^.!?]*:$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("sentences", "words_each", "chars", "score"),
+    [
+        (2, 17.5, 5, 1.0),
+        (1, 15, 5, 0.6 * (1 - 2.5 / 17.5) + 0.4),
+        (1, 20, 5, 0.6 * (1 - 2.5 / 17.5) + 0.4),
+        (1, 35, 5, 0.4),
+        (1, 36, 5, 0.4),  # no less than 0
+        (2, 17.5, 4, 0.6 + 0.4 * 0.8),
+        (2, 17.5, 6, 0.6 + 0.4 * 0.8),
+        (2, 17.5, 10, 0.6),
+        (2, 17.5, 11, 0.6),
+    ],
+)
+def test_readability(sentences: int, words_each: float, chars: int, score: float) -> None:
+    words = ["x" * chars] * int(sentences * words_each)
+    text = ". ".join(" ".join(words[number::sentences]) for number in range(sentences))
+    assert value("readability_score", f"{text}.") == pytest.approx(score)
+
+
+LENGTHS = [
+    (1, 0.1),
+    (6, 0.1),
+    (7, 0.112),
+    (24, 0.384),
+    (25, 0.4),
+    (26, 0.412),
+    (49, 0.688),
+    (50, 0.7),
+    (51, 0.712),
+    (74, 0.988),
+    (75, 1.0),
+    (76, 1.0),
+    (300, 1.0),
+    (301, 0.9985),
+    (499, 0.7015),
+    (500, 0.7),
+    (501, 0.699),
+    (750, 0.45),
+    (999, 0.201),
+    (1000, 0.2),
+    (1001, 0.2),
+    (5000, 0.2),
+]
+
+
+@pytest.mark.parametrize(("words", "score"), LENGTHS)
+def test_length_appropriateness(words: int, score: float) -> None:
+    assert value("length_appropriateness", sentence(words)) == pytest.approx(score)
+    assert length_score(words * 4, (300, 1200)) == pytest.approx(score)  # another target stretches both sides
+
+
+@pytest.mark.parametrize(
+    ("asked", "target"),
+    [
+        (sample(), (75, 300)),
+        (sample("In exactly 50 words: why?"), (75, 300)),  # not asked to look
+        (sample("In exactly 50 words: why?", length_from_prompt=False), (75, 300)),
+        (sample("In exactly 50 words: why?", length_from_prompt=True), (50, 50)),
+        (sample("Exactly 1,200 words.", length_from_prompt=True), (1200, 1200)),
+        (sample("Tell me in 100 words", length_from_prompt=True), (90, 110)),
+        (sample("Tell me in about 25 words", length_from_prompt=True), (23, 27)),
+        (sample("in 3 words", length_from_prompt=True), (3, 3)),
+        (sample("Answer in 50 to 80 words", length_from_prompt=True), (50, 80)),
+        (sample("Answer in 50-80 words", length_from_prompt=True), (50, 80)),
+        (sample("Answer in 80-50 words", length_from_prompt=True), (75, 300)),
+        (sample("Answer in 100 words or less", length_from_prompt=True), (75, 300)),
+        (sample("in 0 words", length_from_prompt=True), (75, 300)),
+        (sample("in 1 days, words", length_from_prompt=True), (75, 300)),
+        (sample("exactly 50 words", length_from_prompt=True, target_words=[10, 20]), (10, 20)),
+        (sample(target_words=[10, 10]), (10, 10)),
+    ],
+)
+def test_targets_of_a_sample(asked: Sample, target: tuple[int, int]) -> None:
+    assert length_target(asked) == target
+
+
+def test_targets_change_length_and_overall_score_only() -> None:
+    asked = sample("Say it in exactly 10 words.", length_from_prompt=True)
+    text = sentence(10)
+    changed = {name for name in FAMILY if value(name, text) != value(name, text, asked)}
+    assert changed == {"length_appropriateness", "overall_score"}
+    assert value("length_appropriateness", text, asked) == 1.0
+    assert value("length_appropriateness", sentence(9), asked) == pytest.approx(0.7 + 17.5 / 25 * 0.3)  # as 67.5 of 75
+    assert value("length_appropriateness", sentence(11), asked) == pytest.approx(1 - 30 / 200 * 0.3)  # as 330 of 300
+    assert value("length_appropriateness", sentence(60), asked) == 0.2
+
+
+@pytest.mark.parametrize("target", [[20, 10], [0, 10], [10], "10-20", [10, "20"], [1.5, 2], [True, 2], 10])
+def test_what_is_no_target_is_an_error_that_shows_it(target: object) -> None:
+    score = scored("length_appropriateness", "word", sample(target_words=target))
+    assert score.status == "error"
+    assert f"target_words is {target!r}; write [low, high]" in (score.error or "")
+
+
+def test_the_overall_score_is_the_weighted_sum() -> None:
+    text = f"# Title\n\nHowever, {different(90)}.\n\nIn summary, {sentence(12)}"
+    expected = sum(weight * value(name, text) for name, weight in WEIGHTS.items())
+    assert 0 < expected < 1
+    assert value("overall_score", text) == pytest.approx(expected)
+    assert scored("overall_score", text).judge == "computed"
+
+
+def test_other_weights_are_named_with_the_score() -> None:
+    weights = {"structure_score": 0.25, "length_appropriateness": 0.75}
+    metric = overall(weights)
+    assert (metric.name, metric.family) == ("overall_score", "text")
+    score = score_by_code(metric, sample(), Response(text="- " + sentence(25)))
+    assert score.value == pytest.approx(0.25 * 0.3 + 0.75 * 0.4)
+    assert score.judge == "computed, weights structure_score=0.25 length_appropriateness=0.75"
+    assert score_by_code(overall(dict(reversed(WEIGHTS.items()))), sample(), Response(text="x")).judge == "computed"
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"coherence": 1.0}, "no score 'coherence'; did you mean 'coherence_score'"),
+        ({"tone": 1.0}, "no score 'tone'; there are: coherence_score, "),
+        ({"coherence_score": -0.5, "structure_score": 1.5}, "coherence_score is -0.5"),
+        ({"coherence_score": math.nan}, "coherence_score is nan"),
+        ({"coherence_score": math.inf}, "coherence_score is inf"),
+        ({"coherence_score": "1"}, "coherence_score is '1'"),
+        ({"coherence_score": True}, "coherence_score is True"),
+        ({"coherence_score": 0.5, "structure_score": 0.4}, "sum to 0.9, not 1"),
+        ({"coherence_score": 1.00001}, "sum to 1.00001, not 1"),
+        ({}, "sum to 0, not 1"),
+    ],
+)
+def test_bad_weights_are_refused_by_name(weights: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"text weights: .*{re.escape(message)}"):
+        overall(weights)
+
+
+def test_weights_may_miss_one_by_a_rounding() -> None:
+    assert check_weights({"structure_score": 0.3333333, "coherence_score": 0.6666667}) == {
+        "coherence_score": 0.6666667,
+        "structure_score": 0.3333333,
+    }
+    assert check_weights({"coherence_score": 1.0 + 9e-7}) == {"coherence_score": 1.0 + 9e-7}
+
+
+@given(st.text())
+def test_every_score_of_any_text_is_from_0_to_1(text: str) -> None:
+    for name in FAMILY:
+        assert 0.0 <= value(name, text) <= 1.0
+
+
+WRITING = st.lists(
+    st.sampled_from(
+        ["word", "However,", "finally", ".", "! ", " ", "\n", "\n\n", "- ", "1. ", "# ", "S:", "e.g.", "”", "'", "中。"]
+    )
+)
+
+
+@given(WRITING.map("".join))
+def test_every_score_of_anything_like_writing_is_from_0_to_1(text: str) -> None:
+    for name in FAMILY:
+        assert 0.0 <= value(name, text) <= 1.0
+    assert assess(text).words == len(words_of(text.strip()))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "piece", ["a", "a ", ".", "\n", "Abc\n", "a:\n", "A.:\n", "\n#", "1", "- ", "'", '."', "Dr. ", "中。", " \n\n", "\ud800"]
+)
+def test_a_megabyte_of_anything_is_read_in_linear_time(piece: str) -> None:
+    """Quadratic time would be hours here."""
+    text = f"A{piece * (1_000_000 // len(piece))}b"
+    assert all(0.0 <= value(name, text) <= 1.0 for name in FAMILY)
+
+
+EXERCISE = {
+    "high coherence": """Exercise provides numerous benefits. First, it improves cardiovascular health.
+Additionally, regular activity strengthens muscles. Furthermore, it enhances
+mental well-being. Therefore, incorporating exercise into daily routines is
+essential for overall health.""",
+    "low coherence": """Exercise is good. People should exercise. Exercise makes you healthy. Healthy
+people exercise. Exercise is good for you. You should exercise every day.
+Exercise is important. Important to exercise.""",
+    "high diversity": """Physical activity enhances cardiovascular function, strengthens muscular systems,
+improves mental clarity, boosts immune response, and increases longevity. Regular
+exercise regimens demonstrate remarkable benefits across multiple physiological
+domains.""",
+    "low diversity": """Exercise is good. Exercise helps health. Good health needs exercise. Exercise
+makes you feel good. Good exercise is important. Important to exercise for
+good health.""",
+    "complete": """Regular exercise offers substantial health benefits. It improves cardiovascular
+function, strengthens muscles, and enhances mental well-being. Additionally,
+physical activity helps maintain healthy weight and reduces disease risk. In
+conclusion, incorporating exercise into daily routines is essential for
+long-term health.""",
+    "incomplete": """Exercise is beneficial for many reasons. It helps with weight management and
+improves mood. Also good for""",
+    "well structured": """# Benefits of Exercise
+
+## Physical Health
+Regular physical activity provides numerous benefits:
+1. Improved cardiovascular function
+2. Increased muscle strength
+3. Better flexibility
+
+## Mental Health
+Exercise also enhances mental well-being. It reduces stress and improves mood.
+
+In summary, exercise is essential for holistic health.""",
+    "poorly structured": """Exercise is good for you it helps with many things like health and fitness and
+also mental health too and you should do it regularly because it makes you feel
+better and stronger.""",
+    "highly readable": """Exercise helps your body stay healthy. It makes your heart stronger. You can
+run, swim, or walk. Try to exercise every day. Even short workouts help.""",
+    "less readable": """Cardiovascular optimization through systematic physical exertion demonstrates
+considerable physiological adaptations, encompassing enhanced myocardial
+contractility, augmented metabolic efficiency, and comprehensive systemic
+homeostatic improvements.""",
+    "150 words": sentence(150),  # the seed shows only the beginning
+    "20 words": sentence(20),
+    "too brief": "Exercise is good. It helps health. You should exercise daily for better fitness\nand wellness.",
+    "800 words": sentence(800),  # the seed shows only the beginning
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "example", "stated", "exact"),
+    [
+        ("coherence_score", "low coherence", 0.35, 0.4 * (1 - 0.1)),  # "exercise is good" stands twice
+        ("lexical_diversity", "low diversity", 0.45, 12 / 25),
+        ("structure_score", "well structured", 0.85, 0.3 + 0.3 + 0.2),  # steps of 0.1: there is no 0.85
+        ("readability_score", "less readable", 0.45, 0.6 * (1 - 4.5 / 17.5)),  # 22 words of more than 10 characters on average
+        ("length_appropriateness", "150 words", 1.0, 1.0),
+        ("length_appropriateness", "20 words", 0.3, 20 / 25 * 0.4),
+    ],
+)
+def test_the_seeds_examples_in_their_bands(metric: str, example: str, stated: float, exact: float) -> None:
+    found = value(metric, EXERCISE[example])
+    assert found == pytest.approx(exact)
+    assert abs(found - stated) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("metric", "example", "stated", "exact"),
+    [
+        # Of its five sentences two have one of the seed's eleven words; "First" and "Additionally" are none of them.
+        ("coherence_score", "high coherence", 0.85, 0.64),
+        # All of its 27 words are different, so that the ratio can only be 1.
+        ("lexical_diversity", "high diversity", 0.78, 27 / 27),
+        # Its full stop costs 0.1 of the 0.4, and 6 + 10 + 11 + 12 words are 9.75 a sentence, just under 10. With a full stop
+        # 0.9 would be the most, and steps of 0.1 have no 0.95 at all.
+        ("completeness_score", "complete", 0.95, 0.4 - 0.1 + 0.3 + 0.2 + 0.0),
+        # No end mark, three pieces of 17 words: only the number of sentences earns anything.
+        ("completeness_score", "incomplete", 0.40, 0.3),
+        # One paragraph, one sentence, neither list nor header: nothing earns anything.
+        ("structure_score", "poorly structured", 0.25, 0.0),
+        # 26 words in 5 sentences, 117 characters: 5.2 words a sentence are far from 17.5.
+        ("readability_score", "highly readable", 0.88, 0.6 * (1 - (17.5 - 5.2) / 17.5) + 0.4 * (1 - (5 - 117 / 26) / 5)),
+        # The seed says 20 words (0.32, in the band, above), but the text has 15.
+        ("length_appropriateness", "too brief", 0.3, 15 / 25 * 0.4),
+        # 300 words above 500 cost 0.3 of the 0.7.
+        ("length_appropriateness", "800 words", 0.6, 0.7 - (800 - 500) / 500 * 0.5),
+    ],
+)
+def test_the_seeds_examples_that_miss_their_bands_by_its_own_formulas(
+    metric: str, example: str, stated: float, exact: float
+) -> None:
+    found = value(metric, EXERCISE[example])
+    assert found == pytest.approx(exact)
+    assert abs(found - stated) > TOLERANCE

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import EngineConfig
+from memray_eval.errors import ConfigError, DataError, ResourceError
+from memray_eval.execution.prepare import held_first, run
+from memray_eval.results.run_folder import RunFolder, new_run_id
+from memray_eval.results.schema import from_table, to_table
+from memray_eval.storage.paths import locate
+from memray_eval.types import Record
+
+CONFIG = RunConfig.model_validate({"dataset": "d", "candidates": [{"name": "org/model:4b", "model": "m"}]})
+
+
+def test_blocks_written_again_by_a_retry_are_the_same_file(tmp_path: Path, record: Record) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    names = {folder.write_part(to_table([record])) for _ in range(2)}
+    assert len(names) == 1
+    assert [path.name for path in (tmp_path / "run" / "records").iterdir()] == list(names)
+    assert list(from_table(folder.records().to_table())) == [record]
+
+
+def test_what_is_not_a_finished_run_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has no summary\.json; give the folder of a finished run"):
+        RunFolder(str(tmp_path)).read_summary()
+    with pytest.raises(DataError, match="holds no records"):
+        RunFolder(str(tmp_path)).records()
+    (tmp_path / "summary.json").write_text('{"run_id": 1}')
+    with pytest.raises(DataError, match="is not a summary of this version"):
+        RunFolder(str(tmp_path)).read_summary()
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match=r"cannot make the run folder .*; name another place with --out"):
+        RunFolder(str(tmp_path / "file" / "run")).create()
+
+
+def test_a_place_that_cannot_be_held_is_said(tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(ConfigError, match=r"cannot keep .* to this process"), RunFolder(str(tmp_path)).held():
+        pytest.fail("held")
+
+
+def test_a_run_that_another_process_began_meanwhile_is_not_begun_again(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    with held_first(folder):
+        folder.write_manifest({"status": "running"})
+    with pytest.raises(ConfigError, match=r"began the run in .* start again to go on with it"), held_first(folder):
+        pytest.fail("begun twice")
+
+
+def test_who_lost_the_folder_in_the_cloud_writes_nothing_over_the_next_ones() -> None:
+    lost: list[str] = []
+
+    @contextmanager
+    def lease(*place: object) -> Iterator[Callable[[], bool]]:
+        yield lambda: bool(lost)
+
+    folder = RunFolder("mock:///run")
+    folder.create()
+    with folder.held(lease):
+        folder.write_manifest({"status": "running"})
+        lost.append("the lease")
+        with pytest.raises(ResourceError, match="another process took over mock:///run"):
+            folder.write_manifest({"status": "interrupted"})
+    assert folder.read_manifest() == {"status": "running"}
+
+
+def test_a_config_with_a_key_in_it_is_not_written(tmp_path: Path) -> None:
+    keyed = CONFIG.model_copy(update={"out": str(tmp_path), "engine": EngineConfig(engine_kwargs={"hf_token": "hush"})})
+    with pytest.raises(
+        ConfigError, match=r"engine\.engine_kwargs\.hf_token looks like a key, and a config is written"
+    ) as refused:
+        run(keyed, print)
+    assert "hush" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_ids_are_readable_and_distinct() -> None:
+    first, second = new_run_id(CONFIG), new_run_id(CONFIG)
+    assert first.startswith("memory-org-model-4b-2")
+    assert first != second
+
+
+def test_an_unknown_scheme_is_a_message(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot open nowhere://x"):
+        locate("nowhere://x")
+    filesystem, path = locate(f"file://{tmp_path}")
+    assert (filesystem.type_name, path) == ("local", str(tmp_path))

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+
+from memray_eval.errors import ConfigError, EvalError, ResourceError
+from memray_eval.storage.leases import leased
+from memray_eval.storage.paths import locate, open_reader, reaching, whole_file, write_whole
+
+LOCAL = fs.LocalFileSystem()
+URL = "s3://bucket/run"
+LINES = b"".join(b"line %d of a file that is packed\n" % number for number in range(60_000))  # more than one buffer
+
+
+def packed(path: Path) -> str:
+    data = gzip.compress(LINES) if path.suffix == ".gz" else pa.Codec("zstd").compress(LINES, asbytes=True)
+    path.write_bytes(data)
+    return str(path)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_a_packed_file_is_read_as_what_it_unpacks_to(tmp_path: Path, suffix: str) -> None:
+    path = packed(tmp_path / f"d.jsonl.{suffix}")
+    with open_reader(LOCAL, path) as file:
+        assert file.read() == LINES
+    second = LINES.index(b"\n") + 1
+    with open_reader(LOCAL, path, second) as file:
+        assert file.readline() == b"line 1 of a file that is packed\n"
+        for place in (len(LINES) - 40, 0, second):  # on, and back
+            file.seek(place)
+            assert file.read(30) == LINES[place : place + 30]
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    write_whole(LOCAL, path, b"first")
+    with pytest.raises(TypeError), whole_file(LOCAL, path) as file:
+        file.writelines([b"second", 3])  # type: ignore[list-item]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"first"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://key:S3CRET@bucket/x", "s3://bucket/x?secret_key=S3CRET", "s3://", "gs://key:S3CRET@bucket", "gs://b/x?a=S3CRET"],
+)
+def test_keys_in_a_url_are_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigError, match="set in the environment") as caught:
+        locate(url)
+    assert "S3CRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["abfs://account:S3CRET@container/x", "s3a://key:S3CRET@bucket/x", "S3://key:S3CRET@bucket/x"])
+def test_no_other_url_has_a_password_either(url: str) -> None:
+    with pytest.raises(ConfigError, match="with a password in it") as caught:
+        locate(url)
+    assert "S3CRET" not in str(caught.value)
+
+
+# What pyarrow 26 says of moto's answers, and of none.
+AWS = "When listing objects under key 'p/' in bucket 'token': AWS Error {} during ListObjectsV2 operation: {}"
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "kind", "said"),
+    [
+        (AWS.format("ACCESS_DENIED", "Access Denied"), URL, ConfigError, "access denied (ACCESS_DENIED)"),
+        (AWS.format("NO_SUCH_BUCKET", "The specified bucket does not exist"), URL, ConfigError, "no such bucket"),
+        ("Bucket 'b' not found. To create buckets, enable the option.", URL, ConfigError, "no such bucket"),
+        (AWS.format("NETWORK_CONNECTION", "curlCode: 7"), URL, ResourceError, "cannot be reached (NETWORK_CONNECTION)"),
+        (AWS.format("SLOW_DOWN", "for the token"), URL, ResourceError, "cannot be reached (SLOW_DOWN)"),
+        ("google::cloud::Status(PERMISSION_DENIED: no)", "gs://b/x", ConfigError, "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("google::cloud::Status(UNAVAILABLE: Retry policy exhausted)", "gs://b/x", ResourceError, "(UNAVAILABLE)"),
+    ],
+)
+def test_what_a_cloud_refuses_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, text: str, url: str, kind: type[EvalError], said: str
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with pytest.raises(kind) as caught, reaching(url):
+        raise OSError(text)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(url)
+
+
+def test_local_errors_and_absent_files_pass() -> None:
+    with pytest.raises(OSError, match="disk full"), reaching("/a/path"):
+        raise OSError("disk full")
+    with pytest.raises(FileNotFoundError), reaching(URL):
+        raise FileNotFoundError("x")
+
+
+def no_wait(seconds: float) -> None:
+    return
+
+
+def writing(path: Path, *texts: str) -> Callable[[float], None]:
+    """A sleep during which somebody writes the next of the texts."""
+    left = list(texts)
+
+    def sleep(seconds: float) -> None:
+        if left:
+            path.write_text(left.pop(0))
+
+    return sleep
+
+
+def test_a_lease_is_held_and_given_back(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    with leased(LOCAL, str(path), URL, beat_s=60, sleep=no_wait):
+        assert '"host"' in path.read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_that_changes_has_a_holder(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    path.write_text('{"token": "other", "beat": 1}')
+    others = '{"token": "other", "beat": 2, "host": "far", "pid": 7}'
+    with (
+        pytest.raises(ConfigError, match=r"at work in s3://bucket/run \(process 7 of far\)"),
+        leased(LOCAL, str(path), URL, sleep=writing(path, others)),
+    ):
+        pytest.fail("two are at work")
+    assert path.read_text() == others
+
+
+def test_a_lease_that_nobody_writes_is_taken_over(tmp_path: Path) -> None:
+    path, waited = tmp_path / ".lease", list[float]()
+    path.write_text('{"token": "killed", "beat": 9}')
+    with leased(LOCAL, str(path), URL, beat_s=60, sleep=waited.append):
+        assert "killed" not in path.read_text()
+    assert waited[:3] == [60, 60, 60]
+
+
+def test_of_two_that_start_at_once_the_first_to_write_gives_way(tmp_path: Path) -> None:
+    path = tmp_path / ".lease"
+    with (
+        pytest.raises(ConfigError, match="another process is at work"),
+        leased(LOCAL, str(path), URL, sleep=writing(path, '{"token": "other"}')),
+    ):
+        pytest.fail("two are at work")
+    assert path.read_text() == '{"token": "other"}'
+
+
+def test_who_loses_the_lease_is_interrupted_and_leaves_it_alone(tmp_path: Path) -> None:
+    path, lost = tmp_path / ".lease", threading.Event()
+    other = tmp_path / "other"
+
+    def until_interrupted() -> None:
+        while not lost.wait(0.05):  # again where a beat came between
+            other.write_text('{"token": "other"}')
+            other.rename(path)
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(ResourceError, match="another process took over s3://bucket/run"),
+        leased(LOCAL, str(path), URL, beat_s=0.01, sleep=no_wait, on_lost=lost.set),
+    ):
+        until_interrupted()
+    assert path.read_text() == '{"token": "other"}'

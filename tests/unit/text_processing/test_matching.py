@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.text_processing.matching import Quantity, contains_phrase, normalise, quantities, sentences, stems, words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5.5", [Quantity(5.5, None)]),
+        ("5.5 hours", [Quantity(5.5, "hour")]),
+        ("five and a half hours", [Quantity(5.5, "hour")]),
+        ("twenty-three minutes", [Quantity(23, "minute")]),
+        ("two hundred mg", [Quantity(200, "mg")]),
+        ("142/90 mmHg", [Quantity(142, "pair"), Quantity(90, "pair")]),
+        ("142 over 90", [Quantity(142, "pair"), Quantity(90, "pair")]),
+        ("9:30 pm", [Quantity(21 * 60 + 30, "clock")]),
+        ("around 6 a.m.", [Quantity(360, "clock", True)]),
+        ("six o'clock", [Quantity(360, "clock")]),
+        ("half past nine", [Quantity(570, "clock")]),
+        ("quarter to ten", [Quantity(585, "clock")]),
+        ("under five hours", [Quantity(5, "hour", True)]),
+        ("an hour and a half", [Quantity(1.5, "hour")]),
+        ("half a milligram", [Quantity(0.5, "mg")]),
+        ("18:30", [Quantity(18 * 60 + 30, "clock")]),
+        ("1,200 kcal", [Quantity(1200, "kcal")]),
+        ("7200", [Quantity(7200, None)]),
+        ("one of the", []),
+        ("one hour", [Quantity(1, "hour")]),
+        ("64kg", [Quantity(64, "kg")]),
+        ("a 35-minute drive", [Quantity(35, "minute")]),
+        ("COVID19 and B12", []),
+        ("", []),
+    ],
+)
+def test_numbers_are_read_with_their_units(text: str, expected: list[Quantity]) -> None:
+    assert list(quantities(text)) == expected
+
+
+def test_numbers_match_across_spellings_but_not_across_units() -> None:
+    (half,) = quantities("five and a half hours")
+    assert half.matches(Quantity(5.5, None))
+    assert not half.matches(Quantity(5.5, "mg"))
+    assert not half.matches(Quantity(5.4, "hour"))
+    assert half.matches(Quantity(330, "minute"))
+    assert Quantity(5, "hour", is_about=True).matches(Quantity(4.5, "hour"))
+    assert not Quantity(5, "hour", is_about=True).matches(Quantity(4, "hour"))
+    assert not Quantity(5, None, is_about=True).matches(Quantity(4.5, "hour"))
+    assert Quantity(18 * 60, "clock").matches(Quantity(6 * 60, "clock"))
+
+
+def test_sentences_keep_abbreviations_and_drop_bullets() -> None:
+    text = "Ask Dr. Okonjo. Your ferritin is 14.5 now!\n- **Eat** lentils\n2. Rest\n\nSee e.g. a nurse."
+    assert sentences(text) == [
+        "Ask Dr. Okonjo.",
+        "Your ferritin is 14.5 now!",
+        "Eat lentils",
+        "Rest",
+        "See e.g. a nurse.",
+    ]
+
+
+def test_a_megabyte_of_abbreviations_takes_no_longer_than_other_text() -> None:
+    assert len(sentences("dr. " * 250_000)) == 1
+
+
+def test_normalisation_folds_width_case_quotes_and_dashes() -> None:
+    assert normalise("  ＡＢＣ “it’s” – x\n") == 'abc "it\'s" - x'
+
+
+def test_stems_drop_what_says_nothing() -> None:
+    assert stems("You have been sleeping for 5 hours") == {"sleep"}
+
+
+@pytest.mark.parametrize(("phrase", "is_there"), [("Mild  ANEMIA,", True), ("anemi", False), ("", False), ("your mild", True)])
+def test_phrases_are_found_as_whole_words(phrase: str, is_there: bool) -> None:
+    assert contains_phrase("With your mild anemia: rest.", phrase) is is_there
+
+
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    assert all(words(sentence) is not None for sentence in sentences(text))
+    assert all(quantity.value >= 0 for quantity in quantities(text))
+    assert stems(text) is stems(text)
+
+
+@given(st.lists(st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){2,6}\.", fullmatch=True), min_size=1, max_size=6))
+def test_sentences_lose_nothing(parts: list[str]) -> None:
+    assert " ".join(sentences(" ".join(parts))).split() == " ".join(parts).split()
