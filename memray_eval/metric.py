@@ -1,8 +1,8 @@
-"""The kinds of metric, the outcome of one metric on one record, and the aggregation of outcomes over columns.
+"""The kinds of metric, the outcome of one metric on one record, and the aggregation of outcomes
+over columns.
 
-A metric is one file in metrics/<family>/ that holds `METRIC = JudgedMetric(...)`, `EmbeddedMetric(...)` or
-`ComputedMetric(...)`. Its name is the file's name.
-"""
+A metric is one file in metrics/<family>/ that holds `METRIC = JudgedMetric(...)`,
+`EmbeddedMetric(...)` or `ComputedMetric(...)`. Its name is the file's name."""
 
 from __future__ import annotations
 
@@ -39,16 +39,22 @@ T = TypeVar("T")
 EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
 UNVERIFIED = "unverified"  # how many of them could not be found
 TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
-EVIDENCE_DROPPED = "evidence_dropped"  # in run folders of older versions, which took out what they could not find
+EVIDENCE_DROPPED = (
+    "evidence_dropped"  # in run folders of older versions, which took out what they could not find
+)
 SHOWN_CHARS = 80  # of a piece of evidence, in a reason
 FIXED = "fixed"  # a part that is 1 where an estimate would have been the same for any answer
-LEAST_RECALL, LEAST_SPECIFICITY = 0.7, 0.9  # of rules whose estimate a run takes without being asked to
+LEAST_RECALL, LEAST_SPECIFICITY = (
+    0.7,
+    0.9,
+)  # of rules whose estimate a run takes without being asked to
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
 class Measure(NamedTuple):
-    """What a metric read off one response: its value, and the counts that aggregates sum. Plain, because cheap metrics make
-    hundreds of thousands a second; the Score that it becomes is validated."""
+    """What a metric read off one response: its value, and the counts that aggregates sum. Plain,
+    because cheap metrics make hundreds of thousands a second; the Score that it becomes is
+    validated."""
 
     value: float
     parts: Mapping[str, float] = MappingProxyType({})
@@ -72,11 +78,11 @@ def no_aggregates(columns: Columns) -> Aggregates:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What every kind has. `requires` names Sample fields without which the metric is not applicable; `parts` names the
-    counts that its Measure carries; `layout` is its section of the console report; a metric whose value is the mean of
-    small integers sets `integer_scale`. `variant` names the option of a run that changes its figures, for the manifest: runs
-    that differ in it are not resumed as one, and `compare` warns.
-    """
+    """What every kind has. `requires` names Sample fields without which the metric is not
+    applicable; `parts` names the counts that its Measure carries; `layout` is its section of the
+    console report; a metric whose value is the mean of small integers sets `integer_scale`.
+    `variant` names the option of a run that changes its figures, for the manifest: runs that differ
+    in it are not resumed as one, and `compare` warns."""
 
     title: str
     noun: str
@@ -107,9 +113,9 @@ class Metric:
 class Verified(NamedTuple):
     """What the check of a judge's evidence found; see metrics/_shared/evidence.py.
 
-    Of `pieces` of evidence, those in `unverified` could not be found in `source`. `parts` are the metric's own that only this
-    check can count. The metric abstains where nothing was found, unless the score does not rest on the evidence (`decides`).
-    """
+    Of `pieces` of evidence, those in `unverified` could not be found in `source`. `parts` are the
+    metric's own that only this check can count. The metric abstains where nothing was found, unless
+    the score does not rest on the evidence (`decides`)."""
 
     judgment: Any
     pieces: int = 0
@@ -120,8 +126,8 @@ class Verified(NamedTuple):
 
 
 class RulesWorth(Frozen):
-    """What a metric's rules were found to be worth on `n` labelled cases. `recall` of those that are `what` are told, and
-    `specificity` of the others are left alone; None: not measured."""
+    """What a metric's rules were found to be worth on `n` labelled cases. `recall` of those that
+    are `what` are told, and `specificity` of the others are left alone; None: not measured."""
 
     n: int
     what: str
@@ -131,14 +137,21 @@ class RulesWorth(Frozen):
     kappa: float | None = None
 
     def __str__(self) -> str:
-        figures = {name: getattr(self, name) for name in ("recall", "specificity", "precision", "kappa")}
-        told = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+        figures = {
+            name: getattr(self, name) for name in ("recall", "specificity", "precision", "kappa")
+        }
+        told = ", ".join(
+            f"{name} {value:.2f}" for name, value in figures.items() if value is not None
+        )
         return f"{told} on {self.n} labelled {self.what}"
 
     @property
     def cannot_tell(self) -> bool:
-        """Whether the rules miss too much, or see it where it is not, for an estimate that nobody asked for."""
-        return _is_below(self.recall, LEAST_RECALL) or _is_below(self.specificity, LEAST_SPECIFICITY)
+        """Whether the rules miss too much, or see it where it is not, for an estimate that nobody
+        asked for."""
+        return _is_below(self.recall, LEAST_RECALL) or _is_below(
+            self.specificity, LEAST_SPECIFICITY
+        )
 
 
 def _is_below(figure: float | None, bound: float) -> bool:
@@ -156,14 +169,15 @@ def keep_all(judgment: Any, sample: Sample, response: Response) -> Verified:
 class JudgedMetric(Metric):
     """A judge fills in `judgment`; `rules` is the estimate without one, documented by its formula.
 
-    `rules_texts` names the texts whose vectors the estimate wants (none: it gets an empty mapping). `measure` turns a
-    judgment into figures, so that no arithmetic is left to the judge. `verify` looks for what a judge quotes; the parts
-    EVIDENCE and UNVERIFIED count what there was and what was not found. `on_empty` is the judgment of an empty response.
+    `rules_texts` names the texts whose vectors the estimate wants (none: it gets an empty mapping).
+    `measure` turns a judgment into figures, so that no arithmetic is left to the judge. `verify`
+    looks for what a judge quotes; the parts EVIDENCE and UNVERIFIED count what there was and what
+    was not found. `on_empty` is the judgment of an empty response.
 
-    `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and `prompt_with` asks with the
-    text of any of them or of a user's own. `without_judge` holds, by the name of a way, the judgment of a response on which no
-    judge gave a verdict. `worth` is what the rules were found to be worth, None where nobody measured it.
-    """
+    `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
+    `prompt_with` asks with the text of any of them or of a user's own. `without_judge` holds, by
+    the name of a way, the judgment of a response on which no judge gave a verdict. `worth` is what
+    the rules were found to be worth, None where nobody measured it."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -175,14 +189,18 @@ class JudgedMetric(Metric):
     rules_texts: Callable[[Sample, Response], Sequence[str]] | None = None
     rubrics: Mapping[str, str] = field(default_factory=dict)
     prompt_with: Callable[[str, Sample, Response], tuple[Message, ...]] | None = None
-    without_judge: Mapping[str, Callable[[Sample, Response], BaseModel]] = field(default_factory=dict)
+    without_judge: Mapping[str, Callable[[Sample, Response], BaseModel]] = field(
+        default_factory=dict
+    )
     worth: RulesWorth | None = None
 
     @property
     def worth_in_words(self) -> str:
         return "not measured" if self.worth is None else str(self.worth)
 
-    def messages(self, sample: Sample, response: Response, rubric: str | None = None) -> tuple[Message, ...]:
+    def messages(
+        self, sample: Sample, response: Response, rubric: str | None = None
+    ) -> tuple[Message, ...]:
         """What a judge is asked, with the rubric of that text where the metric takes one."""
         if rubric is None or self.prompt_with is None:
             return self.prompt(sample, response)
@@ -212,8 +230,8 @@ def always(sample: Sample) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ComputedMetric(Metric):
-    """A pure function of sample and response. `scorer` names what computed it, as the score's judge; `applies` says why the
-    metric is not applicable to a sample, None where it is."""
+    """A pure function of sample and response. `scorer` names what computed it, as the score's
+    judge; `applies` says why the metric is not applicable to a sample, None where it is."""
 
     measure: Callable[[Sample, Response], Measure]
     scorer: Callable[[Sample], str] = computed
@@ -221,36 +239,49 @@ class ComputedMetric(Metric):
 
 
 def of_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
-    """What is set for a task of a metric (key "metric/task"), else for the metric; None where neither is."""
+    """What is set for a task of a metric (key "metric/task"), else for the metric; None where
+    neither is."""
     own = by_key.get(f"{metric}/{task}") if task else None
     return by_key.get(metric) if own is None else own
 
 
 def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
-    """A digest of what a judge is told of a metric: its rubric (None: the default) and the schema of its judgment. It changes
-    when they do. Of a metric whose prompt cannot be built for an empty sample, the schema alone counts."""
+    """A digest of what a judge is told of a metric: its rubric (None: the default) and the schema
+    of its judgment. It changes when they do. Of a metric whose prompt cannot be built for an empty
+    sample, the schema alone counts."""
     nobody = Sample(id="-", query="-")
     try:
         told = metric.messages(nobody, Response(text="-"), rubric)[0].content
     except Exception:  # it may need what `requires` names
         told = ""
     schema = json.dumps(metric.judgment.model_json_schema(), sort_keys=True)
-    return hashlib.blake2b(f"{told}\n{schema}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return hashlib.blake2b(
+        f"{told}\n{schema}".encode("utf-8", "surrogatepass"), digest_size=8
+    ).hexdigest()
 
 
-def score_by_rules(metric: JudgedMetric, sample: Sample, response: Response, vectors: Vectors, judge: str) -> Score:
+def score_by_rules(
+    metric: JudgedMetric, sample: Sample, response: Response, vectors: Vectors, judge: str
+) -> Score:
     """The offline estimate of a judged metric, as a score of `judge`."""
 
     def compute() -> tuple[Measure, BaseModel]:
-        judgment = metric.on_empty(sample) if response.is_empty else metric.rules(sample, response, vectors)
+        judgment = (
+            metric.on_empty(sample)
+            if response.is_empty
+            else metric.rules(sample, response, vectors)
+        )
         return metric.measure(judgment, sample, response), judgment
 
     return _outcome(metric, sample, response, judge, compute)
 
 
-def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict) -> Score:
-    """A judge's verdict as a score: its evidence looked for, its figures measured here. It abstains where none of the evidence
-    that the score rests on is found; its judgment is kept, with what was not found under `unverified`."""
+def score_by_verdict(
+    metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict
+) -> Score:
+    """A judge's verdict as a score: its evidence looked for, its figures measured here. It abstains
+    where none of the evidence that the score rests on is found; its judgment is kept, with what was
+    not found under `unverified`."""
     unverified: tuple[str, ...] = ()
 
     def compute() -> tuple[Measure, BaseModel]:
@@ -260,15 +291,20 @@ def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, v
         if found.decides and 0 < found.pieces == len(unverified):
             pieces = "the one piece" if found.pieces == 1 else f"none of the {found.pieces} pieces"
             raise Refused(
-                f"{pieces} of evidence that the judge gave can{'not' if found.pieces == 1 else ''} be found in {found.source}: "
+                f"{pieces} of evidence that the judge gave "
+                f"can{'not' if found.pieces == 1 else ''} be found in {found.source}: "
                 f"{unverified[0][:SHOWN_CHARS]!r}"
             )
         measure = metric.measure(found.judgment, sample, response)
         checked = {EVIDENCE: found.pieces, UNVERIFIED: len(unverified)} if found.pieces else {}
-        return Measure(value=measure.value, parts={**measure.parts, **found.parts, **checked}), found.judgment
+        return Measure(
+            value=measure.value, parts={**measure.parts, **found.parts, **checked}
+        ), found.judgment
 
     score = _outcome(metric, sample, response, verdict.judge, compute)
-    update: dict[str, Any] = {name: getattr(verdict, name) for name in ("usage", "cost_usd", "latency_s", "cached")}
+    update: dict[str, Any] = {
+        name: getattr(verdict, name) for name in ("usage", "cost_usd", "latency_s", "cached")
+    }
     update["calls"] = 0 if verdict.cached else verdict.calls
     if score.status == "abstained":
         update["judgment"] = verdict.judgment.model_dump_json()
@@ -278,21 +314,30 @@ def score_by_verdict(metric: JudgedMetric, sample: Sample, response: Response, v
     return score.model_copy(update=update)
 
 
-def score_without_judge(metric: JudgedMetric, sample: Sample, response: Response, way: OnJudgeFailure, failed: Score) -> Score:
-    """A score in place of a verdict that no judge gave: `way` stands as its judge, and what `failed` cost and why is kept."""
+def score_without_judge(
+    metric: JudgedMetric, sample: Sample, response: Response, way: OnJudgeFailure, failed: Score
+) -> Score:
+    """A score in place of a verdict that no judge gave: `way` stands as its judge, and what
+    `failed` cost and why is kept."""
 
     def compute() -> tuple[Measure, BaseModel]:
         judgment = metric.without_judge[way](sample, response)
         return metric.measure(judgment, sample, response), judgment
 
-    kept = {name: getattr(failed, name) for name in ("usage", "cost_usd", "latency_s", "calls", "error")}
+    kept = {
+        name: getattr(failed, name) for name in ("usage", "cost_usd", "latency_s", "calls", "error")
+    }
     score = _outcome(metric, sample, response, way, compute)
     return score.model_copy(update=kept) if score.value is not None else score
 
 
-def score_by_vectors(metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str) -> Score:
+def score_by_vectors(
+    metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str
+) -> Score:
     def compute() -> tuple[Measure, None]:
-        return metric.on_empty if response.is_empty else metric.measure(sample, response, vectors), None
+        return metric.on_empty if response.is_empty else metric.measure(
+            sample, response, vectors
+        ), None
 
     return _outcome(metric, sample, response, embedder, compute)
 
@@ -306,16 +351,23 @@ def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) ->
         scorer = metric.scorer(sample)
     except Exception as error:
         return failed_score(metric, error)
-    return _outcome(metric, sample, response, scorer, lambda: (metric.measure(sample, response), None))
+    return _outcome(
+        metric, sample, response, scorer, lambda: (metric.measure(sample, response), None)
+    )
 
 
 def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:
-    """The score of a record that no judge need look at: its generation failed, or it lacks what the metric requires."""
+    """The score of a record that no judge need look at: its generation failed, or it lacks what the
+    metric requires."""
     if response is None or response.error is not None:
         reason = "no response" if response is None else response.error
         return Score(metric=metric.name, status="error", error=f"generation failed: {reason}")
     if lacking := [name for name in metric.requires if not getattr(sample, name)]:
-        return Score(metric=metric.name, status="not_applicable", error=f"the sample has no {', '.join(lacking)}")
+        return Score(
+            metric=metric.name,
+            status="not_applicable",
+            error=f"the sample has no {', '.join(lacking)}",
+        )
     return None
 
 
@@ -354,7 +406,8 @@ def _outcome(
 
 @dataclass(frozen=True)
 class Outcomes:
-    """All outcomes of one metric for one candidate, as columns: counts by status and judge, and figures of the scored."""
+    """All outcomes of one metric for one candidate, as columns: counts by status and judge, and
+    figures of the scored."""
 
     candidate: str
     by_status: Mapping[str, int]
@@ -363,7 +416,8 @@ class Outcomes:
 
 
 def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
-    """Statistics, distribution and the metric's own aggregates over its scored units. Nothing scored: figures are None."""
+    """Statistics, distribution and the metric's own aggregates over its scored units. Nothing
+    scored: figures are None."""
     values = outcomes.columns.get("value", np.empty(0))
     n = sum(outcomes.by_status.values())
     n_not_applicable = outcomes.by_status.get("not_applicable", 0)
@@ -392,21 +446,32 @@ def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
 
 def _worth(metric: Metric, judges: Iterable[str]) -> str:
     """What the estimates among a metric's scores are worth; "" where there are none."""
-    return metric.worth_in_words if isinstance(metric, JudgedMetric) and any(map(is_estimate, judges)) else ""
+    return (
+        metric.worth_in_words
+        if isinstance(metric, JudgedMetric) and any(map(is_estimate, judges))
+        else ""
+    )
 
 
 def _of_judges(columns: Columns) -> dict[str, float | None]:
-    """How much of the judges' evidence was found (TRUST), and how far juries disagreed on average, where there was any."""
-    sums = {name: float(columns[name].sum()) if name in columns else 0.0 for name in (EVIDENCE, UNVERIFIED, EVIDENCE_DROPPED)}
+    """How much of the judges' evidence was found (TRUST), and how far juries disagreed on average,
+    where there was any."""
+    sums = {
+        name: float(columns[name].sum()) if name in columns else 0.0
+        for name in (EVIDENCE, UNVERIFIED, EVIDENCE_DROPPED)
+    }
     apart = float(columns[DISAGREEMENT].mean()) if DISAGREEMENT in columns else 0.0
-    found: dict[str, float | None] = {name: value for name, value in {**sums, DISAGREEMENT: apart}.items() if value}
+    found: dict[str, float | None] = {
+        name: value for name, value in {**sums, DISAGREEMENT: apart}.items() if value
+    }
     if sums[EVIDENCE]:
         found[TRUST] = 1 - sums[UNVERIFIED] / sums[EVIDENCE]
     return found
 
 
 def statistics(values: FloatArray) -> dict[str, float | None]:
-    """mean, median, min, max, population std, and standard error (sample std / sqrt n) of a column."""
+    """mean, median, min, max, population std, and standard error (sample std / sqrt n) of a
+    column."""
     if not values.size:
         return {}
     return {
@@ -419,12 +484,18 @@ def statistics(values: FloatArray) -> dict[str, float | None]:
     }
 
 
-def distribution(values: FloatArray, scale: tuple[float, float], integer_scale: bool) -> dict[str, int]:
-    """Counts by score, best first: one bin a whole score on an integer scale, else ten even bins over the scale."""
+def distribution(
+    values: FloatArray, scale: tuple[float, float], integer_scale: bool
+) -> dict[str, int]:
+    """Counts by score, best first: one bin a whole score on an integer scale, else ten even bins
+    over the scale."""
     low, high = scale
     if integer_scale:
         rounded = np.clip(np.rint(values), low, high)
-        return {str(score): int((rounded == score).sum()) for score in range(int(high), int(low) - 1, -1)}
+        return {
+            str(score): int((rounded == score).sum())
+            for score in range(int(high), int(low) - 1, -1)
+        }
     counts, edges = np.histogram(np.clip(values, low, high), bins=10, range=scale)
     bins = [f"{edges[i]:.1f}-{edges[i + 1]:.1f}" for i in range(10)]
     return {name: int(count) for name, count in reversed(list(zip(bins, counts, strict=True)))}
@@ -436,12 +507,16 @@ def ratio(part: float, whole: float, when_nothing: float | None = None) -> float
 
 
 def sums_and_means(parts: Collection[str]) -> Aggregate:
-    """The aggregate of a metric that counts things: the sum of each part over the scored samples, and its mean a sample."""
+    """The aggregate of a metric that counts things: the sum of each part over the scored samples,
+    and its mean a sample."""
 
     def aggregate(columns: Columns) -> Aggregates:
         extras: dict[str, float | None] = {}
         for part in parts:
-            extras |= {f"total_{part}": float(columns[part].sum()), f"average_{part}": float(columns[part].mean())}
+            extras |= {
+                f"total_{part}": float(columns[part].sum()),
+                f"average_{part}": float(columns[part].mean()),
+            }
         return Aggregates(extras=extras)
 
     return aggregate
@@ -457,7 +532,8 @@ def counts_block(labels: Mapping[str, str]) -> Block:
 
 
 def statistics_block(noun: str, integer_scale: bool) -> Block:
-    """The section of a metric that is one figure a sample: average, median, min, max, deviation, how many."""
+    """The section of a metric that is one figure a sample: average, median, min, max, deviation,
+    how many."""
     form: Form = "of_scale" if integer_scale else "score"
     each: Form = "step" if integer_scale else "score"
     return Block(

@@ -1,4 +1,5 @@
-"""What the stages ask of the world outside. Real ones stand in clients/ and runtime/; tests inject their own."""
+"""What the stages ask of the world outside. Real ones stand in clients/ and runtime/; tests inject
+their own."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Vectors = Mapping[str, FloatArray]  # text -> its unit vector
 
 
 class Verdict(Frozen):
-    """What a judge returned: the filled-in judgment, who gave it, and what it cost, over `calls` that were answered."""
+    """What a judge returned: the filled-in judgment, who gave it, and what it cost, over `calls`
+    that were answered."""
 
     judgment: BaseModel
     judge: str
@@ -28,7 +30,8 @@ class Verdict(Frozen):
 
 
 class Judge(Protocol):
-    """A model that fills in a judgment. Raises JudgeError (Refused -> abstained, all others -> error)."""
+    """A model that fills in a judgment. Raises JudgeError (Refused -> abstained, all others ->
+    error)."""
 
     name: str
 
@@ -62,11 +65,13 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids as at a prompt's start, with the special tokens that the model expects there, or of a piece of text."""
+        """Token ids as at a prompt's start, with the special tokens that the model expects there,
+        or of a piece of text."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def chat(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation, ending where the answer begins. Raises ConfigError without `has_chat`."""
+        """Token ids of a conversation, ending where the answer begins. Raises ConfigError without
+        `has_chat`."""
         ...

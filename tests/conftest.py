@@ -19,8 +19,8 @@ settings.load_profile("shared-machine")
 
 
 def own_cache() -> tempfile.TemporaryDirectory[str]:
-    """A cache folder for this test session, of which only the models are the machine's: a verdict or speech that an earlier
-    session left would be taken for one of this session's."""
+    """A cache folder for this test session, of which only the models are the machine's: a verdict
+    or speech that an earlier session left would be taken for one of this session's."""
     models = cache_dir() / "models"
     models.mkdir(parents=True, exist_ok=True)
     folder = tempfile.TemporaryDirectory(prefix="memray_eval_tests_")
@@ -40,7 +40,12 @@ def raw_sample() -> dict[str, Any]:
     return {
         "id": "T001",
         "query": "I feel tired all day. What should I do this week?",
-        "memory": {"name": "Jason", "sleep_hours_avg": "5.5", "caffeine_intake": "high", "known_condition": "mild anemia"},
+        "memory": {
+            "name": "Jason",
+            "sleep_hours_avg": "5.5",
+            "caffeine_intake": "high",
+            "known_condition": "mild anemia",
+        },
         "required_keys": ["sleep_hours_avg", "known_condition"],
         "forbidden_keys": ["age"],
         "neutral_keys": ["name"],
@@ -59,10 +64,20 @@ def candidate() -> Candidate:
 
 @pytest.fixture
 def record(sample: Sample, candidate: Candidate) -> Record:
-    response = Response(text="With your mild anemia, ask for an iron test.", finish_reason="stop", output_tokens=10)
-    return Record(unit_id=unit_id(sample.id, candidate, sample.suite), sample=sample, candidate=candidate, response=response)
+    response = Response(
+        text="With your mild anemia, ask for an iron test.", finish_reason="stop", output_tokens=10
+    )
+    return Record(
+        unit_id=unit_id(sample.id, candidate, sample.suite),
+        sample=sample,
+        candidate=candidate,
+        response=response,
+    )
 
 
 def shipped_samples() -> list[Sample]:
     files = sorted(SAMPLES.glob("*/sample.json"))
-    return [Sample.model_validate(json.loads(file.read_text("utf-8")) | {"suite": "memory"}) for file in files]
+    return [
+        Sample.model_validate(json.loads(file.read_text("utf-8")) | {"suite": "memory"})
+        for file in files
+    ]

@@ -1,8 +1,8 @@
 """How far the offline estimates agree with a person's labels in tests/data/memory_labels.jsonl.
 
-The 60 labelled responses were written and labelled blind to the estimators' code, by one labeller. Key citation is compared as
-sets over all responses; a labelled claim counts as found when one of the estimate's overlaps its text.
-"""
+The 60 labelled responses were written and labelled blind to the estimators' code, by one labeller.
+Key citation is compared as sets over all responses; a labelled claim counts as found when one of
+the estimate's overlaps its text."""
 
 from __future__ import annotations
 
@@ -50,13 +50,16 @@ class Agreement:
 
     def __str__(self) -> str:
         return (
-            f"keys: precision {self.key_precision:.3f}, recall {self.key_recall:.3f}, F1 {self.key_f1:.3f}; "
-            f"claims found {self.claims_found} of {self.claims}, grounding agrees on {self.grounding_agrees} of those"
+            f"keys: precision {self.key_precision:.3f}, recall {self.key_recall:.3f}, F1 "
+            f"{self.key_f1:.3f}; "
+            f"claims found {self.claims_found} of {self.claims}, grounding agrees on "
+            f"{self.grounding_agrees} of those"
         )
 
 
 def agreement(embed: Callable[[Sequence[str]], Vectors]) -> Agreement:
-    """Runs both estimates over the labelled responses; `embed` gives the vectors of some texts (or none)."""
+    """Runs both estimates over the labelled responses; `embed` gives the vectors of some texts (or
+    none)."""
     samples = {sample.id: sample for sample in shipped_samples()}
     counts = dict.fromkeys(Agreement.__dataclass_fields__, 0)
     for line in LABELS.read_text("utf-8").splitlines():
@@ -66,17 +69,25 @@ def agreement(embed: Callable[[Sequence[str]], Vectors]) -> Agreement:
     return Agreement(**counts)
 
 
-def _compare(label: dict[str, Any], sample: Sample, embed: Callable[[Sequence[str]], Vectors]) -> dict[str, int]:
+def _compare(
+    label: dict[str, Any], sample: Sample, embed: Callable[[Sequence[str]], Vectors]
+) -> dict[str, int]:
     response = Response(text=label["response"])
     vectors = embed([*matching_texts(sample, response), *claim_texts(sample, response)])
     found = {citation.key for citation in cited(sample, response, vectors)}
     wanted = set(label["cited_keys"])
     claims = check_claims(sample, response, vectors)
-    counts = {"key_tp": len(found & wanted), "key_fp": len(found - wanted), "key_fn": len(wanted - found)}
+    counts = {
+        "key_tp": len(found & wanted),
+        "key_fp": len(found - wanted),
+        "key_fn": len(wanted - found),
+    }
     counts |= {"claims": len(label["claims"]), "claims_found": 0, "grounding_agrees": 0}
     for labelled in label["claims"]:
         quote = labelled["quote"].lower()
-        overlapping = [claim for claim in claims if quote in claim.text.lower() or claim.text.lower() in quote]
+        overlapping = [
+            claim for claim in claims if quote in claim.text.lower() or claim.text.lower() in quote
+        ]
         if overlapping:
             is_grounded = all(claim.source != "none" for claim in overlapping)
             counts["claims_found"] += 1
@@ -100,7 +111,9 @@ class Detection:
     def of(cls, pairs: Iterable[tuple[bool, bool]]) -> Detection:
         """Of pairs of what the rule says and what is true."""
         counts = Counter(pairs)
-        return cls(counts[True, True], counts[True, False], counts[False, True], counts[False, False])
+        return cls(
+            counts[True, True], counts[True, False], counts[False, True], counts[False, False]
+        )
 
     @property
     def precision(self) -> float:
@@ -113,14 +126,16 @@ class Detection:
     def __str__(self) -> str:
         return (
             f"precision {self.precision:.3f} ({self.tp} of {self.tp + self.fp}), "
-            f"recall {self.recall:.3f} ({self.tp} of {self.tp + self.fn}), n {self.tp + self.fp + self.fn + self.tn}"
+            f"recall {self.recall:.3f} ({self.tp} of {self.tp + self.fn}), n "
+            f"{self.tp + self.fp + self.fn + self.tn}"
         )
 
 
 @dataclass(frozen=True)
 class SentenceAgreement:
-    """The rules on the labelled sentences of one split, each about one key. `absent`: a key that memory lacks is cited.
-    `present`: one that it holds is. `contradicted`: what is said of a key that memory holds is not grounded."""
+    """The rules on the labelled sentences of one split, each about one key. `absent`: a key that
+    memory lacks is cited. `present`: one that it holds is. `contradicted`: what is said of a key
+    that memory holds is not grounded."""
 
     absent: Detection
     present: Detection
@@ -139,12 +154,15 @@ def labelled_sentences(split: str) -> list[dict[str, Any]]:
 
 
 def sentence_agreement(split: str, embed: Callable[[Sequence[str]], Vectors]) -> SentenceAgreement:
-    """The rules against the labels that both labellers gave; a sentence on which they differ is left out of that figure."""
+    """The rules against the labels that both labellers gave; a sentence on which they differ is
+    left out of that figure."""
     pairs: dict[str, list[tuple[bool, bool]]] = {"absent": [], "present": [], "contradicted": []}
     for row in labelled_sentences(split):
         is_cited, is_grounded = judged_by_rules(row, embed)
         where = "present" if row["key"] in row["memory"] else "absent"
-        cited_labels, grounded_labels = ([label[name] for label in row["labels"].values()] for name in ("cited", "grounded"))
+        cited_labels, grounded_labels = (
+            [label[name] for label in row["labels"].values()] for name in ("cited", "grounded")
+        )
         if len(set(cited_labels)) == 1:
             pairs[where].append((is_cited, cited_labels[0]))
         if where == "present" and len(set(grounded_labels)) == 1:
@@ -152,14 +170,18 @@ def sentence_agreement(split: str, embed: Callable[[Sequence[str]], Vectors]) ->
     return SentenceAgreement(**{name: Detection.of(found) for name, found in pairs.items()})
 
 
-def judged_by_rules(row: dict[str, Any], embed: Callable[[Sequence[str]], Vectors]) -> tuple[bool, bool]:
+def judged_by_rules(
+    row: dict[str, Any], embed: Callable[[Sequence[str]], Vectors]
+) -> tuple[bool, bool]:
     """Whether the rules find the row's key cited, and all claims of its response grounded."""
     absent = () if row["key"] in row["memory"] else (row["key"],)
     sample = Sample(id=row["id"], query=row["query"], memory=row["memory"], forbidden_keys=absent)
     response = Response(text=row["response"])
     vectors = embed([*matching_texts(sample, response), *claim_texts(sample, response)])
     keys = {citation.key for citation in cited(sample, response, vectors)}
-    return row["key"] in keys, all(claim.source != "none" for claim in check_claims(sample, response, vectors))
+    return row["key"] in keys, all(
+        claim.source != "none" for claim in check_claims(sample, response, vectors)
+    )
 
 
 def kappa(pairs: Sequence[tuple[Any, Any]]) -> float:
@@ -171,20 +193,25 @@ def kappa(pairs: Sequence[tuple[Any, Any]]) -> float:
 
 
 def labellers_kappa(name: str) -> float:
-    """Of the two labellers, over all sentences; `grounded` has three values: yes, no, and nothing claimed."""
+    """Of the two labellers, over all sentences; `grounded` has three values: yes, no, and nothing
+    claimed."""
     rows = [*labelled_sentences("tune"), *labelled_sentences("held")]
     return kappa([(one[name], two[name]) for one, two in (row["labels"].values() for row in rows)])
 
 
 def main() -> None:
-    """Prints every figure that is published of the memory rules, on words alone and with the local embedding model."""
+    """Prints every figure that is published of the memory rules, on words alone and with the local
+    embedding model."""
     embedder = build_embedder(EmbeddingConfig())
 
     def embed(texts: Sequence[str]) -> Vectors:
         unique = sorted(set(texts))
         return dict(zip(unique, asyncio.run(embedder.embed(unique)), strict=True))
 
-    print(f"labellers' kappa: cited {labellers_kappa('cited'):.3f}, grounded {labellers_kappa('grounded'):.3f}")
+    print(
+        f"labellers' kappa: cited {labellers_kappa('cited'):.3f}, grounded "
+        f"{labellers_kappa('grounded'):.3f}"
+    )
     for way, vectors_of in (("words alone", lambda texts: {}), ("with vectors", embed)):
         print(f"\n60 responses, {way}: {agreement(vectors_of)}")
         for split in ("tune", "held"):

@@ -1,4 +1,5 @@
-"""Made-up finished runs for tests of reports: every part that a summary may have, and records with hostile texts."""
+"""Made-up finished runs for tests of reports: every part that a summary may have, and records with
+hostile texts."""
 
 from __future__ import annotations
 
@@ -31,29 +32,44 @@ from memray_eval.types import (
     unit_id,
 )
 
-ATTACK = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'></script><!--<script> {{ 7*7 }} {% raw %} & \"'"
+ATTACK = (
+    "<script>window.hacked=1</script><img src=x "
+    "onerror='window.hacked=1'></script><!--<script> {{ 7*7 }} {% raw %} & \"'"
+)
 RTL = "\u202eمرحبا بالعالم\u202c שלום"
-METRICS = {"memory_utilization": (0.0, 1.0), "coherence": (1.0, 5.0), "groundedness": (0.0, 1.0), "empathy": (1.0, 5.0)}
+METRICS = {
+    "memory_utilization": (0.0, 1.0),
+    "coherence": (1.0, 5.0),
+    "groundedness": (0.0, 1.0),
+    "empathy": (1.0, 5.0),
+}
 TASKS = ("sleep_and_energy", "family", "money")
 STAGE = {"rows": 300, "busy_s": 9.0, "started": 100.0, "ended": 130.0, "span_s": 30.0}
 
 
 def candidates(n: int = 3) -> tuple[Candidate, ...]:
     return tuple(
-        Candidate(name=f"small-t{k / 2:g}", model="small-model", sampling=Sampling(temperature=k / 2)) for k in range(n)
+        Candidate(
+            name=f"small-t{k / 2:g}", model="small-model", sampling=Sampling(temperature=k / 2)
+        )
+        for k in range(n)
     )
 
 
 def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
     """A summary with every section."""
-    metrics = tuple(_metric(name, one.name, place) for name in METRICS for place, one in enumerate(named))
+    metrics = tuple(
+        _metric(name, one.name, place) for name in METRICS for place, one in enumerate(named)
+    )
     performance = tuple(_performance(one.name, place) for place, one in enumerate(named))
     return Summary(
-        run_id="memory-small-20261122-000000-abcd", suite="memory", n_samples=n_units // max(1, len(named)), n_invalid=2,
+        run_id="memory-small-20261122-000000-abcd", suite="memory", n_samples=n_units // max(1,
+        len(named)), n_invalid=2,
         n_units=n_units, n_failed_units=3, generation_s=30.0, evaluation_s=12.0, total_s=61.5,
         candidates=tuple(_generation(one, n_units) for one in named), metrics=metrics,
         tasks=tuple(_task(one.name, task) for one in named for task in TASKS),
-        macro=tuple(MacroSummary(candidate=one.name, n=90, means={}, n_tasks={}, agreement=_agreement()) for one in named),
+        macro=tuple(MacroSummary(candidate=one.name, n=90, means={}, n_tasks={},
+        agreement=_agreement()) for one in named),
         heat_maps=(_heat(named[0].name),), n_disagreements=5, headline="memory_utilization",
         performance=performance, recommendation=recommend(performance),
         sweeps=tuple(_sweep(name, named) for name in METRICS),
@@ -64,27 +80,38 @@ def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
 def _metric(name: str, candidate: str, place: int) -> MetricSummary:
     low, high = METRICS[name]
     share = 0.62 - 0.08 * place + 0.05 * len(name) / 20
-    bins = [str(n) for n in range(5, 0, -1)] if high > 1 else [f"{k / 10:.1f}-{(k + 1) / 10:.1f}" for k in range(9, -1, -1)]
+    bins = (
+        [str(n) for n in range(5, 0, -1)]
+        if high > 1
+        else [f"{k / 10:.1f}-{(k + 1) / 10:.1f}" for k in range(9, -1, -1)]
+    )
     counts = dict(zip(bins, [30, 25, 20, 10, 5, 4, 3, 1, 0, 2], strict=False))
     return MetricSummary(
-        metric=name, candidate=candidate, title=name.upper(), scale=(low, high), judges={"openai/gpt-4o": 88, "rules": 2},
-        n=100, n_scored=90, n_abstained=3, n_not_applicable=4, n_failed=3, coverage=90 / 96, mean=low + share * (high - low),
-        stderr=0.02 * (high - low), distribution=counts, extras={"evidence_dropped": 2.0, "disagreement": 0.4},
+        metric=name, candidate=candidate, title=name.upper(), scale=(low, high),
+        judges={"openai/gpt-4o": 88, "rules": 2},
+        n=100, n_scored=90, n_abstained=3, n_not_applicable=4, n_failed=3, coverage=90 / 96,
+        mean=low + share * (high - low),
+        stderr=0.02 * (high - low), distribution=counts, extras={"evidence_dropped": 2.0,
+        "disagreement": 0.4},
     )  # fmt: skip
 
 
 def _generation(one: Candidate, n: int) -> GenerationSummary:
     return GenerationSummary(
-        candidate=one.name, model=one.model, n=n, n_failed=1, prompt_tokens=91_234, output_tokens=20_100,
+        candidate=one.name, model=one.model, n=n, n_failed=1, prompt_tokens=91_234,
+        output_tokens=20_100,
         output_tokens_per_s=670.0, ttft_s_mean=0.21, ttft_s_p95=0.4, duration_s_mean=1.9,
-        finish_reasons={"stop": 90, "length": 9}, cached_tokens=4000, cache_hit_rate=0.0438, truncated=2, thinking=1,
+        finish_reasons={"stop": 90, "length": 9}, cached_tokens=4000, cache_hit_rate=0.0438,
+        truncated=2, thinking=1,
     )  # fmt: skip
 
 
 def _performance(name: str, place: int) -> Performance:
     return Performance(
-        candidate=name, task=None, n=100, duration_s_total=190.0, duration_s_mean=1.9, output_tokens=20_100,
-        tokens_per_s=90.0 + 14 * place, ttft_s_mean=0.2, ttft_s_p95=0.4, n_scored=90, quality=62.0 - 8 * place,
+        candidate=name, task=None, n=100, duration_s_total=190.0, duration_s_mean=1.9,
+        output_tokens=20_100,
+        tokens_per_s=90.0 + 14 * place, ttft_s_mean=0.2, ttft_s_p95=0.4, n_scored=90,
+        quality=62.0 - 8 * place,
         quality_stderr=2.0,
     )  # fmt: skip
 
@@ -110,19 +137,31 @@ def _task(candidate: str, task: str) -> TaskSummary:
         )
         for name, (low, high) in METRICS.items()
     )
-    return TaskSummary(candidate=candidate, task=task, bucket=None, n=30, metrics=figures, agreement=_agreement())
+    return TaskSummary(
+        candidate=candidate, task=task, bucket=None, n=30, metrics=figures, agreement=_agreement()
+    )
 
 
 def _agreement() -> Agreement:
-    return Agreement(n=90, both=50, neither=30, only_judge=6, only_rule=4, share=80 / 90, kappa=0.77)
+    return Agreement(
+        n=90, both=50, neither=30, only_judge=6, only_rule=4, share=80 / 90, kappa=0.77
+    )
 
 
 def _heat(candidate: str) -> HeatMap:
     depths, lengths = (0.0, 25.0, 50.0, 75.0, 100.0), (1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
-    values = tuple(tuple(max(0.0, 1.0 - 0.2 * c - 0.05 * abs(r - 2)) for c in range(5)) for r in range(5))
+    values = tuple(
+        tuple(max(0.0, 1.0 - 0.2 * c - 0.05 * abs(r - 2)) for c in range(5)) for r in range(5)
+    )
     counts = tuple((3,) * 5 for _ in range(5))
     return HeatMap(
-        candidate=candidate, metric="groundedness", scale=(0, 1), lengths=lengths, depths=depths, values=values, n=counts
+        candidate=candidate,
+        metric="groundedness",
+        scale=(0, 1),
+        lengths=lengths,
+        depths=depths,
+        values=values,
+        n=counts,
     )
 
 
@@ -130,46 +169,104 @@ def _sweep(metric: str, named: tuple[Candidate, ...]) -> Sweep:
     low, high = METRICS[metric]
     means = tuple(low + (high - low) * (0.62 - 0.08 * place) for place in range(len(named)))
     return Sweep(
-        metric=metric, model="small-model", prompt="default", candidates=tuple(one.name for one in named),
+        metric=metric, model="small-model", prompt="default",
+        candidates=tuple(one.name for one in named),
         temperatures=tuple(one.sampling.temperature for one in named), means=means,
         stderrs=(0.02 * (high - low),) * len(named), n=(90,) * len(named),
     )  # fmt: skip
 
 
-def record(sample_id: str, text: str, candidate: Candidate, seed: int = 0, query: str = "How do I sleep better?") -> Record:
-    """A judged answer that cites `job`, a required key, and `salary`, a forbidden one, where its text does."""
+def record(
+    sample_id: str,
+    text: str,
+    candidate: Candidate,
+    seed: int = 0,
+    query: str = "How do I sleep better?",
+) -> Record:
+    """A judged answer that cites `job`, a required key, and `salary`, a forbidden one, where its
+    text does."""
     chance = random.Random(seed)
     sample = Sample(
         id=sample_id, suite="memory", task=TASKS[seed % 3], query=query,
-        memory={"job": "nurse on rotating nights", "salary": "£38,400", "name": "Adaeze"}, required_keys=("job",),
+        memory={"job": "nurse on rotating " "" "" "nights", "salary": "£38,400",
+        "name": "Adaeze"}, required_keys=("job",),
         forbidden_keys=("salary",), neutral_keys=("name",),
     )  # fmt: skip
-    cited = [{"key": "job", "quote": "your rotating nights"}, {"key": "salary", "quote": "on 38,400 a year"}]
+    cited = [
+        {"key": "job", "quote": "your rotating nights"},
+        {"key": "salary", "quote": "on 38,400 a year"},
+    ]
     used = [one for one in cited if one["quote"] in text]
     judgment = json.dumps({"cited_keys": [one["key"] for one in used], "evidence": used})
-    claims = json.dumps({"claims": [{"claim": "You live near the sea", "source": "none"}], "groundedness_score": 0.0})
-    warm = json.dumps({"empathy_score": 4, "supportive_elements": ["that sounds exhausting"], "explanation": f"warm {ATTACK}"})
-    cost = {"usage": Usage(input_tokens=300, output_tokens=40), "cost_usd": 0.0021, "latency_s": 0.8}
+    claims = json.dumps(
+        {
+            "claims": [{"claim": "You live near the sea", "source": "none"}],
+            "groundedness_score": 0.0,
+        }
+    )
+    warm = json.dumps(
+        {
+            "empathy_score": 4,
+            "supportive_elements": ["that sounds exhausting"],
+            "explanation": f"warm {ATTACK}",
+        }
+    )
+    cost = {
+        "usage": Usage(input_tokens=300, output_tokens=40),
+        "cost_usd": 0.0021,
+        "latency_s": 0.8,
+    }
     judge = "openai/gpt-4o"
     scores = (
-        Score(metric="memory_utilization", status="scored", value=chance.random(), judgment=judgment, judge=judge, **cost),
-        Score(metric="coherence", status="scored", value=float(chance.randint(1, 5)), judge=judge, cached=True),
-        Score(metric="groundedness", status="scored", value=0.0, judgment=claims, judge=judge, **cost),
+        Score(
+            metric="memory_utilization",
+            status="scored",
+            value=chance.random(),
+            judgment=judgment,
+            judge=judge,
+            **cost,
+        ),
+        Score(
+            metric="coherence",
+            status="scored",
+            value=float(chance.randint(1, 5)),
+            judge=judge,
+            cached=True,
+        ),
+        Score(
+            metric="groundedness", status="scored", value=0.0, judgment=claims, judge=judge, **cost
+        ),
         Score(metric="empathy", status="scored", value=4.0, judgment=warm, judge=judge, **cost)
         if seed % 10
-        else Score(metric="empathy", status="error", judge=judge, error="Throttled: 429 after 5 attempts"),
+        else Score(
+            metric="empathy", status="error", judge=judge, error="Throttled: 429 after 5 attempts"
+        ),
     )
     duration = 1.0 + seed % 100 / 100
-    response = Response(text=text, finish_reason="stop", prompt_tokens=300, output_tokens=60, ttft_s=0.2, duration_s=duration)
+    response = Response(
+        text=text,
+        finish_reason="stop",
+        prompt_tokens=300,
+        output_tokens=60,
+        ttft_s=0.2,
+        duration_s=duration,
+    )
     return Record(
-        unit_id=unit_id(sample_id, candidate, "memory"), sample=sample, candidate=candidate, response=response, scores=scores
+        unit_id=unit_id(sample_id, candidate, "memory"),
+        sample=sample,
+        candidate=candidate,
+        response=response,
+        scores=scores,
     )
 
 
 PLAIN = (
-    "Oh, that sounds exhausting. With your rotating nights, keep the bedroom dark and cool, and go to bed within an hour of "
-    "the end of a shift. You live near the sea, so an early walk may help. As a nurse on 38,400 a year you could afford "
-    "blackout curtains.\n\nNo coffee in the last six hours of a shift, and no long drives after the third night in a row. "
+    "Oh, that sounds exhausting. With your rotating nights, keep the bedroom dark and cool, and "
+    "go to bed within an hour of "
+    "the end of a shift. You live near the sea, so an early walk may help. As a nurse on 38,400 a "
+    "year you could afford "
+    "blackout curtains.\n\nNo coffee in the last six hours of a shift, and no long drives after "
+    "the third night in a row. "
 )
 
 

@@ -1,4 +1,5 @@
-"""Wav files as samples in memory, and back; and what a voice does in them: loudness, pitch and rate."""
+"""Wav files as samples in memory, and back; and what a voice does in them: loudness, pitch and
+rate."""
 
 from __future__ import annotations
 
@@ -16,12 +17,21 @@ from memray_eval.storage.paths import locate, open_reader
 
 Samples = NDArray[np.float32]
 
-LONGEST_S = 60.0  # what comes later in a clip is not heard: moods are told sooner, and models take no hours
+LONGEST_S = (
+    60.0  # what comes later in a clip is not heard: moods are told sooner, and models take no hours
+)
 LARGEST_BYTES = 64 << 20
 RATES_HZ = (1_000, 384_000)
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-_OPEN_END = 0x7FFF_0000  # who streams a wav cannot know its length yet and writes the largest number; OpenAI does
-_DTYPES = {(_PCM, 8): "u1", (_PCM, 16): "<i2", (_PCM, 32): "<i4", (_FLOAT, 32): "<f4", (_FLOAT, 64): "<f8"}
+# who streams a wav cannot know its length yet and writes the largest number; OpenAI does
+_OPEN_END = 0x7FFF_0000
+_DTYPES = {
+    (_PCM, 8): "u1",
+    (_PCM, 16): "<i2",
+    (_PCM, 32): "<i4",
+    (_FLOAT, 32): "<f4",
+    (_FLOAT, 64): "<f8",
+}
 
 
 class Clip(NamedTuple):
@@ -52,7 +62,8 @@ class _Layout(NamedTuple):
 
 
 def read_audio(path: str) -> bytes:
-    """A file's bytes, near or in the cloud. Raises DataError: not there, not readable, or larger than LARGEST_BYTES."""
+    """A file's bytes, near or in the cloud. Raises DataError: not there, not readable, or larger
+    than LARGEST_BYTES."""
     try:
         filesystem, inner = locate(path)
         size = filesystem.get_file_info(inner).size
@@ -67,17 +78,23 @@ def read_audio(path: str) -> bytes:
 
 
 def decode_wav(data: bytes) -> Clip:
-    """The first LONGEST_S seconds of a wav (whole numbers of 8 to 32 bits, or floats), its channels averaged.
+    """The first LONGEST_S seconds of a wav (whole numbers of 8 to 32 bits, or floats), its channels
+    averaged.
 
-    By hand, since the standard library's `wave` refuses floats and the extensible header, which many recorders write. Raises
-    DataError that says what is wrong, also for a file that is shorter than its header says.
-    """
+    By hand, since the standard library's `wave` refuses floats and the extensible header, which
+    many recorders write. Raises DataError that says what is wrong, also for a file that is shorter
+    than its header says."""
     layout, raw = _chunks(data)
     dtype = _DTYPES.get((layout.encoding, layout.bits))
     if dtype is None and (layout.encoding, layout.bits) != (_PCM, 24):
-        raise DataError(f"a wav of encoding {layout.encoding} with {layout.bits} bits; save it as 16-bit PCM")
+        raise DataError(
+            f"a wav of encoding {layout.encoding} with {layout.bits} bits; save it as 16-bit PCM"
+        )
     if not 1 <= layout.channels <= 64 or not RATES_HZ[0] <= layout.rate_hz <= RATES_HZ[1]:
-        raise DataError(f"a wav of {layout.channels} channels and {layout.rate_hz} samples a second; save it as 16 kHz mono")
+        raise DataError(
+            f"a wav of {layout.channels} channels and {layout.rate_hz} samples a second; save it "
+            f"as 16 kHz mono"
+        )
     frames = min(len(raw) // layout.frame_bytes, int(LONGEST_S * layout.rate_hz))
     raw = raw[: frames * layout.frame_bytes]
     numbers = _from_24_bits(raw) if dtype is None else np.frombuffer(raw, dtype)
@@ -140,7 +157,8 @@ def encode_wav(clip: Clip) -> bytes:
 
 
 def resampled(clip: Clip, rate_hz: int) -> Clip:
-    """The same sound at another rate, by its spectrum: what is above the new rate's half is left out."""
+    """The same sound at another rate, by its spectrum: what is above the new rate's half is left
+    out."""
     length = math.ceil(len(clip.samples) * rate_hz / clip.rate_hz)
     if rate_hz == clip.rate_hz or length == 0:
         return Clip(clip.samples, rate_hz)
@@ -149,9 +167,10 @@ def resampled(clip: Clip, rate_hz: int) -> Clip:
     return Clip(np.clip(changed, -1.0, 1.0).astype(np.float32), rate_hz)
 
 
-# How a voice is read. The middles are those of calm adult speech, so that a clip by itself, without others of the same
-# speaker, can be placed: a level of -26 dB of full scale (ITU-T P.56's usual one), a pitch between a man's and a woman's, and
-# four or five syllables a second. Each figure weighs by how many of its widths it lies off, at most two.
+# How a voice is read. The middles are those of calm adult speech, so that a clip by itself, without
+# others of the same speaker, can be placed: a level of -26 dB of full scale (ITU-T P.56's usual
+# one), a pitch between a man's and a woman's, and four or five syllables a second. Each figure
+# weighs by how many of its widths it lies off, at most two.
 _LEVEL_DB, _LEVEL_WIDTH = -26.0, 8.0
 _PITCH_HZ, _PITCH_WIDTH = 165.0, 6.0  # semitones
 _RANGE_SEMITONES, _RANGE_WIDTH = 3.0, 2.0  # the pitch's standard deviation
@@ -166,8 +185,9 @@ _PEAK_DB = 2.0  # how far loudness falls between two syllables
 
 
 class Prosody(NamedTuple):
-    """What a voice does: its level in dB of full scale, median pitch in Hz, the pitch's spread in semitones, and peaks of
-    loudness a second, over `voiced_s` seconds that have a pitch. All 0 where none has."""
+    """What a voice does: its level in dB of full scale, median pitch in Hz, the pitch's spread in
+    semitones, and peaks of loudness a second, over `voiced_s` seconds that have a pitch. All 0
+    where none has."""
 
     level_db: float = 0.0
     pitch_hz: float = 0.0
@@ -177,7 +197,8 @@ class Prosody(NamedTuple):
 
     @property
     def arousal(self) -> float:
-        """0 (calm) to 1: a logistic function of the figures' distances from calm speech. An estimate, fitted to nothing."""
+        """0 (calm) to 1: a logistic function of the figures' distances from calm speech. An
+        estimate, fitted to nothing."""
         if self.voiced_s == 0.0:
             return 0.5
         off = (
@@ -221,8 +242,8 @@ def prosody_of(clip: Clip) -> Prosody:
 
 
 def _pitches(frames: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each frame's pitch in Hz, 0 where it has none: the shortest lag whose autocorrelation comes near the highest, which
-    spares it the octave below."""
+    """Each frame's pitch in Hz, 0 where it has none: the shortest lag whose autocorrelation comes
+    near the highest, which spares it the octave below."""
     windowed = frames * np.hanning(_FRAME)
     spectrum = np.fft.rfft(windowed, 2 * _FRAME, axis=1)
     own = np.fft.irfft(np.abs(spectrum) ** 2, axis=1)
@@ -236,7 +257,8 @@ def _pitches(frames: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _peaks(level_db: NDArray[np.float64], is_loud: NDArray[np.bool_]) -> int:
-    """Rises of the smoothed loudness of at least _PEAK_DB to a peak that is loud, and falls as far after it."""
+    """Rises of the smoothed loudness of at least _PEAK_DB to a peak that is loud, and falls as far
+    after it."""
     smooth = np.convolve(np.maximum(level_db, _QUIET_DB), np.ones(3) / 3, mode="same")
     count, low, high, at_high = 0, smooth[0], -np.inf, 0
     for index, level in enumerate(smooth):

@@ -1,8 +1,8 @@
-"""Text emotion by a small classifier that comes with the package: multinomial logistic regression, in numpy alone.
+"""Text emotion by a small classifier that comes with the package: multinomial logistic regression,
+in numpy alone.
 
-classifier.npz is made by training.py from GoEmotions with Ekman's labels; affect/README.md says how good it is and under
-which licence its data stand.
-"""
+classifier.npz is made by training.py from GoEmotions with Ekman's labels; affect/README.md says how
+good it is and under which licence its data stand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memray_eval.affect.features import Vocabulary, char_hashes, normalise, word_hash, word_hashes, words
+from memray_eval.affect.features import (
+    Vocabulary,
+    char_hashes,
+    normalise,
+    word_hash,
+    word_hashes,
+    words,
+)
 from memray_eval.affect.labels import EKMAN, Distribution
 
 FILE = "classifier.npz"
@@ -26,8 +33,8 @@ _SAYS = re.compile(r"[^\W\d_]|[^\x00-\x7f]")  # a letter, or a sign beyond ASCII
 
 
 class Weights(NamedTuple):
-    """One row a feature, the words' first: int8, times `scale` (one a label) and the feature's TF-IDF, plus `bias`. `share` is
-    what the characters' features count beside the words'."""
+    """One row a feature, the words' first: int8, times `scale` (one a label) and the feature's
+    TF-IDF, plus `bias`. `share` is what the characters' features count beside the words'."""
 
     words: Vocabulary
     chars: Vocabulary
@@ -42,7 +49,9 @@ class Weights(NamedTuple):
         char_rows, char_weights = self.chars.weigh(char_hashes(tokens))
         rows = self.rows[np.concatenate((word_rows, char_rows + len(self.words.hashes)))]
         weights = np.concatenate((word_weights, char_weights * self.share))
-        return np.asarray((weights[:, None] * rows).sum(axis=0) * self.scale + self.bias, dtype=np.float64)
+        return np.asarray(
+            (weights[:, None] * rows).sum(axis=0) * self.scale + self.bias, dtype=np.float64
+        )
 
 
 def save(weights: Weights, path: Path, notes: str) -> None:
@@ -77,7 +86,10 @@ def shipped() -> Weights:
 def _read(data: bytes) -> Weights:
     with np.load(io.BytesIO(data), allow_pickle=False) as held:
         if tuple(held["labels"]) != EKMAN.labels:
-            raise ValueError(f"the classifier's labels are {', '.join(held['labels'])}, not {', '.join(EKMAN.labels)}")
+            raise ValueError(
+                f"the classifier's labels are {', '.join(held['labels'])}, not "
+                f"{', '.join(EKMAN.labels)}"
+            )
         return Weights(
             words=Vocabulary(held["word_hashes"], held["word_idf"].astype(np.float32)),
             chars=Vocabulary(held["char_hashes"], held["char_idf"].astype(np.float32)),
@@ -89,8 +101,9 @@ def _read(data: bytes) -> Weights:
 
 
 class ClassifierEmotion:
-    """Probabilities of the emotions in a message of English. Uniform where less than READABLE_SHARE of the words (emoji
-    among them) are ones it has seen, so for empty texts, numbers and most other languages."""
+    """Probabilities of the emotions in a message of English. Uniform where less than READABLE_SHARE
+    of the words (emoji among them) are ones it has seen, so for empty texts, numbers and most other
+    languages."""
 
     name = "classifier"
     labels = EKMAN

@@ -1,4 +1,5 @@
-"""A sample's emotion and traits, where it does not give them: read, heard, fused, and noted with where they come from."""
+"""A sample's emotion and traits, where it does not give them: read, heard, fused, and noted with
+where they come from."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from memray_eval.affect.labels import EKMAN, Distribution
 from memray_eval.affect.speech import Heard, SpeechEmotion, hear, utterance_of
 from memray_eval.affect.text import TextEmotion
 from memray_eval.affect.text_to_speech import AudioStore, Speaker
-from memray_eval.affect.traits import JUDGE, BigFiveJudgment, Frame, Traits, from_judgment, given, judge_traits_messages
+from memray_eval.affect.traits import (
+    JUDGE,
+    BigFiveJudgment,
+    Frame,
+    Traits,
+    from_judgment,
+    given,
+    judge_traits_messages,
+)
 from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_error
 from memray_eval.ports import Judge
 from memray_eval.types import GIVEN, Sample
@@ -22,8 +31,9 @@ NOTES = "affect"  # the key of a sample's metadata that says where its emotion a
 
 @dataclass(frozen=True, kw_only=True)
 class Senses:
-    """What emotion and traits are found with. `text` None: the judge reads the text too; `ears` None: nothing is heard;
-    `speaker` None: only recordings are. `traits` None: the judge estimates those that a sample does not give."""
+    """What emotion and traits are found with. `text` None: the judge reads the text too; `ears`
+    None: nothing is heard; `speaker` None: only recordings are. `traits` None: the judge estimates
+    those that a sample does not give."""
 
     text: TextEmotion | None
     ears: SpeechEmotion | None
@@ -43,11 +53,17 @@ class _Read(NamedTuple):
 
 
 async def enrich(samples: Sequence[Sample], folder: str, senses: Senses) -> list[Sample]:
-    """The samples with emotion and traits; what a sample gives itself stays. `folder` is that of their dataset's file, for
-    recordings. A backend that fails is uniform or unknown, and the sample says so; none is lost."""
+    """The samples with emotion and traits; what a sample gives itself stays. `folder` is that of
+    their dataset's file, for recordings. A backend that fails is uniform or unknown, and the sample
+    says so; none is lost."""
     unfelt = [sample for sample in samples if not sample.emotion]
-    felt = dict(zip((sample.id for sample in unfelt), await _felt(unfelt, folder, senses), strict=True))
-    return [await _with_traits(felt.get(sample.id, _noted(sample, emotion={"backend": GIVEN})), senses) for sample in samples]
+    felt = dict(
+        zip((sample.id for sample in unfelt), await _felt(unfelt, folder, senses), strict=True)
+    )
+    return [
+        await _with_traits(felt.get(sample.id, _noted(sample, emotion={"backend": GIVEN})), senses)
+        for sample in samples
+    ]
 
 
 async def _felt(samples: Sequence[Sample], folder: str, senses: Senses) -> list[Sample]:
@@ -56,8 +72,18 @@ async def _felt(samples: Sequence[Sample], folder: str, senses: Senses) -> list[
     read = await _read(samples, senses)
     heard: list[Heard | None] = [None] * len(samples)
     if senses.ears is not None and senses.store is not None:
-        heard = list(await hear([utterance_of(s, folder) for s in samples], senses.ears, senses.store, senses.speaker))
-    return [_fused(sample, text, speech, senses) for sample, text, speech in zip(samples, read, heard, strict=True)]
+        heard = list(
+            await hear(
+                [utterance_of(s, folder) for s in samples],
+                senses.ears,
+                senses.store,
+                senses.speaker,
+            )
+        )
+    return [
+        _fused(sample, text, speech, senses)
+        for sample, text, speech in zip(samples, read, heard, strict=True)
+    ]
 
 
 def _fused(sample: Sample, text: _Read, speech: Heard | None, senses: Senses) -> Sample:
@@ -86,7 +112,9 @@ async def _read(samples: Sequence[Sample], senses: Senses) -> list[_Read]:
 async def _judged(sample: Sample, senses: Senses) -> _Read:
     assert senses.judge is not None
     try:
-        verdict = await senses.judge.judge(judge_emotion_messages(sample, senses.frame), EmotionJudgment)
+        verdict = await senses.judge.judge(
+            judge_emotion_messages(sample, senses.frame), EmotionJudgment
+        )
     except Exception as error:
         return _Read(EKMAN.uniform(), senses.judge.name, _reason(error))
     assert isinstance(verdict.judgment, EmotionJudgment)
@@ -95,29 +123,41 @@ async def _judged(sample: Sample, senses: Senses) -> _Read:
 
 async def _with_traits(sample: Sample, senses: Senses) -> Sample:
     if sample.traits and senses.traits is not None and senses.traits is not given:
-        return _noted(sample.model_copy(update={"traits": {}}), traits={"backend": senses.traits(sample).backend})
+        return _noted(
+            sample.model_copy(update={"traits": {}}),
+            traits={"backend": senses.traits(sample).backend},
+        )
     if sample.traits or senses.traits is not None:
         return _noted(sample, traits={"backend": given(sample).backend})
     assert senses.judge is not None
     try:
-        verdict = await senses.judge.judge(judge_traits_messages(sample, senses.frame), BigFiveJudgment)
+        verdict = await senses.judge.judge(
+            judge_traits_messages(sample, senses.frame), BigFiveJudgment
+        )
     except Exception as error:
         return _noted(sample, traits={"backend": "unknown", "degraded": _reason(error)})
     assert isinstance(verdict.judgment, BigFiveJudgment)
     found = from_judgment(verdict.judgment)
-    notes = {"backend": JUDGE, "judge": verdict.judge, "unknown": list(found.unknown), "confidence": found.confidence}
+    notes = {
+        "backend": JUDGE,
+        "judge": verdict.judge,
+        "unknown": list(found.unknown),
+        "confidence": found.confidence,
+    }
     return _noted(sample.model_copy(update={"traits": found.known}), traits=notes)
 
 
 def _reason(error: Exception) -> str:
-    """Why a judge read nothing. Raises the error again where it is the run's affair: its money, its services, its end."""
+    """Why a judge read nothing. Raises the error again where it is the run's affair: its money, its
+    services, its end."""
     if isinstance(error, EvalError) and not isinstance(error, JudgeError):
         raise error
     return describe_error(error)
 
 
 def unread(sample: Sample, error: BaseException) -> Sample:
-    """The sample where finding its emotion and traits raised: what it gives itself stays, the rest is uniform and unknown."""
+    """The sample where finding its emotion and traits raised: what it gives itself stays, the rest
+    is uniform and unknown."""
     reason = describe_error(error)
     emotion = {"backend": GIVEN} if sample.emotion else {"backend": "unknown", "degraded": reason}
     traits = {"backend": GIVEN} if sample.traits else {"backend": "unknown", "degraded": reason}
@@ -129,8 +169,15 @@ def degraded(sample: Sample) -> dict[str, str]:
     """What could not be read of a sample (emotion, speech, traits), and why."""
     notes = sample.metadata.get(NOTES, {})
     emotion, traits = notes.get("emotion", {}), notes.get("traits", {})
-    text, speech = emotion.get("text", {}).get("degraded"), emotion.get("speech", {}).get("degraded")
-    found = {"emotion": text or emotion.get("degraded"), "speech": speech, "traits": traits.get("degraded")}
+    text, speech = (
+        emotion.get("text", {}).get("degraded"),
+        emotion.get("speech", {}).get("degraded"),
+    )
+    found = {
+        "emotion": text or emotion.get("degraded"),
+        "speech": speech,
+        "traits": traits.get("degraded"),
+    }
     return {what: str(reason) for what, reason in found.items() if reason}
 
 

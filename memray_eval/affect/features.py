@@ -1,4 +1,5 @@
-"""What the classifier sees of a text: hashes of its words, word pairs and character n-grams, and their TF-IDF vector.
+"""What the classifier sees of a text: hashes of its words, word pairs and character n-grams, and
+their TF-IDF vector.
 
 Training and inference share this file, so neither sees what the other does not.
 """
@@ -25,12 +26,14 @@ _SPACE = ord(" ")
 
 
 def normalise(text: str) -> str:
-    """Lower case, one kind of apostrophe, no letter more than twice in a row, GoEmotions' masks out."""
+    """Lower case, one kind of apostrophe, no letter more than twice in a row, GoEmotions' masks
+    out."""
     return _STRETCHED.sub(r"\1\1", _MASKS.sub(" ", text).lower().translate(_APOSTROPHES))
 
 
 def words(text: str) -> list[str]:
-    """Words, runs of ! and ?, and every other sign by itself (so also each emoji), of a normalised text."""
+    """Words, runs of ! and ?, and every other sign by itself (so also each emoji), of a normalised
+    text."""
     return _WORD.findall(text)
 
 
@@ -45,8 +48,11 @@ def word_hash(gram: str) -> int:
 
 
 def char_hashes(tokens: list[str]) -> Hashes:
-    """A hash of each n-gram (CHAR_SIZES) of characters within a word and its margins, repeats kept."""
-    codes = np.frombuffer(f" {' '.join(tokens)} ".encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.uint64)
+    """A hash of each n-gram (CHAR_SIZES) of characters within a word and its margins, repeats
+    kept."""
+    codes = np.frombuffer(
+        f" {' '.join(tokens)} ".encode("utf-32-le", "surrogatepass"), dtype=np.uint32
+    ).astype(np.uint64)
     spaces = np.concatenate(([0], np.cumsum(codes == _SPACE)))
     rolling, found = codes, []
     for size in range(2, CHAR_SIZES.stop):
@@ -72,8 +78,8 @@ class Vocabulary(NamedTuple):
         return np.asarray(self.hashes[rows] == hashes)
 
     def weigh(self, hashes: Hashes) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The rows of the known hashes, each once, and their weights: (1 + ln count) x idf, of Euclidean length 1. Empty where
-        none is known."""
+        """The rows of the known hashes, each once, and their weights: (1 + ln count) x idf, of
+        Euclidean length 1. Empty where none is known."""
         unique, counts = np.unique(hashes, return_counts=True)
         is_known = self.known(unique)
         rows, counts = np.searchsorted(self.hashes, unique[is_known]), counts[is_known]

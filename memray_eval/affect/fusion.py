@@ -1,10 +1,11 @@
-"""One emotion of two: what the speech and what the text told, weighted. Source: seed 000, step 6 of the generation.
+"""One emotion of two: what the speech and what the text told, weighted. Source: seed 000, step 6 of
+the generation.
 
-What the speech weight is worth: a voice made by a synthesiser carries almost no emotion. Recognisers of four classes were
-right in 0.29 to 0.54 of the cases on the speech of three engines, where guessing gives 0.25. Give it weight for people's own
-recordings; for synthetic speech 0 is right, and any more dilutes the text. So does speech that is off: it is uniform, as in
-seed 000, and takes its weight from what the text says.
-"""
+What the speech weight is worth: a voice made by a synthesiser carries almost no emotion.
+Recognisers of four classes were right in 0.29 to 0.54 of the cases on the speech of three engines,
+where guessing gives 0.25. Give it weight for people's own recordings; for synthetic speech 0 is
+right, and any more dilutes the text. So does speech that is off: it is uniform, as in seed 000, and
+takes its weight from what the text says."""
 
 from __future__ import annotations
 
@@ -24,28 +25,39 @@ class Weights(NamedTuple):
 
 
 def normalised_weights(speech_weight: float, text_weight: float) -> Weights:
-    """The two weights, made to sum to 1. Raises ConfigError that names the flag where one is negative or not finite, or both
-    are zero."""
+    """The two weights, made to sum to 1. Raises ConfigError that names the flag where one is
+    negative or not finite, or both are zero."""
     for flag, weight in (("--speech-weight", speech_weight), ("--text-weight", text_weight)):
         if not math.isfinite(weight) or weight < 0:
             raise ConfigError(f"{flag} {weight}: a weight is a finite number, 0 or more")
     top = max(speech_weight, text_weight)
     if top == 0:
-        raise ConfigError("--speech-weight 0 --text-weight 0: give one of them more than 0, or use --affect off")
+        raise ConfigError(
+            "--speech-weight 0 --text-weight 0: give one of them more than 0, or use --affect off"
+        )
     speech, text = speech_weight / top, text_weight / top  # so that their sum is finite
     return Weights(speech / (speech + text), text / (speech + text))
 
 
 def fuse(
-    speech: Mapping[str, float] | None, text: Mapping[str, float], speech_weight: float, text_weight: float
+    speech: Mapping[str, float] | None,
+    text: Mapping[str, float],
+    speech_weight: float,
+    text_weight: float,
 ) -> Distribution:
-    """The weighted mean of two distributions, in the labels of the text's set. Both are over known label sets, not
-    necessarily the same. Without speech, and where the speech is uniform over its own set, it is uniform over the text's:
-    what says nothing must not favour labels that the sets share. Raises ConfigError for weights or labels that are wrong."""
+    """The weighted mean of two distributions, in the labels of the text's set. Both are over known
+    label sets, not necessarily the same. Without speech, and where the speech is uniform over its
+    own set, it is uniform over the text's: what says nothing must not favour labels that the sets
+    share. Raises ConfigError for weights or labels that are wrong."""
     weights = normalised_weights(speech_weight, text_weight)
     labels = labels_of(text)
     heard = _heard(speech, labels)
-    return labels.normalised([weights.speech * heard[label] + weights.text * text.get(label, 0.0) for label in labels.labels])
+    return labels.normalised(
+        [
+            weights.speech * heard[label] + weights.text * text.get(label, 0.0)
+            for label in labels.labels
+        ]
+    )
 
 
 def _heard(speech: Mapping[str, float] | None, labels: LabelSet) -> Distribution:

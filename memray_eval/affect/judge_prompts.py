@@ -1,4 +1,5 @@
-"""Emotion in a message as a judge model reads it: what it is asked, and its answer as a distribution."""
+"""Emotion in a message as a judge model reads it: what it is asked, and its answer as a
+distribution."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ shows how they feel now. Give each of anger, disgust, fear, joy, neutral, sadnes
 to 1. Go by how it is said and by what the user says of themselves, not by how you would feel in their place: a calm question
 about an illness is neutral. Worry counts as fear, disappointment as sadness, annoyance as anger, gratitude and hope as joy.
 Where nothing shows, neutral has most.
-"""
+"""  # noqa: E501
 
 
 class EmotionJudgment(BaseModel):
@@ -34,7 +35,8 @@ class EmotionJudgment(BaseModel):
 
 
 def judge_emotion_messages(sample: Sample, frame: Frame) -> tuple[Message, ...]:
-    """The rubric, the query, and the user's own earlier turns, in the frame that every judge call has."""
+    """The rubric, the query, and the user's own earlier turns, in the frame that every judge call
+    has."""
     earlier = "\n".join(turn.content for turn in sample.history if turn.role == "user") or "(none)"
     return frame(RUBRIC, {"EARLIER": earlier, "QUERY": sample.query})
 

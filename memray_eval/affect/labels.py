@@ -1,8 +1,7 @@
 """Label sets of emotions, and how a distribution over one is told in another.
 
-A distribution maps every label of its set to a probability; the probabilities sum to 1 within 1e-6. Every set is tied to
-EKMAN by two tables of shares, and any two sets to each other through it.
-"""
+A distribution maps every label of its set to a probability; the probabilities sum to 1 within 1e-6.
+Every set is tied to EKMAN by two tables of shares, and any two sets to each other through it."""
 
 from __future__ import annotations
 
@@ -16,7 +15,9 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen, Name
 
 Distribution = dict[str, float]  # label -> probability
-Table = Mapping[str, Mapping[str, float]]  # label -> its shares over the labels of another set, summing to 1
+Table = Mapping[
+    str, Mapping[str, float]
+]  # label -> its shares over the labels of another set, summing to 1
 SUM_TOLERANCE = 1e-6
 
 
@@ -37,45 +38,66 @@ class LabelSet(Frozen):
         return dict.fromkeys(self.labels, 1.0 / len(self.labels))
 
     def normalised(self, weights: Sequence[float]) -> Distribution:
-        """Weights in the order of the labels, made to sum to 1. Negative ones and those not finite count as 0; where nothing
-        is left, uniform. Raises ValueError if their number is not that of the labels."""
-        held = [weight if math.isfinite(weight) and weight > 0 else 0.0 for weight in map(float, weights)]
+        """Weights in the order of the labels, made to sum to 1. Negative ones and those not finite
+        count as 0; where nothing is left, uniform. Raises ValueError if their number is not that of
+        the labels."""
+        held = [
+            weight if math.isfinite(weight) and weight > 0 else 0.0
+            for weight in map(float, weights)
+        ]
         top = max(held, default=0.0)
         if len(held) != len(self.labels):
-            raise ValueError(f"{len(held)} weights for the {len(self.labels)} labels of {self.name!r}")
+            raise ValueError(
+                f"{len(held)} weights for the {len(self.labels)} labels of {self.name!r}"
+            )
         if top == 0.0:
             return self.uniform()
-        scaled = [weight / top for weight in held]  # so that neither huge nor tiny weights leave the range of a float
+        scaled = [
+            weight / top for weight in held
+        ]  # so that neither huge nor tiny weights leave the range of a float
         total = math.fsum(scaled)
         return {label: weight / total for label, weight in zip(self.labels, scaled, strict=True)}
 
 
 def is_uniform(distribution: Mapping[str, float]) -> bool:
     """Whether a distribution that has all labels of its set says nothing."""
-    return all(math.isclose(share, 1.0 / len(distribution), abs_tol=1e-9) for share in distribution.values())
+    return all(
+        math.isclose(share, 1.0 / len(distribution), abs_tol=1e-9)
+        for share in distribution.values()
+    )
 
 
-EKMAN = LabelSet(name="ekman", labels=tuple("anger disgust fear joy neutral sadness surprise".split()))
+EKMAN = LabelSet(
+    name="ekman", labels=tuple("anger disgust fear joy neutral sadness surprise".split())
+)
 GOEMOTIONS = LabelSet(
     name="goemotions28",
     labels=tuple(
-        """admiration amusement anger annoyance approval caring confusion curiosity desire disappointment disapproval disgust
-        embarrassment excitement fear gratitude grief joy love nervousness optimism pride realization relief remorse sadness
-        surprise neutral""".split()
+        """
+        admiration amusement anger annoyance approval caring confusion curiosity desire
+        disappointment disapproval disgust embarrassment excitement fear gratitude grief joy love
+        nervousness optimism pride realization relief remorse sadness surprise neutral
+    """.split()
     ),
 )
-FOUR = LabelSet(name="four", labels=tuple("angry happy neutral sad".split()))  # as most speech models have it (IEMOCAP)
-CONGRUENCE = LabelSet(  # the families that metrics/assistant/emotional_congruence.py answers differently
-    name="congruence", labels=tuple("anger fear joy neutral sadness surprise".split())
+FOUR = LabelSet(
+    name="four", labels=tuple("angry happy neutral sad".split())
+)  # as most speech models have it (IEMOCAP)
+CONGRUENCE = (
+    LabelSet(  # the families that metrics/assistant/emotional_congruence.py answers differently
+        name="congruence", labels=tuple("anger fear joy neutral sadness surprise".split())
+    )
 )
 LABEL_SETS = {labels.name: labels for labels in (EKMAN, GOEMOTIONS, FOUR, CONGRUENCE)}
 
-# Where GoEmotions' 27 emotions go is GoEmotions' own hierarchy (Demszky et al. 2020, ekman_mapping.json).
+# Where GoEmotions' 27 emotions go is GoEmotions' own hierarchy (Demszky et al. 2020,
+# ekman_mapping.json).
 _EKMAN_OF_GOEMOTIONS = {
     "anger": "anger annoyance disapproval",
     "disgust": "disgust",
     "fear": "fear nervousness",
-    "joy": "joy amusement approval excitement gratitude love optimism relief pride admiration desire caring",
+    "joy": "joy amusement approval excitement gratitude love optimism relief pride admiration "
+    "desire caring",
     "sadness": "sadness disappointment embarrassment grief remorse",
     "surprise": "surprise realization confusion curiosity",
     "neutral": "neutral",
@@ -89,9 +111,14 @@ def _whole(pairs: Iterable[tuple[str, str]]) -> Table:
 _SAME_NAME = _whole((label, label) for label in EKMAN.labels)
 TO_EKMAN: dict[str, Table] = {
     "ekman": _SAME_NAME,
-    "goemotions28": _whole((fine, coarse) for coarse, members in _EKMAN_OF_GOEMOTIONS.items() for fine in members.split()),
-    # Four classes cannot tell disgust from anger, fear from sadness, surprise from joy. These shares say so, and leave uniform
-    # over four uniform over seven: a recogniser that knows nothing must not speak against fear.
+    "goemotions28": _whole(
+        (fine, coarse)
+        for coarse, members in _EKMAN_OF_GOEMOTIONS.items()
+        for fine in members.split()
+    ),
+    # Four classes cannot tell disgust from anger, fear from sadness, surprise from joy. These
+    # shares say so, and leave uniform over four uniform over seven: a recogniser that knows nothing
+    # must not speak against fear.
     "four": {
         "angry": {"anger": 4 / 7, "disgust": 3 / 7},
         "happy": {"joy": 4 / 7, "surprise": 3 / 7},
@@ -104,7 +131,15 @@ FROM_EKMAN: dict[str, Table] = {
     "ekman": _SAME_NAME,
     "goemotions28": _SAME_NAME,  # the head of each family bears its name
     "four": {  # surprise is neither good nor bad: it says nothing about four classes
-        **_whole((("anger", "angry"), ("disgust", "angry"), ("fear", "sad"), ("sadness", "sad"), ("joy", "happy"))),
+        **_whole(
+            (
+                ("anger", "angry"),
+                ("disgust", "angry"),
+                ("fear", "sad"),
+                ("sadness", "sad"),
+                ("joy", "happy"),
+            )
+        ),
         "neutral": {"neutral": 1.0},
         "surprise": FOUR.uniform(),
     },
@@ -128,10 +163,13 @@ _CANONICAL = {word: name for name, words in _SYNONYMS.items() for word in words.
 
 
 def to(distribution: Mapping[str, float], source: LabelSet, target: LabelSet) -> Distribution:
-    """A distribution over `source`, told in the labels of `target`: the same sum, every target label present, zeros included.
-    A label of the source that is left out counts as 0. Raises ConfigError for a label or a set that is not known."""
+    """A distribution over `source`, told in the labels of `target`: the same sum, every target
+    label present, zeros included. A label of the source that is left out counts as 0. Raises
+    ConfigError for a label or a set that is not known."""
     if unknown := sorted(set(distribution) - set(source.labels)):
-        raise ConfigError(f"not labels of {source.name!r}: {unknown}; there are: {', '.join(source.labels)}")
+        raise ConfigError(
+            f"not labels of {source.name!r}: {unknown}; there are: {', '.join(source.labels)}"
+        )
     if source == target:
         return {label: float(distribution.get(label, 0.0)) for label in target.labels}
     ekman = _pushed(distribution, _table(TO_EKMAN, source), EKMAN)
@@ -140,7 +178,9 @@ def to(distribution: Mapping[str, float], source: LabelSet, target: LabelSet) ->
 
 def _table(tables: Mapping[str, Table], labels: LabelSet) -> Table:
     if LABEL_SETS.get(labels.name) != labels:
-        raise ConfigError(f"no mapping for the label set {labels.name!r}; there are: {', '.join(LABEL_SETS)}")
+        raise ConfigError(
+            f"no mapping for the label set {labels.name!r}; there are: {', '.join(LABEL_SETS)}"
+        )
     return tables[labels.name]
 
 
@@ -153,25 +193,34 @@ def _pushed(distribution: Mapping[str, float], table: Table, target: LabelSet) -
 
 
 def labels_of(distribution: Mapping[str, float]) -> LabelSet:
-    """The known set that a distribution is over: the one with just its labels, else the smallest that has all of them.
-    Raises ConfigError where no set has."""
+    """The known set that a distribution is over: the one with just its labels, else the smallest
+    that has all of them. Raises ConfigError where no set has."""
     names = set(distribution)
-    for labels in sorted(LABEL_SETS.values(), key=lambda labels: (set(labels.labels) != names, len(labels.labels))):
+    for labels in sorted(
+        LABEL_SETS.values(), key=lambda labels: (set(labels.labels) != names, len(labels.labels))
+    ):
         if names <= set(labels.labels):
             return labels
-    raise ConfigError(f"no label set has all of {sorted(names)}; the sets are: {', '.join(LABEL_SETS)}")
+    raise ConfigError(
+        f"no label set has all of {sorted(names)}; the sets are: {', '.join(LABEL_SETS)}"
+    )
 
 
 def recognise(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tuple[str, ...]]:
-    """The set that a foreign model speaks in, and for each of its labels the one in that set: the smallest of FOUR, EKMAN and
-    GOEMOTIONS that has them all, under whatever synonyms. Two of its labels may share one. Raises ConfigError that names
-    the labels of `whose` model that no set has."""
+    """The set that a foreign model speaks in, and for each of its labels the one in that set: the
+    smallest of FOUR, EKMAN and GOEMOTIONS that has them all, under whatever synonyms. Two of its
+    labels may share one. Raises ConfigError that names the labels of `whose` model that no set
+    has."""
     names = [_canonical(label) for label in model_labels]
     for labels in (FOUR, EKMAN, GOEMOTIONS):
         known = {_canonical(label): label for label in labels.labels}
         if set(names) <= set(known):
             return labels, tuple(known[name] for name in names)
-    unmapped = [label for label, name in zip(model_labels, names, strict=True) if name not in GOEMOTIONS.labels]
+    unmapped = [
+        label
+        for label, name in zip(model_labels, names, strict=True)
+        if name not in GOEMOTIONS.labels
+    ]
     raise ConfigError(
         f"{whose} has labels that no label set knows: {', '.join(map(repr, unmapped))}; "
         f"name them in its config.json (id2label) by words of: {', '.join(GOEMOTIONS.labels)}"

@@ -1,4 +1,5 @@
-"""Text emotion by a small English lexicon of our own: no model, readable, weak. What a word counts stands in lexicon.txt."""
+"""Text emotion by a small English lexicon of our own: no model, readable, weak. What a word counts
+stands in lexicon.txt."""
 
 from __future__ import annotations
 
@@ -14,8 +15,14 @@ from memray_eval.affect.labels import EKMAN, Distribution
 REACH = 3  # words that a negation or an intensifier looks ahead
 SHORTEST_STEM, LONGEST_STEM = 3, 16
 NEUTRAL_WEIGHT, OTHER_WEIGHT = 1.0, 0.1  # of every text, before any word counts
-_NEGATIONS = frozenset("not no never none nobody nothing neither nor without hardly barely scarcely cannot cant dont".split())
-_STRONGER = frozenset("very so really too extremely absolutely totally completely incredibly super truly deeply".split())
+_NEGATIONS = frozenset(
+    "not no never none nobody nothing neither nor without hardly barely scarcely cannot cant "
+    "dont".split()
+)
+_STRONGER = frozenset(
+    "very so really too extremely absolutely totally completely incredibly super truly "
+    "deeply".split()
+)
 _WEAKER = frozenset("slightly somewhat kinda sorta little bit fairly".split())
 _STOPS = frozenset(".,;:!?")
 _LATIN = re.compile(r"[a-z]")
@@ -27,7 +34,8 @@ class Entry(NamedTuple):
 
 
 class Lexicon(NamedTuple):
-    """Whole words, beginnings of words, and the pattern that takes a text apart: signs first, then words."""
+    """Whole words, beginnings of words, and the pattern that takes a text apart: signs first, then
+    words."""
 
     words: dict[str, Entry]
     stems: dict[str, Entry]
@@ -37,17 +45,22 @@ class Lexicon(NamedTuple):
         if token in self.words:
             return self.words[token]
         lengths = range(min(len(token), LONGEST_STEM), SHORTEST_STEM - 1, -1)
-        return next((self.stems[token[:length]] for length in lengths if token[:length] in self.stems), None)
+        return next(
+            (self.stems[token[:length]] for length in lengths if token[:length] in self.stems), None
+        )
 
 
 @cache
 def load() -> Lexicon:
     """The lexicon that comes with the package."""
-    return parse((importlib.resources.files("memray_eval.affect") / "lexicon.txt").read_text("utf-8"))
+    return parse(
+        (importlib.resources.files("memray_eval.affect") / "lexicon.txt").read_text("utf-8")
+    )
 
 
 def parse(text: str) -> Lexicon:
-    """Reads "emotion strength: words" lines. Raises ValueError for one that is not so, and for a word that is there twice."""
+    """Reads "emotion strength: words" lines. Raises ValueError for one that is not so, and for a
+    word that is there twice."""
     words: dict[str, Entry] = {}
     stems: dict[str, Entry] = {}
     for line in filter(lambda line: line.strip() and not line.startswith("# "), text.splitlines()):
@@ -60,17 +73,24 @@ def parse(text: str) -> Lexicon:
             if key in known:
                 raise ValueError(f"lexicon: {word!r} is there twice")
             if known is stems and not SHORTEST_STEM <= len(key) <= LONGEST_STEM:
-                raise ValueError(f"lexicon: {word!r} must have {SHORTEST_STEM} to {LONGEST_STEM} letters before its *")
+                raise ValueError(
+                    f"lexicon: {word!r} must have {SHORTEST_STEM} to {LONGEST_STEM} letters "
+                    f"before its *"
+                )
             known[key] = Entry(emotion, float(strength))
     signs = sorted((word for word in words if not word.isalpha()), key=len, reverse=True)
-    patterns = (re.escape(sign) + (r"\b" if sign[-1].isalnum() else "") for sign in signs)  # ":d" is not in "note:do"
-    return Lexicon(words, stems, re.compile("|".join((*patterns, r"[^\W_]+(?:'[^\W_]+)*", r"[.,;:!?]"))))
+    patterns = (
+        re.escape(sign) + (r"\b" if sign[-1].isalnum() else "") for sign in signs
+    )  # ":d" is not in "note:do"
+    return Lexicon(
+        words, stems, re.compile("|".join((*patterns, r"[^\W_]+(?:'[^\W_]+)*", r"[.,;:!?]")))
+    )
 
 
 def weigh(text: str, lexicon: Lexicon) -> dict[str, float]:
-    """The weight of each emotion of EKMAN that has words in the text. A word counts its strength: half as much again after an
-    intensifier, half after a weakener. A negation turns joy into half as much sadness, and all else into neutral. Both reach
-    over REACH words, and not past a stop."""
+    """The weight of each emotion of EKMAN that has words in the text. A word counts its strength:
+    half as much again after an intensifier, half after a weakener. A negation turns joy into half
+    as much sadness, and all else into neutral. Both reach over REACH words, and not past a stop."""
     weights: dict[str, float] = {}
     for emotion, weight in _counted(lexicon.tokens.findall(normalise(text)), lexicon):
         weights[emotion] = weights.get(emotion, 0.0) + weight
@@ -98,8 +118,9 @@ def _turned(emotion: str, weight: float) -> Entry:
 
 
 class LexiconEmotion:
-    """NEUTRAL_WEIGHT for neutral and OTHER_WEIGHT for every other emotion, plus what the text's words weigh, made to sum to 1.
-    A text without a Latin letter or a sign of the lexicon is one it cannot read: uniform."""
+    """NEUTRAL_WEIGHT for neutral and OTHER_WEIGHT for every other emotion, plus what the text's
+    words weigh, made to sum to 1. A text without a Latin letter or a sign of the lexicon is one it
+    cannot read: uniform."""
 
     name = "lexicon"
     labels = EKMAN
@@ -114,5 +135,10 @@ class LexiconEmotion:
         weights = weigh(text, self._lexicon)
         if not weights and not _LATIN.search(text.lower()):
             return self.labels.uniform()
-        base = {label: NEUTRAL_WEIGHT if label == "neutral" else OTHER_WEIGHT for label in self.labels.labels}
-        return self.labels.normalised([base[label] + weights.get(label, 0.0) for label in self.labels.labels])
+        base = {
+            label: NEUTRAL_WEIGHT if label == "neutral" else OTHER_WEIGHT
+            for label in self.labels.labels
+        }
+        return self.labels.normalised(
+            [base[label] + weights.get(label, 0.0) for label in self.labels.labels]
+        )

@@ -1,4 +1,5 @@
-"""OpenAI's voices and ears, and those of servers that speak its protocol: texts spoken, and emotion heard in audio."""
+"""OpenAI's voices and ears, and those of servers that speak its protocol: texts spoken, and emotion
+heard in audio."""
 
 from __future__ import annotations
 
@@ -33,18 +34,22 @@ T = TypeVar("T")
 SPEAKING_MODEL, VOICE = "gpt-4o-mini-tts", "alloy"
 LISTENING_MODEL = "gpt-audio"
 MAX_OUTPUT_TOKENS = 512
-TOKENS_A_CLIP = 600.0  # a rough figure: half a minute at some 10 tokens a second, the question, the answer
+TOKENS_A_CLIP = (
+    600.0  # a rough figure: half a minute at some 10 tokens a second, the question, the answer
+)
 MOST_SOUND_BYTES = 64_000_000  # a wav of the longest text that a provider takes is some 15 MB
-PATIENCE = RetryPolicy(tries=4, ceiling_s=120.0)  # sound is worth less than a verdict: after that it does without
+PATIENCE = RetryPolicy(
+    tries=4, ceiling_s=120.0
+)  # sound is worth less than a verdict: after that it does without
 
 _QUESTION = """Listen to the voice in this recording: its pitch, loudness, rate and quality, not the words. How probable is each
 emotion in it? Answer with one JSON object that fits this schema, and nothing else; the probabilities sum to 1.
-{schema}"""
+{schema}"""  # noqa: E501
 
 
 class SpeechServer(Frozen):
-    """Where speech is asked for: `base_url` None is OpenAI itself, with OPENAI_API_KEY. The key, if one is needed elsewhere, is
-    in the environment variable `api_key_env`."""
+    """Where speech is asked for: `base_url` None is OpenAI itself, with OPENAI_API_KEY. The key, if
+    one is needed elsewhere, is in the environment variable `api_key_env`."""
 
     base_url: str | None = None
     api_key_env: str | None = None
@@ -53,32 +58,47 @@ class SpeechServer(Frozen):
 
 
 class _Caller:
-    """One endpoint, asked by one policy. Build it on the event loop that will use it. Raises ConfigError without its key."""
+    """One endpoint, asked by one policy. Build it on the event loop that will use it. Raises
+    ConfigError without its key."""
 
     def __init__(self, whose: str, server: SpeechServer, access: Access) -> None:
         key = server_key(server.base_url, server.api_key_env, whose)
         self._access, self._slots = access, asyncio.Semaphore(server.max_in_flight)
-        http = openai.DefaultAioHttpClient(**client_options(server.timeout_s, most_bytes=MOST_SOUND_BYTES))
+        http = openai.DefaultAioHttpClient(
+            **client_options(server.timeout_s, most_bytes=MOST_SOUND_BYTES)
+        )
         self.client = openai.AsyncOpenAI(
-            api_key=key, base_url=server.base_url, timeout=server.timeout_s, max_retries=0, http_client=http
+            api_key=key,
+            base_url=server.base_url,
+            timeout=server.timeout_s,
+            max_retries=0,
+            http_client=http,
         )
 
-    async def ask(self, send: Callable[[], Awaitable[T]], tokens: float, spent: Callable[[T], Cost]) -> T:
+    async def ask(
+        self, send: Callable[[], Awaitable[T]], tokens: float, spent: Callable[[T], Cost]
+    ) -> T:
         """The reply, after as many tries as the policy gives. Raises JudgeError."""
 
         async def attempt(turn: Turn) -> T:
             try:
                 reply = await send()
                 turn.used = spent(reply)
-            except Exception as error:  # whatever the SDK raises, or an odd reply does, becomes ours here
+            except (
+                Exception
+            ) as error:  # whatever the SDK raises, or an odd reply does, becomes ours here
                 raise translated(self.client, error) from None
             return reply
 
         return await self._access.policy.run(attempt, partial(self._admitted, tokens))
 
     def sound(self, reply: HttpReply) -> bytes:
-        """The audio of a reply. Raises JudgeError where it is text: JSON, a page of HTML, nothing."""
-        body, edge = reply.body if isinstance(reply.body, bytes) else reply.body.encode(), edge_of(self.client)
+        """The audio of a reply. Raises JudgeError where it is text: JSON, a page of HTML,
+        nothing."""
+        body, edge = (
+            reply.body if isinstance(reply.body, bytes) else reply.body.encode(),
+            edge_of(self.client),
+        )
         if body.lstrip()[:1] in (b"{", b"["):
             edge.object(reply)
         with edge.reading(reply):
@@ -114,7 +134,9 @@ class OpenAIVoice:
         tokens = len(text) / 4
 
         async def send() -> bytes:
-            reply = raw_reply(await create(model=self.model, voice=self.voice, input=text, response_format="wav"))
+            reply = raw_reply(
+                await create(model=self.model, voice=self.voice, input=text, response_format="wav")
+            )
             return self._caller.sound(reply)
 
         return await self._caller.ask(send, tokens, lambda _: Cost(tokens))
@@ -123,11 +145,14 @@ class OpenAIVoice:
 class OpenAIListener:
     """An audio model as a Listener, through the chat completions.
 
-    The schema stands in the prompt: OpenAI's audio models answer 400 to a `response_format` with a schema.
-    """
+    The schema stands in the prompt: OpenAI's audio models answer 400 to a `response_format` with a
+    schema."""
 
     def __init__(
-        self, model: str = LISTENING_MODEL, server: SpeechServer = SpeechServer(), access: Access = Access(PATIENCE)
+        self,
+        model: str = LISTENING_MODEL,
+        server: SpeechServer = SpeechServer(),
+        access: Access = Access(PATIENCE),
     ) -> None:
         self.model = model
         self._caller = _Caller(f"speech emotion by openai/{model}", server, access)
@@ -135,7 +160,8 @@ class OpenAIListener:
         self.aclose = self._caller.client.close
 
     async def listen(self, wav: bytes, labels: Sequence[str]) -> Mapping[str, float]:
-        """The model's weight for each label, not normalised. Raises JudgeError; Malformed where the answer is no such thing."""
+        """The model's weight for each label, not normalised. Raises JudgeError; Malformed where the
+        answer is no such thing."""
         model = _emotions(tuple(labels))
         body = self._body(wav, model)
 
@@ -149,9 +175,16 @@ class OpenAIListener:
 
     def _body(self, wav: bytes, model: type[BaseModel]) -> dict[str, Any]:
         question = _QUESTION.format(schema=json.dumps(model.model_json_schema()))
-        sound = {"type": "input_audio", "input_audio": {"data": base64.b64encode(wav).decode(), "format": "wav"}}
+        sound = {
+            "type": "input_audio",
+            "input_audio": {"data": base64.b64encode(wav).decode(), "format": "wav"},
+        }
         content = [{"type": "text", "text": question}, sound]
-        asked: dict[str, Any] = {"modalities": ["text"], "temperature": 0, self._limit: MAX_OUTPUT_TOKENS}
+        asked: dict[str, Any] = {
+            "modalities": ["text"],
+            "temperature": 0,
+            self._limit: MAX_OUTPUT_TOKENS,
+        }
         return {**asked, "messages": [{"role": "user", "content": content}]}
 
 
@@ -159,11 +192,17 @@ class OpenAIListener:
 def _emotions(labels: tuple[str, ...]) -> type[BaseModel]:
     """A judgment with a probability for each label, all of them required."""
     fields: dict[str, Any] = {label: (Share, Field()) for label in labels}
-    return cast(type[BaseModel], create_model("Emotions", __doc__="How probable each emotion is.", **fields))
+    return cast(
+        type[BaseModel], create_model("Emotions", __doc__="How probable each emotion is.", **fields)
+    )
 
 
 def _used(reply: Reply) -> Cost:
-    return Cost(reply.usage.input_tokens, reply.usage.output_tokens) if reply.is_counted else Cost(TOKENS_A_CLIP)
+    return (
+        Cost(reply.usage.input_tokens, reply.usage.output_tokens)
+        if reply.is_counted
+        else Cost(TOKENS_A_CLIP)
+    )
 
 
 def _read(reply: Reply, model: type[BaseModel]) -> dict[str, float]:

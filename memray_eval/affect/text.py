@@ -1,8 +1,7 @@
 """Emotion in what is written: the backends by name, all behind one protocol.
 
-`classifier` and `lexicon` come with the package and read English; `transformers:MODEL` is a text classifier of the hub or a
-folder; `off` reads nothing. affect/README.md says how good each is.
-"""
+`classifier` and `lexicon` come with the package and read English; `transformers:MODEL` is a text
+classifier of the hub or a folder; `off` reads nothing. affect/README.md says how good each is."""
 
 from __future__ import annotations
 
@@ -25,8 +24,9 @@ Scores = Mapping[str, float]  # a model's own label -> 0 or more
 
 
 class TextEmotion(Protocol):
-    """Reads emotion in texts: one distribution over `labels` a text, in the texts' order, the same for a text whatever stands
-    beside it (a transformer's up to rounding). Raises GenerationError where a model fails."""
+    """Reads emotion in texts: one distribution over `labels` a text, in the texts' order, the same
+    for a text whatever stands beside it (a transformer's up to rounding). Raises GenerationError
+    where a model fails."""
 
     name: str
     labels: LabelSet
@@ -35,7 +35,8 @@ class TextEmotion(Protocol):
 
 
 def build_text_emotion(name: str) -> TextEmotion:
-    """The backend of a name, loaded. Raises ConfigError that lists the known ones, or says what a model lacks."""
+    """The backend of a name, loaded. Raises ConfigError that lists the known ones, or says what a
+    model lacks."""
     match name:
         case "classifier":
             return ClassifierEmotion()
@@ -59,11 +60,13 @@ class UnreadText:
 
 
 class TransformersEmotion:
-    """A text classifier of the hub or a folder. Its labels decide the label set; several of its labels may share one. A model
-    that scores each label by itself (GoEmotions' are often so) has its scores made to sum to 1. The end of a text that is
-    longer than its window is not read."""
+    """A text classifier of the hub or a folder. Its labels decide the label set; several of its
+    labels may share one. A model that scores each label by itself (GoEmotions' are often so) has
+    its scores made to sum to 1. The end of a text that is longer than its window is not read."""
 
-    def __init__(self, name: str, model_labels: Sequence[str], classify: Callable[[list[str]], list[Scores]]) -> None:
+    def __init__(
+        self, name: str, model_labels: Sequence[str], classify: Callable[[list[str]], list[Scores]]
+    ) -> None:
         """Raises ConfigError for labels that no label set knows."""
         self.name, self._classify = name, classify
         self.labels, ours = recognise(model_labels, name)
@@ -72,10 +75,14 @@ class TransformersEmotion:
     async def infer(self, texts: Sequence[str]) -> list[Distribution]:
         if not texts:
             return []
-        whole = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]  # tokenizers refuse lone surrogates
+        whole = [
+            text.encode("utf-8", "replace").decode("utf-8") for text in texts
+        ]  # tokenizers refuse lone surrogates
         try:
             scores = await asyncio.to_thread(self._classify, whole)
-        except RuntimeError as error:  # torch's own for all that goes wrong inside a model, its memory among it
+        except (
+            RuntimeError
+        ) as error:  # torch's own for all that goes wrong inside a model, its memory among it
             raise GenerationError(f"{self.name} failed: {type(error).__name__}: {error}") from error
         return [self._shared(one) for one in scores]
 
@@ -92,13 +99,16 @@ def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[S
         from transformers import pipeline
     except ImportError as error:
         raise ConfigError(
-            f"{TRANSFORMERS}{model}: the package {error.name} is missing; install the extra `cpu` or `gpu` (make setup)"
+            f"{TRANSFORMERS}{model}: the package {error.name} is missing; install the extra `cpu` "
+            f"or `gpu` (make setup)"
         ) from None
     try:
         pipe: Any = pipeline("text-classification", model=model, top_k=None, batch_size=BATCH_SIZE)
     except Exception as error:  # transformers raises many types: OSError, ValueError, KeyError
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ConfigError(f"{TRANSFORMERS}{model} cannot be loaded as a text classifier: {reason}") from error
+        raise ConfigError(
+            f"{TRANSFORMERS}{model} cannot be loaded as a text classifier: {reason}"
+        ) from error
     window = min(MAX_TOKENS, pipe.tokenizer.model_max_length, _positions(pipe.model.config))
 
     def classify(texts: list[str]) -> list[Scores]:
@@ -109,5 +119,6 @@ def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[S
 
 
 def _positions(config: Any) -> int:
-    """The tokens that a model has positions for. RoBERTa's first ones are padding's, so two fewer than its config says."""
+    """The tokens that a model has positions for. RoBERTa's first ones are padding's, so two fewer
+    than its config says."""
     return int(getattr(config, "max_position_embeddings", MAX_TOKENS + 2)) - 2

@@ -1,8 +1,8 @@
-"""Texts spoken aloud, and the store that keeps what was spoken: nothing is synthesised, or paid, twice.
+"""Texts spoken aloud, and the store that keeps what was spoken: nothing is synthesised, or paid,
+twice.
 
-Synthetic speech carries almost no emotion (four-class accuracy 0.29 to 0.54 on three engines): a speech weight above 0 pays
-for real recordings only.
-"""
+Synthetic speech carries almost no emotion (four-class accuracy 0.29 to 0.54 on three engines): a
+speech weight above 0 pays for real recordings only."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ from memray_eval.types import Frozen
 Synthesis = Literal["openai", "local", "off"]
 SYNTHESES: tuple[Synthesis, ...] = ("openai", "local", "off")
 
-LONGEST_TEXT = 1000  # characters that are spoken: about the minute that is heard; OpenAI takes four times as many
-LONGEST_PIECE = 300  # characters that the local voice takes at once: its memory grows with the square of a sentence
+# characters that are spoken: about the minute that is heard; OpenAI takes four times as many
+LONGEST_TEXT = 1000
+# characters that the local voice takes at once: its memory grows with the square of a sentence
+LONGEST_PIECE = 300
 FORMAT = "wav"
 LOCAL_VOICE = "heart"  # the one whose weights are in the package
 STALE_S = 86_400.0  # a pending file this old has no writer any more
@@ -54,8 +56,8 @@ class Speaker(Protocol):
 
 
 def choose_synthesis(asked: str, base_url: str | None = None) -> Synthesis:
-    """The backend for `auto` (seed 000's default: OpenAI where it can be asked, else no speech), or the one that is named.
-    Raises ConfigError for a name that is none."""
+    """The backend for `auto` (seed 000's default: OpenAI where it can be asked, else no speech), or
+    the one that is named. Raises ConfigError for a name that is none."""
     if asked == "auto":
         return "openai" if base_url is not None or api_key("OPENAI_API_KEY") else "off"
     if asked not in SYNTHESES:
@@ -64,8 +66,8 @@ def choose_synthesis(asked: str, base_url: str | None = None) -> Synthesis:
 
 
 def spoken_text(text: str) -> str:
-    """What of a text is read aloud: its first LONGEST_TEXT characters up to a space, always encodable. Empty where it has
-    nothing to say, such as emoji alone."""
+    """What of a text is read aloud: its first LONGEST_TEXT characters up to a space, always
+    encodable. Empty where it has nothing to say, such as emoji alone."""
     text = text[: 2 * LONGEST_TEXT].encode("utf-8", "replace").decode()
     if len(text) > LONGEST_TEXT:
         cut = text[:LONGEST_TEXT]
@@ -74,7 +76,8 @@ def spoken_text(text: str) -> str:
 
 
 class LocalVoice:
-    """hibari-tts on this machine's CPU: English, a hundred times faster than speech, no network. Deterministic."""
+    """hibari-tts on this machine's CPU: English, a hundred times faster than speech, no network.
+    Deterministic."""
 
     backend = "local"
 
@@ -89,28 +92,39 @@ class LocalVoice:
     def _spoken(self, text: str) -> bytes:
         try:
             sentences = self._engine.split_sentences(text)
-            pieces = [piece for sentence in sentences for piece in textwrap.wrap(sentence, LONGEST_PIECE)]
+            pieces = [
+                piece for sentence in sentences for piece in textwrap.wrap(sentence, LONGEST_PIECE)
+            ]
             sound = [self._engine(piece, seed=0) for piece in pieces]
-        except Exception as error:  # onnxruntime raises types of its own, and the phonemizer whatever its tables lack
-            raise GenerationError(f"the local voice could not speak: {type(error).__name__}") from error
+        except Exception as error:
+            # onnxruntime raises types of its own, and the phonemizer whatever its tables lack
+            raise GenerationError(
+                f"the local voice could not speak: {type(error).__name__}"
+            ) from error
         samples = np.concatenate([np.zeros(0, np.float32), *sound])
         return encode_wav(Clip(samples.astype(np.float32), int(self._engine.sample_rate)))
 
 
 def local_voice(voice: str = LOCAL_VOICE) -> LocalVoice:
-    """The local voice, loaded. Raises ConfigError: not installed, or a voice that is not in the package (hibari would fetch
-    it from the hub)."""
+    """The local voice, loaded. Raises ConfigError: not installed, or a voice that is not in the
+    package (hibari would fetch it from the hub)."""
     try:
-        package, voices = importlib.import_module("hibari"), importlib.import_module("hibari.voices").VOICES
+        package, voices = (
+            importlib.import_module("hibari"),
+            importlib.import_module("hibari.voices").VOICES,
+        )
     except ImportError as error:
         raise ConfigError(
-            f"speech synthesis `local` needs hibari-tts ({error.name} is missing): pip install hibari-tts==0.2.1; "
+            f"speech synthesis `local` needs hibari-tts ({error.name} is missing): pip install "
+            f"hibari-tts==0.2.1; "
             "or choose openai or off"
         ) from None
     if not voices.get(voice, {}).get("bundled"):
         bundled = ", ".join(name for name, entry in voices.items() if entry.get("bundled"))
         raise ConfigError(f"hibari-tts brings no voice {voice!r}; there are: {bundled}")
-    return LocalVoice(package.Hibari(voice=voice), f"hibari-tts {importlib.metadata.version('hibari-tts')}", voice)
+    return LocalVoice(
+        package.Hibari(voice=voice), f"hibari-tts {importlib.metadata.version('hibari-tts')}", voice
+    )
 
 
 class Sound(NamedTuple):
@@ -121,8 +135,8 @@ class Sound(NamedTuple):
 
 
 class StoreCounts(Frozen):
-    """What was asked of a store in this process: `hits` were there, `misses` were not; of those `synthesised` were spoken (the
-    others failed), and `unkept` of them could not be written."""
+    """What was asked of a store in this process: `hits` were there, `misses` were not; of those
+    `synthesised` were spoken (the others failed), and `unkept` of them could not be written."""
 
     hits: int = 0
     misses: int = 0
@@ -131,15 +145,19 @@ class StoreCounts(Frozen):
 
 
 class AudioStore:
-    """Spoken texts as files in a folder, near or in the cloud, named by a hash of backend, voice, model, format and text.
+    """Spoken texts as files in a folder, near or in the cloud, named by a hash of backend, voice,
+    model, format and text.
 
-    A file appears whole or not at all. On one machine a text is spoken by one process at a time and the others wait for it; in
-    the cloud two may speak the same text at once, and either's file stands. A server's address is no part of the name.
-    Build it on the event loop that will use it. Raises ConfigError where the folder cannot be made.
-    """
+    A file appears whole or not at all. On one machine a text is spoken by one process at a time and
+    the others wait for it; in the cloud two may speak the same text at once, and either's file
+    stands. A server's address is no part of the name. Build it on the event loop that will use it.
+    Raises ConfigError where the folder cannot be made."""
 
-    def __init__(self, folder: str | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """`folder` None: where this machine keeps fetched things, so that all its runs share one store."""
+    def __init__(
+        self, folder: str | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """`folder` None: where this machine keeps fetched things, so that all its runs share one
+        store."""
         self.folder = folder or str(cache_dir() / "audio")
         self._filesystem, self._inner = locate(self.folder)
         self._is_local, self._sleep = "://" not in self.folder, sleep
@@ -149,17 +167,21 @@ class AudioStore:
             for part in ("pending", "locks") if self._is_local else ("pending",):
                 self._filesystem.create_dir(f"{self._inner}/{part}", recursive=True)
         except OSError as error:
-            raise ConfigError(f"affect.cache: cannot make the folder {self.folder}: {error}") from None
+            raise ConfigError(
+                f"affect.cache: cannot make the folder {self.folder}: {error}"
+            ) from None
         if self._is_local:
             self._sweep()
 
     def file_name(self, speaker: Speaker, text: str) -> str:
-        identity = json.dumps([speaker.backend, speaker.voice, speaker.model, FORMAT, text], ensure_ascii=False)
-        return f"{hashlib.blake2b(identity.encode('utf-8', 'replace'), digest_size=16).hexdigest()}.{FORMAT}"
+        identity = json.dumps(
+            [speaker.backend, speaker.voice, speaker.model, FORMAT, text], ensure_ascii=False
+        )
+        return f"{hashlib.blake2b(identity.encode('utf-8', 'replace'), digest_size=16).hexdigest()}.{FORMAT}"  # noqa: E501
 
     async def spoken(self, text: str, speaker: Speaker) -> Sound:
-        """The text, spoken: from its file, else by the speaker, and kept. Raises what the speaker raises, and DataError where
-        what it gave is no wav."""
+        """The text, spoken: from its file, else by the speaker, and kept. Raises what the speaker
+        raises, and DataError where what it gave is no wav."""
         name = self.file_name(speaker, text)
         if (wav := await self._kept(name)) is not None:
             return self._counted(Sound(name, wav), hits=1)
@@ -178,13 +200,16 @@ class AudioStore:
 
     def _count(self, **more: int) -> None:
         counts = self.counts.model_dump()
-        self.counts = StoreCounts(**{name: count + more.get(name, 0) for name, count in counts.items()})
+        self.counts = StoreCounts(
+            **{name: count + more.get(name, 0) for name, count in counts.items()}
+        )
 
     async def _kept(self, name: str) -> bytes | None:
         return await asyncio.to_thread(self._read, name)
 
     def _read(self, name: str) -> bytes | None:
-        """A file's bytes; None where there is none, or one that is no wav: somebody broke it, and it is spoken anew."""
+        """A file's bytes; None where there is none, or one that is no wav: somebody broke it, and
+        it is spoken anew."""
         try:
             with open_reader(self._filesystem, f"{self._inner}/{name}") as file:
                 wav = bytes(file.read())
@@ -194,8 +219,8 @@ class AudioStore:
         return wav
 
     def _keep(self, name: str, wav: bytes) -> bool:
-        """Writes a file under a pending name of its own and moves it to its place; in an object store, at once. False where
-        that failed: the sound is good all the same."""
+        """Writes a file under a pending name of its own and moves it to its place; in an object
+        store, at once. False where that failed: the sound is good all the same."""
         pending = f"{self._inner}/pending/{name}-{secrets.token_hex(8)}"
         try:
             if is_object_store(self._filesystem):
@@ -210,8 +235,8 @@ class AudioStore:
 
     @asynccontextmanager
     async def _alone(self, name: str) -> AsyncIterator[None]:
-        """Holds a text (and a few others, by their hash) for this process, on this machine. The lock dies with its process, so
-        a kill leaves none behind."""
+        """Holds a text (and a few others, by their hash) for this process, on this machine. The
+        lock dies with its process, so a kill leaves none behind."""
         if not self._is_local:
             yield
             return
@@ -234,7 +259,8 @@ class AudioStore:
 
 @contextmanager
 def _opened(path: str) -> Iterator[int | None]:
-    """A lock's file, which stays: to remove it would give two processes a lock each. None in a folder that is read-only."""
+    """A lock's file, which stays: to remove it would give two processes a lock each. None in a
+    folder that is read-only."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
     except OSError:

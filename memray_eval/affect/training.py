@@ -1,12 +1,14 @@
-"""Trains the classifier that comes with the package, measures every offline text backend, and writes the table of README.md:
+"""Trains the classifier that comes with the package, measures every offline text backend, and
+writes the table of README.md:
 
     python -m memray_eval.affect.training DATA_DIR [--samples dataset/samples] [--keep-classifier]
 
-DATA_DIR holds GoEmotions with Ekman's labels, ek_train.tsv and ek_test.tsv (monologg/GoEmotions-pytorch, data/ekman,
-Apache-2.0). Needs scikit-learn, which the package itself does not. About two minutes on one core. No text is printed.
+DATA_DIR holds GoEmotions with Ekman's labels, ek_train.tsv and ek_test.tsv
+(monologg/GoEmotions-pytorch, data/ekman, Apache-2.0). Needs scikit-learn, which the package itself
+does not. About two minutes on one core. No text is printed.
 
-A comment that people gave k labels is k rows of weight 1/k: the classifier learns to share its probability among them.
-"""
+A comment that people gave k labels is k rows of weight 1/k: the classifier learns to share its
+probability among them."""
 
 from __future__ import annotations
 
@@ -25,20 +27,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memray_eval.affect.classifier import FILE, ClassifierEmotion, Weights, load, save
-from memray_eval.affect.features import Hashes, Vocabulary, char_hashes, normalise, word_hashes, words
+from memray_eval.affect.features import (
+    Hashes,
+    Vocabulary,
+    char_hashes,
+    normalise,
+    word_hashes,
+    words,
+)
 from memray_eval.affect.labels import EKMAN, Distribution
 from memray_eval.affect.lexicon import LexiconEmotion
 from memray_eval.errors import ConfigError, DataError, EvalError
 
 FOLDER = Path(__file__).parent
-# Chosen on a tenth of ek_train.tsv that was held out, by log loss and macro-F1; ek_test.tsv had no part in it.
+# Chosen on a tenth of ek_train.tsv that was held out, by log loss and macro-F1; ek_test.tsv had no
+# part in it.
 MIN_COMMENTS_WORD, MIN_COMMENTS_CHAR = 2, 3  # that a feature must be in
 CHAR_SHARE = 0.7
 INVERSE_PENALTY = 2.0  # scikit-learn's C
 MAX_ITERATIONS = 60
 NOTES = (
-    "Multinomial logistic regression, trained by memray_eval/affect/training.py on ek_train.tsv of monologg/GoEmotions-pytorch "
-    "(data/ekman), which is GoEmotions (Demszky et al. 2020, google-research) with Ekman's labels. Data and file: Apache-2.0."
+    "Multinomial logistic regression, trained by memray_eval/affect/training.py on ek_train.tsv "
+    "of monologg/GoEmotions-pytorch "
+    "(data/ekman), which is GoEmotions (Demszky et al. 2020, google-research) with Ekman's "
+    "labels. Data and file: Apache-2.0."
 )
 MARK = re.compile(r"(?<=<!-- quality -->\n).*?(?=<!-- /quality -->)", re.DOTALL)
 
@@ -49,7 +61,8 @@ class Comment(NamedTuple):
 
 
 class Quality(NamedTuple):
-    """`accuracy`, `macro_f1` and `log_loss` are over rows with one label; `hit`: the likeliest label is one of the row's."""
+    """`accuracy`, `macro_f1` and `log_loss` are over rows with one label; `hit`: the likeliest
+    label is one of the row's."""
 
     accuracy: float
     macro_f1: float
@@ -60,31 +73,55 @@ class Quality(NamedTuple):
 def read(path: Path) -> list[Comment]:
     """The rows of a tsv: text, comma-separated label ids, comment id. Raises DataError."""
     try:
-        rows = [line.rstrip("\r").split("\t") for line in path.read_text("utf-8").rstrip("\n").split("\n")]
+        rows = [
+            line.rstrip("\r").split("\t")
+            for line in path.read_text("utf-8").rstrip("\n").split("\n")
+        ]
         return [Comment(text, tuple(map(int, labels.split(",")))) for text, labels, _ in rows]
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read {path}: {error}") from None
 
 
 def read_samples(folder: Path) -> list[Comment]:
-    """The queries of samples whose emotion was written by hand, with the likeliest label: text unlike that of training."""
+    """The queries of samples whose emotion was written by hand, with the likeliest label: text
+    unlike that of training."""
     found = []
     for file in sorted(folder.glob("*/sample.json")):
         sample = json.loads(file.read_text("utf-8"))
         if emotion := sample.get("emotion"):
-            found.append(Comment(sample["query"], (EKMAN.labels.index(max(emotion, key=emotion.__getitem__)),)))
+            found.append(
+                Comment(
+                    sample["query"], (EKMAN.labels.index(max(emotion, key=emotion.__getitem__)),)
+                )
+            )
     return found
 
 
 def train(comments: Sequence[Comment]) -> Weights:
     tokens = [words(normalise(comment.text)) for comment in comments]
-    word_docs, char_docs = [word_hashes(one) for one in tokens], [char_hashes(one) for one in tokens]
-    word_vocabulary, char_vocabulary = _vocabulary(word_docs, MIN_COMMENTS_WORD), _vocabulary(char_docs, MIN_COMMENTS_CHAR)
-    matrix = _sparse().hstack([_matrix(word_docs, word_vocabulary), _matrix(char_docs, char_vocabulary) * CHAR_SHARE]).tocsr()
+    word_docs, char_docs = (
+        [word_hashes(one) for one in tokens],
+        [char_hashes(one) for one in tokens],
+    )
+    word_vocabulary, char_vocabulary = (
+        _vocabulary(word_docs, MIN_COMMENTS_WORD),
+        _vocabulary(char_docs, MIN_COMMENTS_CHAR),
+    )
+    matrix = (
+        _sparse()
+        .hstack(
+            [_matrix(word_docs, word_vocabulary), _matrix(char_docs, char_vocabulary) * CHAR_SHARE]
+        )
+        .tocsr()
+    )
     rows = [row for row, comment in enumerate(comments) for _ in comment.labels]
-    with warnings.catch_warnings():  # that it stops early is wanted: the settings were chosen with it
+    with (
+        warnings.catch_warnings()
+    ):  # that it stops early is wanted: the settings were chosen with it
         warnings.simplefilter("ignore", _package("sklearn.exceptions").ConvergenceWarning)
-        model = _package("sklearn.linear_model").LogisticRegression(C=INVERSE_PENALTY, max_iter=MAX_ITERATIONS, tol=1e-3)
+        model = _package("sklearn.linear_model").LogisticRegression(
+            C=INVERSE_PENALTY, max_iter=MAX_ITERATIONS, tol=1e-3
+        )
         model.fit(
             matrix[rows],
             [label for comment in comments for label in comment.labels],
@@ -104,28 +141,41 @@ def train(comments: Sequence[Comment]) -> Weights:
 def _vocabulary(docs: Sequence[Hashes], least: int) -> Vocabulary:
     hashes, counts = np.unique(np.concatenate([np.unique(doc) for doc in docs]), return_counts=True)
     kept = counts >= least
-    return Vocabulary(hashes[kept], (np.log((1 + len(docs)) / (1 + counts[kept])) + 1).astype(np.float32))
+    return Vocabulary(
+        hashes[kept], (np.log((1 + len(docs)) / (1 + counts[kept])) + 1).astype(np.float32)
+    )
 
 
 def _matrix(docs: Sequence[Hashes], vocabulary: Vocabulary) -> Any:
     cells = [vocabulary.weigh(doc) for doc in docs]
     starts = np.cumsum([0, *(len(rows) for rows, _ in cells)])
-    columns, weights = np.concatenate([rows for rows, _ in cells]), np.concatenate([weights for _, weights in cells])
-    return _sparse().csr_matrix((weights, columns, starts), shape=(len(docs), len(vocabulary.hashes)))
+    columns, weights = (
+        np.concatenate([rows for rows, _ in cells]),
+        np.concatenate([weights for _, weights in cells]),
+    )
+    return _sparse().csr_matrix(
+        (weights, columns, starts), shape=(len(docs), len(vocabulary.hashes))
+    )
 
 
 def measure(told_of: Sequence[Distribution], comments: Sequence[Comment]) -> Quality:
-    """How good the distributions told of the comments are. Macro-F1 is over the labels that the rows with one label have; log
-    loss takes the right label's probability as 1e-6 at least."""
+    """How good the distributions told of the comments are. Macro-F1 is over the labels that the
+    rows with one label have; log loss takes the right label's probability as 1e-6 at least."""
     told = np.array([list(shares.values()) for shares in told_of])
     guesses = told.argmax(axis=1)
     single = [row for row, comment in enumerate(comments) if len(comment.labels) == 1]
     truth = np.array([comments[row].labels[0] for row in single])
     return Quality(
         accuracy=float(np.mean(guesses[single] == truth)),
-        macro_f1=float(np.mean([_f1(guesses[single] == label, truth == label) for label in np.unique(truth)])),
+        macro_f1=float(
+            np.mean([_f1(guesses[single] == label, truth == label) for label in np.unique(truth)])
+        ),
         log_loss=float(-np.log(np.maximum(told[single, truth], 1e-6)).mean()),
-        hit=float(np.mean([guess in comment.labels for guess, comment in zip(guesses, comments, strict=True)])),
+        hit=float(
+            np.mean(
+                [guess in comment.labels for guess, comment in zip(guesses, comments, strict=True)]
+            )
+        ),
     )
 
 
@@ -151,9 +201,14 @@ def table(name: str, always: Distribution, comments: Sequence[Comment], weights:
     }
     single = sum(len(comment.labels) == 1 for comment in comments)
     lines = [f"{name}: {len(comments)} texts, {single} of them with one label.", ""]
-    lines += ["| backend | accuracy | macro-F1 | log loss | hit, all texts |", "|---|---|---|---|---|"]
+    lines += [
+        "| backend | accuracy | macro-F1 | log loss | hit, all texts |",
+        "|---|---|---|---|---|",
+    ]
     for backend, distributions in told.items():
-        lines.append(f"| {backend} | {' | '.join(f'{figure:.3f}' for figure in measure(distributions, comments))} |")
+        lines.append(
+            f"| {backend} | {' | '.join(f'{figure:.3f}' for figure in measure(distributions, comments))} |"  # noqa: E501
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -161,7 +216,9 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(f"training needs scikit-learn ({error.name} is missing): pip install scikit-learn") from None
+        raise ConfigError(
+            f"training needs scikit-learn ({error.name} is missing): pip install scikit-learn"
+        ) from None
 
 
 def _sparse() -> Any:
@@ -169,18 +226,43 @@ def _sparse() -> Any:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m memray_eval.affect.training", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m memray_eval.affect.training", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("data", type=Path, help="the folder with ek_train.tsv and ek_test.tsv")
-    parser.add_argument("--samples", type=Path, default=Path("dataset/samples"), help="samples with an emotion, measured too")
-    parser.add_argument("--keep-classifier", action="store_true", help="measure only, with the classifier that is there")
+    parser.add_argument(
+        "--samples",
+        type=Path,
+        default=Path("dataset/samples"),
+        help="samples with an emotion, measured too",
+    )
+    parser.add_argument(
+        "--keep-classifier",
+        action="store_true",
+        help="measure only, with the classifier that is there",
+    )
     options = parser.parse_args(arguments)
     training = read(options.data / "ek_train.tsv")
     if not options.keep_classifier:
         save(train(training), FOLDER / FILE, NOTES)
     weights = load(FOLDER / FILE)
-    parts = [table("GoEmotions-Ekman, ek_test.tsv", prior(training), read(options.data / "ek_test.tsv"), weights)]
+    parts = [
+        table(
+            "GoEmotions-Ekman, ek_test.tsv",
+            prior(training),
+            read(options.data / "ek_test.tsv"),
+            weights,
+        )
+    ]
     if samples := read_samples(options.samples):
-        parts.append(table("Queries of dataset/samples, emotion written by hand", prior(training), samples, weights))
+        parts.append(
+            table(
+                "Queries of dataset/samples, emotion written by hand",
+                prior(training),
+                samples,
+                weights,
+            )
+        )
     report = "\n".join(parts)
     readme = FOLDER / "README.md"
     readme.write_text(MARK.sub(lambda _: f"\n{report}\n", readme.read_text("utf-8")), "utf-8")

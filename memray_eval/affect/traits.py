@@ -1,8 +1,9 @@
-"""Big Five traits of a user: given with the sample, unknown, or judged by a model from what the user wrote.
+"""Big Five traits of a user: given with the sample, unknown, or judged by a model from what the
+user wrote.
 
-No usable English model of the Big Five comes as a package, so nothing is inferred offline. What a language model reads out of
-a few messages is weak evidence: its scores correlate with questionnaires by about 0.29.
-"""
+No usable English model of the Big Five comes as a package, so nothing is inferred offline. What a
+language model reads out of a few messages is weak evidence: its scores correlate with
+questionnaires by about 0.29."""
 
 from __future__ import annotations
 
@@ -19,12 +20,15 @@ JUDGE: Literal["judge"] = "judge"
 TRAIT_BACKENDS = (GIVEN, UNKNOWN, JUDGE)
 FLAT = 0.5  # a trait of which nothing is known
 
-Frame = Callable[[str, dict[str, str]], tuple[Message, ...]]  # metrics/_shared/judging.py's judge_messages
+Frame = Callable[
+    [str, dict[str, str]], tuple[Message, ...]
+]  # metrics/_shared/judging.py's judge_messages
 
 
 class Traits(Frozen):
-    """Big Five scores in 0-1, each of the five present; those in `unknown` are FLAT because nothing is known of them.
-    `confidence` is the judge's, where one was asked. `backend` is what the scores come from."""
+    """Big Five scores in 0-1, each of the five present; those in `unknown` are FLAT because nothing
+    is known of them. `confidence` is the judge's, where one was asked. `backend` is what the scores
+    come from."""
 
     scores: dict[Name, Share]
     unknown: tuple[Name, ...] = ()
@@ -67,7 +71,10 @@ def build_traits(name: str) -> Callable[[Sample], Traits]:
         return given
     if name == UNKNOWN:
         return unknown
-    raise ConfigError(f"no Big Five backend {name!r} that runs without a judge; there are: {', '.join(TRAIT_BACKENDS)}")
+    raise ConfigError(
+        f"no Big Five backend {name!r} that runs without a judge; there are: "
+        f"{', '.join(TRAIT_BACKENDS)}"
+    )
 
 
 class TraitEstimate(BaseModel):
@@ -101,20 +108,25 @@ occupation.
 confidence is how sure the words make you, from 0 (they show nothing: score 0.5) over 0.3 (one passing sign) to 1 (many plain
 signs that agree). For a single short message no confidence above 0.5 is earned. In evidence quote the words that you go by, or
 say that there are none.
-"""
+"""  # noqa: E501
 
 
 def judge_traits_messages(sample: Sample, frame: Frame) -> tuple[Message, ...]:
-    """What a judge is asked: the rubric, the query, and the user's own earlier turns (not the assistant's), in the frame that
-    every judge call has."""
+    """What a judge is asked: the rubric, the query, and the user's own earlier turns (not the
+    assistant's), in the frame that every judge call has."""
     earlier = "\n".join(turn.content for turn in sample.history if turn.role == "user") or "(none)"
     return frame(RUBRIC, {"EARLIER": earlier, "QUERY": sample.query})
 
 
 def from_judgment(judgment: BigFiveJudgment) -> Traits:
-    """A judge's estimate as traits: each score is drawn to FLAT as its confidence is wanting (FLAT + confidence x (score -
-    FLAT)), so that weak evidence never makes a marked trait; a trait of confidence 0 is unknown."""
+    """A judge's estimate as traits: each score is drawn to FLAT as its confidence is wanting (FLAT
+    + confidence x (score - FLAT)), so that weak evidence never makes a marked trait; a trait of
+    confidence 0 is unknown."""
     estimates: dict[str, TraitEstimate] = {trait: getattr(judgment, trait) for trait in BIG_FIVE}
-    drawn = {trait: FLAT + one.confidence * (one.score - FLAT) for trait, one in estimates.items() if one.confidence > 0}
+    drawn = {
+        trait: FLAT + one.confidence * (one.score - FLAT)
+        for trait, one in estimates.items()
+        if one.confidence > 0
+    }
     confidence = {trait: one.confidence for trait, one in estimates.items()}
     return _filled(drawn, JUDGE).model_copy(update={"confidence": confidence})

@@ -1,4 +1,5 @@
-"""The benchmarks, one folder each: benchmarks/<name>/suite.py holds `SUITE`: how a sample becomes a prompt, and what scores it."""
+"""The benchmarks, one folder each: benchmarks/<name>/suite.py holds `SUITE`: how a sample becomes a
+prompt, and what scores it."""
 
 from __future__ import annotations
 
@@ -21,15 +22,17 @@ def as_it_is(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """`prompt` builds what a candidate is asked; `metrics` are those that a run computes unless told otherwise; `prompts`
-    names the prompt variants a candidate may ask for; with `takes_prompt_files` also by the path of a text file (prompt_text).
+    """`prompt` builds what a candidate is asked; `metrics` are those that a run computes unless
+    told otherwise; `prompts` names the prompt variants a candidate may ask for; with
+    `takes_prompt_files` also by the path of a text file (prompt_text).
 
-    `adapt` turns a record in the benchmark's published format, read from the file at `path`, into the fields of a Sample,
-    and leaves our own format as it is; it raises ValueError that says what such a record lacks. `tasks` are the suite's, in
-    the order of its table. `headline` is the metric that stands for quality beside speed: the first of `metrics`, unless named.
+    `adapt` turns a record in the benchmark's published format, read from the file at `path`, into
+    the fields of a Sample, and leaves our own format as it is; it raises ValueError that says what
+    such a record lacks. `tasks` are the suite's, in the order of its table. `headline` is the
+    metric that stands for quality beside speed: the first of `metrics`, unless named.
     `has_contexts`: its samples carry long contexts, several of them the same one. `templated` makes
-    the suite that asks with the benchmark's own templates, read from the folder or file that the user has.
-    """
+    the suite that asks with the benchmark's own templates, read from the folder or file that the
+    user has."""
 
     description: str
     metrics: tuple[str, ...]
@@ -44,15 +47,16 @@ class Suite:
     name: str = ""
 
     def quality_metric(self, computed: Sequence[str]) -> str:
-        """Which of the metrics that a run computes stands for quality: the headline, or the run's first where it leaves that
-        out; empty for a run without metrics."""
+        """Which of the metrics that a run computes stands for quality: the headline, or the run's
+        first where it leaves that out; empty for a run without metrics."""
         headline = self.headline or next(iter(self.metrics), "")
         return headline if headline in computed else next(iter(computed), "")
 
 
 @cache
 def all_suites() -> dict[str, Suite]:
-    """All suites by the name of their folder. A folder without suite.py is a part that several benchmarks share."""
+    """All suites by the name of their folder. A folder without suite.py is a part that several
+    benchmarks share."""
     found = {}
     for folder in pkgutil.iter_modules(__path__):
         if folder.ispkg and importlib.util.find_spec(f"{__name__}.{folder.name}.suite") is not None:
@@ -62,8 +66,8 @@ def all_suites() -> dict[str, Suite]:
 
 
 def get_suite(name: str, templates: str | None = None) -> Suite:
-    """The suite of that name, asking with the benchmark's own `templates` where the user has them. Raises ConfigError that
-    lists the known ones, or says what is wrong with the templates."""
+    """The suite of that name, asking with the benchmark's own `templates` where the user has them.
+    Raises ConfigError that lists the known ones, or says what is wrong with the templates."""
     if name not in all_suites():
         raise ConfigError(f"no suite {name!r}; there are: {', '.join(all_suites())}")
     suite = all_suites()[name]
@@ -75,7 +79,8 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
 
 
 def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
-    """Raises ConfigError if a candidate asks for a prompt variant that the suite lacks, or for a file that cannot be read."""
+    """Raises ConfigError if a candidate asks for a prompt variant that the suite lacks, or for a
+    file that cannot be read."""
     for candidate in candidates:
         if candidate.prompt in suite.prompts:
             continue
@@ -84,18 +89,22 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
             try:
                 prompt_text(candidate.prompt)
             except ConfigError as error:
-                raise ConfigError(f"candidate {candidate.name!r}: {error}; suite {suite.name!r} has: {known}") from None
+                raise ConfigError(
+                    f"candidate {candidate.name!r}: {error}; suite {suite.name!r} has: {known}"
+                ) from None
             continue
         more = ", or the path of a text file" if suite.takes_prompt_files else ""
         raise ConfigError(
-            f"candidate {candidate.name!r}: suite {suite.name!r} has no prompt {candidate.prompt!r}; it has: {known}{more}"
+            f"candidate {candidate.name!r}: suite {suite.name!r} has no prompt "
+            f"{candidate.prompt!r}; it has: {known}{more}"
         )
 
 
 @cache
 def prompt_text(path: str) -> str:
-    """The text of a candidate's own prompt, read once a process: from an absolute path, one relative to the working directory,
-    or a cloud URL. Raises ConfigError: no such file, not UTF-8, empty."""
+    """The text of a candidate's own prompt, read once a process: from an absolute path, one
+    relative to the working directory, or a cloud URL. Raises ConfigError: no such file, not UTF-8,
+    empty."""
     filesystem, inner = locate(path)
     try:
         with open_reader(filesystem, inner) as file:

@@ -1,7 +1,8 @@
-"""Which rule scores which task: the table from suite and task to the benchmark's own rule, and every rule under its name.
+"""Which rule scores which task: the table from suite and task to the benchmark's own rule, and
+every rule under its name.
 
-The rules are pure functions in longbench, infinitebench, ruler and babilong; here they meet the Sample.
-"""
+The rules are pure functions in longbench, infinitebench, ruler and babilong; here they meet the
+Sample."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ _LETTERS = ("A", "B", "C", "D")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule by its name. `version` is the original's repository and commit; `why_not` says why it does not apply to a
-    sample, None where it does; `score` gives 0-1 and raises ValueError that says what the sample lacks."""
+    """One rule by its name. `version` is the original's repository and commit; `why_not` says why
+    it does not apply to a sample, None where it does; `score` gives 0-1 and raises ValueError that
+    says what the sample lacks."""
 
     title: str
     noun: str
@@ -34,16 +36,20 @@ class Rule:
 
 
 def rule_name(sample: Sample) -> str | None:
-    """The name of the sample's rule: metadata.rule, else its suite's for its task, else the task's in any suite that has one
-    (metadata.rules = "v1" or "v2" picks InfiniteBench's version; v2 is the default). None: no rule."""
+    """The name of the sample's rule: metadata.rule, else its suite's for its task, else the task's
+    in any suite that has one (metadata.rules = "v1" or "v2" picks InfiniteBench's version; v2 is
+    the default). None: no rule."""
     if (named := sample.metadata.get("rule")) is not None:
         return str(named)
     name = SUITES.get(sample.suite, _any_suite)(sample.task)
-    return f"infinitebench_{sample.metadata.get('rules', 'v2')}" if name == "infinitebench" else name
+    return (
+        f"infinitebench_{sample.metadata.get('rules', 'v2')}" if name == "infinitebench" else name
+    )
 
 
 def score_by_rule(name: str, sample: Sample, response: Response) -> Measure:
-    """The named rule on one response. Raises ValueError for a rule there is not, and for what the rule lacks."""
+    """The named rule on one response. Raises ValueError for a rule there is not, and for what the
+    rule lacks."""
     if name not in RULES:
         raise ValueError(f"no rule {name!r}; there are: {', '.join(RULES)}")
     return Measure(value=RULES[name].score(sample, response.text))
@@ -72,7 +78,9 @@ def _on_answers(rule: Callable[[str, Sequence[str]], float]) -> Callable[[Sample
 
 
 def _classification(sample: Sample, text: str) -> float:
-    return longbench.classification(longbench.first_line(sample.task, text), sample.answers, sample.classes)
+    return longbench.classification(
+        longbench.first_line(sample.task, text), sample.answers, sample.classes
+    )
 
 
 def _longbench2(sample: Sample, text: str) -> float:
@@ -80,11 +88,15 @@ def _longbench2(sample: Sample, text: str) -> float:
 
 
 def _letter(sample: Sample) -> str:
-    """The right letter: the published label, else the first answer that is a letter. Raises ValueError where neither is."""
+    """The right letter: the published label, else the first answer that is a letter. Raises
+    ValueError where neither is."""
     offered = (sample.metadata.get("label"), *sample.answers)
     letter = next((text for text in offered if text in _LETTERS), None)
     if letter is None:
-        raise ValueError(f"none of the answers {list(sample.answers)} is a letter A-D, which LongBench v2's rule compares")
+        raise ValueError(
+            f"none of the answers {list(sample.answers)} is a letter A-D, which LongBench v2's "
+            f"rule compares"
+        )
     return str(letter)
 
 
@@ -100,8 +112,8 @@ def _infinitebench(version: infinitebench.Version) -> Callable[[Sample, str], fl
 
 
 def _label(sample: Sample) -> infinitebench.Label:
-    """The published label in metadata.label; else it is made of the answers: numbers out of their text for math_calc, the
-    first answer for kv_retrieval, all of them for the others."""
+    """The published label in metadata.label; else it is made of the answers: numbers out of their
+    text for math_calc, the first answer for kv_retrieval, all of them for the others."""
     published: Any = sample.metadata.get("label")
     answers = list(sample.answers)
     if published is None and sample.task == "math_calc":
@@ -118,13 +130,19 @@ def _babilong(sample: Sample, text: str) -> float:
     if (why_not := _not_babilong(sample)) is not None:
         raise ValueError(why_not)
     if len(sample.answers) != 1:
-        raise ValueError(f"BABILong's rule compares one answer; the sample has {len(sample.answers)}")
+        raise ValueError(
+            f"BABILong's rule compares one answer; the sample has {len(sample.answers)}"
+        )
     labels = sample.classes or babilong.LABELS[sample.task]
     return babilong.only_label(text, sample.answers[0], sample.query, labels)
 
 
 def _not_infinitebench(sample: Sample) -> str | None:
-    return None if sample.task in infinitebench.RULES["v2"] else f"InfiniteBench has no rule for task {sample.task!r}"
+    return (
+        None
+        if sample.task in infinitebench.RULES["v2"]
+        else f"InfiniteBench has no rule for task {sample.task!r}"
+    )
 
 
 def _not_babilong(sample: Sample) -> str | None:
@@ -165,9 +183,13 @@ RULES: Mapping[str, Rule] = {
     ),
     "count": _of_longbench("Count", "Accuracy", longbench.count),
     "retrieval": _of_longbench("Paragraph retrieval", "Accuracy", longbench.retrieval),
-    "retrieval_zh": _of_longbench("Paragraph retrieval, Chinese", "Accuracy", longbench.retrieval_zh),
+    "retrieval_zh": _of_longbench(
+        "Paragraph retrieval, Chinese", "Accuracy", longbench.retrieval_zh
+    ),
     "code_sim": _of_longbench("Code similarity", "Similarity", longbench.code_sim),
-    "longbench2_choice": Rule(title="LongBench v2 choice", noun="Accuracy", version=longbench.VERSION, score=_longbench2),
+    "longbench2_choice": Rule(
+        title="LongBench v2 choice", noun="Accuracy", version=longbench.VERSION, score=_longbench2
+    ),
     "infinitebench_v1": _of_infinitebench("v1"),
     "infinitebench_v2": _of_infinitebench("v2"),
     "ruler_recall": Rule(
@@ -183,12 +205,19 @@ RULES: Mapping[str, Rule] = {
         score=lambda sample, text: ruler.any_answer(text, sample.answers),
     ),
     "babilong": Rule(
-        title="BABILong only label", noun="Accuracy", version=babilong.VERSION, score=_babilong, why_not=_not_babilong
+        title="BABILong only label",
+        noun="Accuracy",
+        version=babilong.VERSION,
+        score=_babilong,
+        why_not=_not_babilong,
     ),
 }
 
 LONGBENCH: Mapping[str, str] = {
-    **dict.fromkeys(("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "triviaqa"), "qa_f1"),
+    **dict.fromkeys(
+        ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "triviaqa"),
+        "qa_f1",
+    ),
     "multifieldqa_zh": "qa_f1_zh",
     **dict.fromkeys(("gov_report", "qmsum", "multi_news", "samsum"), "rouge"),
     **dict.fromkeys(("dureader", "vcsum"), "rouge_zh"),
@@ -199,7 +228,10 @@ LONGBENCH: Mapping[str, str] = {
     **dict.fromkeys(("lcc", "repobench-p"), "code_sim"),
 }
 _NEEDLES: Mapping[str, str] = {
-    **dict.fromkeys(("passkey", "number_string", "kv_retrieval", "math_find", "math_calc", "code_run"), "infinitebench"),
+    **dict.fromkeys(
+        ("passkey", "number_string", "kv_retrieval", "math_find", "math_calc", "code_run"),
+        "infinitebench",
+    ),
     **dict.fromkeys(("vt", "cwe", "fwe"), "ruler_recall"),
     "qa": "ruler_any",
 }
@@ -214,7 +246,8 @@ def _needles_task(task: str) -> str | None:
 
 
 def _any_suite(task: str) -> str | None:
-    """The rule of a task whose suite has no table of its own, such as one read back as given answers."""
+    """The rule of a task whose suite has no table of its own, such as one read back as given
+    answers."""
     return LONGBENCH.get(task) or _infinitebench_task(task) or _needles_task(task)
 
 

@@ -1,4 +1,5 @@
-"""The command line: `memray-eval --help`. Thin: it reads options, calls the rooms below, and turns errors into messages."""
+"""The command line: `memray-eval --help`. Thin: it reads options, calls the rooms below, and turns
+errors into messages."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ INTERRUPTED = 130  # typer's code for Ctrl-C, which it gives for SIGTERM as well
 
 
 def program() -> NoReturn:
-    """The command `memray-eval`: `main`, and an exit code that stands. An Arrow thread still at work when the interpreter is
-    taken down aborts it with code 134 (apache/arrow#34314), so the process ends before that, once what is registered for its
-    end has run."""
+    """The command `memray-eval`: `main`, and an exit code that stands. An Arrow thread still at
+    work when the interpreter is taken down aborts it with code 134 (apache/arrow#34314), so the
+    process ends before that, once what is registered for its end has run."""
     try:
         main()
     except SystemExit as end:
@@ -40,8 +41,9 @@ def program() -> NoReturn:
 
 
 def main() -> NoReturn:
-    """The command line as a function, which raises SystemExit: an error of ours is a message and its exit code; Ctrl-C is 130,
-    SIGTERM 143; what the system refuses (a full disk) is a message and 3; anything else is a bug and shows."""
+    """The command line as a function, which raises SystemExit: an error of ours is a message and
+    its exit code; Ctrl-C is 130, SIGTERM 143; what the system refuses (a full disk) is a message
+    and 3; anything else is a bug and shows."""
     escape_what_cannot_be_shown()
     with terminable() as ending:
         try:

@@ -16,57 +16,106 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Evaluate language models with a memory of their user, and long-context models, on a laptop or a Ray cluster.\n\n"
+    help="Evaluate language models with a memory of their user, and long-context models, on a "
+    "laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run jobs/quickstart.yaml (no key, no GPU needed).\n\n"
-    "Exit codes: 0 done; 1 finished with too many failed units, stopped early, a metric that was named applied to nothing, or "
+    "Exit codes: 0 done; 1 finished with too many failed units, stopped early, a metric that was "
+    "named applied to nothing, or "
     "a gate of compare failed; 2 wrong usage, "
-    "config or dataset; 3 nothing could run, or a service that the run needs has died; 130 ended by Ctrl-C, 143 by SIGTERM: "
+    "config or dataset; 3 nothing could run, or a service that the run needs has died; 130 ended "
+    "by Ctrl-C, 143 by SIGTERM: "
     "what is finished is kept, and `memray-eval resume` goes on.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
-cache_app = typer.Typer(no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice.")
+cache_app = typer.Typer(
+    no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice."
+)
 list_app = typer.Typer(no_args_is_help=True, help="What this installation knows.")
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(list_app, name="list")
 app.add_typer(cache_app, name="cache")
 
-ConfigArgument = Annotated[Path, typer.Argument(help="A job's YAML, such as jobs/quickstart.yaml.", show_default=False)]
+ConfigArgument = Annotated[
+    Path, typer.Argument(help="A job's YAML, such as jobs/quickstart.yaml.", show_default=False)
+]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override any key: --set engine.replicas=2 --set candidates.0.sampling.temperature=0.7"),
+    typer.Option(
+        "--set",
+        help="Override any key: --set engine.replicas=2 --set "
+        "candidates.0.sampling.temperature=0.7",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of text.")]
 
 
 LimitOption = Annotated[
     int | None,
-    typer.Option(min=1, help="N samples, spread over tasks and scenarios: the same each time, and part of a larger N's."),
+    typer.Option(
+        min=1,
+        help="N samples, spread over tasks and scenarios: the same each time, and part of a "
+        "larger N's.",
+    ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder.")
+    str | None,
+    typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder."),
 ]
-DatasetOption = Annotated[str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")]
+DatasetOption = Annotated[
+    str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")
+]
 SuiteOption = Annotated[
-    str | None, typer.Option(help="The suite of the responses, whatever they or the job say (see `list suites`).")
+    str | None,
+    typer.Option(
+        help="The suite of the responses, whatever they or the job say (see `list suites`)."
+    ),
 ]
-MetricsOption = Annotated[str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")]
-JudgeOption = Annotated[str | None, typer.Option(help="Who scores judged metrics: rules, auto, embedded, or PROVIDER/MODEL.")]
+MetricsOption = Annotated[
+    str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")
+]
+JudgeOption = Annotated[
+    str | None,
+    typer.Option(help="Who scores judged metrics: rules, auto, embedded, or PROVIDER/MODEL."),
+]
 RunIdOption = Annotated[
-    str | None, typer.Option(help="The run folder's name; a run that stands there already is gone on with.", show_default=False)
+    str | None,
+    typer.Option(
+        help="The run folder's name; a run that stands there already is gone on with.",
+        show_default=False,
+    ),
 ]
-OutOption = Annotated[str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")]
-NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Ask every judge anew; keep no verdict.")]
-BudgetOption = Annotated[float | None, typer.Option(min=0, help="Stop before judges have cost more, resumably.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Start without a budget, whatever the estimate says.")]
-AffectOption = Annotated[str | None, typer.Option(help="on or off: find emotion and traits where samples give none.")]
-SpeechWeightOption = Annotated[float | None, typer.Option(help="What speech counts in a sample's emotion.")]
+OutOption = Annotated[
+    str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")
+]
+NoCacheOption = Annotated[
+    bool, typer.Option("--no-cache", help="Ask every judge anew; keep no verdict.")
+]
+BudgetOption = Annotated[
+    float | None, typer.Option(min=0, help="Stop before judges have cost more, resumably.")
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Start without a budget, whatever the estimate says.")
+]
+AffectOption = Annotated[
+    str | None, typer.Option(help="on or off: find emotion and traits where samples give none.")
+]
+SpeechWeightOption = Annotated[
+    float | None, typer.Option(help="What speech counts in a sample's emotion.")
+]
 TextWeightOption = Annotated[float | None, typer.Option(help="What its text counts.")]
-NoTtsOption = Annotated[bool, typer.Option("--disable-openai-tts", help="Have no text spoken by OpenAI; speech is uniform.")]
-SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Take the valid samples; report the others.")]
+NoTtsOption = Annotated[
+    bool,
+    typer.Option("--disable-openai-tts", help="Have no text spoken by OpenAI; speech is uniform."),
+]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-invalid", help="Take the valid samples; report the others.")
+]
 
 
 @app.callback(invoke_without_command=True)
-def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     if show:
         print(__version__)
         raise typer.Exit
@@ -87,4 +136,7 @@ def print_report(folder: str, as_json: bool) -> None:
     from memray_eval.results.run_folder import RunFolder
 
     summary = RunFolder(folder).read_summary()
-    show(summary.model_dump_json(indent=2) if as_json else render(summary), end="\n" if as_json else "")
+    show(
+        summary.model_dump_json(indent=2) if as_json else render(summary),
+        end="\n" if as_json else "",
+    )

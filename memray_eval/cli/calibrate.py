@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from memray_eval.cli.app import BudgetOption, JsonOption, NoCacheOption, SetOption, YesOption, app, say, show
+from memray_eval.cli.app import (
+    BudgetOption,
+    JsonOption,
+    NoCacheOption,
+    SetOption,
+    YesOption,
+    app,
+    say,
+    show,
+)
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
 from memray_eval.types import GIVEN, Record
@@ -19,7 +28,9 @@ if TYPE_CHECKING:
     from memray_eval.datasets.labels import Labelled
     from memray_eval.report.calibration import Bin, CalibrationReport, Figure, Unit
 
-Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]  # a file of responses, by this judge -> what came of each
+Evaluate: TypeAlias = Callable[
+    [Path, str], Iterable[Record]
+]  # a file of responses, by this judge -> what came of each
 TITLES = {
     "exact": "exact agreement",
     "kappa": "weighted kappa",
@@ -38,35 +49,63 @@ PEOPLE = "people"
 @app.command()
 def calibrate(
     labelled: Annotated[
-        Path, typer.Argument(help="Responses with people's scores: .json, .jsonl, .csv, .tsv, .parquet.", show_default=False)
+        Path,
+        typer.Argument(
+            help="Responses with people's scores: .json, .jsonl, .csv, .tsv, .parquet.",
+            show_default=False,
+        ),
     ],
-    metric: Annotated[str | None, typer.Option(help="The metric that people scored (a preset has its own).")] = None,
-    judge: Annotated[str, typer.Option(help="rules, embedded or PROVIDER/MODEL; several with commas, compared.")] = "rules",
+    metric: Annotated[
+        str | None, typer.Option(help="The metric that people scored (a preset has its own).")
+    ] = None,
+    judge: Annotated[
+        str, typer.Option(help="rules, embedded or PROVIDER/MODEL; several with commas, compared.")
+    ] = "rules",
     columns: Annotated[
         list[str] | None,
-        typer.Option("--map", help="FIELD=COLUMN,...: response, query, answers, context, memory, task, human, human2, ..."),
+        typer.Option(
+            "--map",
+            help="FIELD=COLUMN,...: response, query, answers, context, memory, task, human, "
+            "human2, ...",
+        ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="A known file's mapping: evouna, topical_chat, begin.")] = None,
-    human_scale: Annotated[str | None, typer.Option(help="LOW,HIGH of people's scores; the metric's own unless set.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="WORD=NUMBER: a label that is a word. Again for others.")] = None,
-    answers_separator: Annotated[str | None, typer.Option(help="What parts several right answers in one column.")] = None,
-    skip_unlabelled: Annotated[bool, typer.Option("--skip-unlabelled", help="Leave out what nobody labelled.")] = False,
+    preset: Annotated[
+        str | None, typer.Option(help="A known file's mapping: evouna, topical_chat, begin.")
+    ] = None,
+    human_scale: Annotated[
+        str | None, typer.Option(help="LOW,HIGH of people's scores; the metric's own unless set.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="WORD=NUMBER: a label that is a word. Again for others."),
+    ] = None,
+    answers_separator: Annotated[
+        str | None, typer.Option(help="What parts several right answers in one column.")
+    ] = None,
+    skip_unlabelled: Annotated[
+        bool, typer.Option("--skip-unlabelled", help="Leave out what nobody labelled.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Ask each judge so often, for its flip rate.")] = 1,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Ask each judge so often, for its flip rate.")
+    ] = 1,
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,
     yes: YesOption = False,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold judges against people's scores: agreement, kappa, alpha, Spearman, bias, calibration, flips, with intervals.
+    """Hold judges against people's scores: agreement, kappa, alpha, Spearman, bias, calibration,
+    flips, with intervals.
 
     How columns are mapped, with examples, stands in memray_eval/report/CALIBRATION.md.
     """
     from memray_eval.datasets import labels
     from memray_eval.metrics import pick
 
-    named, labelling = labels.preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
+    named, labelling = (
+        labels.preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
+    )
     if named is None:
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
     (measured,) = pick([named])
@@ -86,19 +125,29 @@ def calibrate(
     }
     with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
         runs = evaluation(folder, overrides, settings or (), yes)
-        found = compared(labelled.name, rows, named, measured.scale, scale, judges, runs, Path(folder))
+        found = compared(
+            labelled.name, rows, named, measured.scale, scale, judges, runs, Path(folder)
+        )
     show(found.model_dump_json(indent=2) if as_json else "\n".join(lines(found)))
 
 
-def evaluation(folder: str, overrides: dict[str, Any], settings: Sequence[str], yes: bool) -> Evaluate:
-    """An Evaluate that is a run each, below `folder`; what it says goes to stderr. Raises what `run` raises."""
+def evaluation(
+    folder: str, overrides: dict[str, Any], settings: Sequence[str], yes: bool
+) -> Evaluate:
+    """An Evaluate that is a run each, below `folder`; what it says goes to stderr. Raises what
+    `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
         from memray_eval.execution.prepare import run
 
         given = {"dataset": str(responses), "judge": judge, "out": f"{folder}/results"}
         given_by = {"candidates": [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}]}
-        finished = run(load_config(None, overrides | given | given_by, settings), say, quiet=True, agree=lambda _: yes)
+        finished = run(
+            load_config(None, overrides | given | given_by, settings),
+            say,
+            quiet=True,
+            agree=lambda _: yes,
+        )
         return finished.folder.each()
 
     return evaluate
@@ -114,14 +163,21 @@ def compared(
     evaluate: Evaluate,
     folder: Path,
 ) -> CalibrationReport:
-    """Every judge on the same labelled responses, written to `folder` for `evaluate`. `scale` is the metric's. Raises
-    ConfigError for no judge."""
-    from memray_eval.report.calibration import CalibrationReport, calibrated, people_agreement, suggested
+    """Every judge on the same labelled responses, written to `folder` for `evaluate`. `scale` is
+    the metric's. Raises ConfigError for no judge."""
+    from memray_eval.report.calibration import (
+        CalibrationReport,
+        calibrated,
+        people_agreement,
+        suggested,
+    )
 
     if not judges:
         raise ConfigError("--judge names none; try rules")
     responses = folder / "responses.jsonl"
-    responses.write_text("".join(json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    responses.write_text(
+        "".join(json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows), "utf-8"
+    )
     trials = []
     for judge in judges:
         units = units_of(rows, evaluate(responses, judge), metric)
@@ -143,30 +199,52 @@ def units_of(rows: Sequence[Labelled], records: Iterable[Record], metric: str) -
     """The labelled responses with what the judge said of them; nothing where there is no record."""
     from memray_eval.report.calibration import Unit
 
-    scores = {record.sample.id: score for record in records for score in record.scores if score.metric == metric}
+    scores = {
+        record.sample.id: score
+        for record in records
+        for score in record.scores
+        if score.metric == metric
+    }
     units = []
     for row in rows:
         unit = Unit(id=row.id, people=row.people, judge=None, cluster=row.cluster)
         if (score := scores.get(row.id)) is not None:
             judgment = json.loads(score.judgment or "{}")
-            heard = tuple(each["value"] for each in judgment.get("jury", ()) if each["value"] is not None)
-            said = {"confidence": judgment.get("confidence"), "repeats": heard, "cost_usd": score.cost_usd}
+            heard = tuple(
+                each["value"] for each in judgment.get("jury", ()) if each["value"] is not None
+            )
+            said = {
+                "confidence": judgment.get("confidence"),
+                "repeats": heard,
+                "cost_usd": score.cost_usd,
+            }
             unit = unit.model_copy(update={"judge": score.value, **said})
         units.append(unit)
     return units
 
 
 def lines(found: CalibrationReport) -> Iterator[str]:
-    """The report as text: a column a judge, people's own agreement beside, then each judge's curve."""
+    """The report as text: a column a judge, people's own agreement beside, then each judge's
+    curve."""
     (low, high), (to_low, to_high) = found.scale, found.human_scale
-    yield f"{found.metric} ({low:g}-{high:g}) on {found.labelled}: {found.n} labelled responses, {found.n_clusters} clusters"
-    yield f"Figures on people's scale, {to_low:g}-{to_high:g}, with 95 % bootstrap intervals over clusters"
+    yield (
+        f"{found.metric} ({low:g}-{high:g}) on {found.labelled}: {found.n} labelled responses, "
+        f"{found.n_clusters} clusters"
+    )
+    yield (
+        f"Figures on people's scale, {to_low:g}-{to_high:g}, with 95 % bootstrap intervals over "
+        f"clusters"
+    )
     yield ""
     names = [one.judge for one in found.judges] + ([PEOPLE] if found.people else [])
     yield f"{'':<16}" + "".join(f"{name:>{CELL}}" for name in names)
-    tables = [one.figures for one in found.judges] + ([found.people.figures] if found.people else [])
+    tables = [one.figures for one in found.judges] + (
+        [found.people.figures] if found.people else []
+    )
     counts = [f"{one.n_scored} of {one.n} ({one.coverage:.1%})" for one in found.judges]
-    yield f"{'scored':<16}" + "".join(f"{count:>{CELL}}" for count in counts + ([str(found.people.n)] if found.people else []))
+    yield f"{'scored':<16}" + "".join(
+        f"{count:>{CELL}}" for count in counts + ([str(found.people.n)] if found.people else [])
+    )
     for name, title in TITLES.items():
         yield f"{title:<16}" + "".join(f"{_cell(figures.get(name)):>{CELL}}" for figures in tables)
     costs = [f"${one.cost_usd:.4f}" for one in found.judges]
@@ -174,18 +252,28 @@ def lines(found: CalibrationReport) -> Iterator[str]:
     for one in found.judges:
         yield from ("", f"Calibration of {one.judge} by {one.curve_by}", *map(_bin, one.curve))
     if found.suggestion:
-        yield from ("", f"Suggested: {found.suggestion.judge or 'none'}, {found.suggestion.reason}.")
+        yield from (
+            "",
+            f"Suggested: {found.suggestion.judge or 'none'}, {found.suggestion.reason}.",
+        )
 
 
 def _cell(figure: Figure | None) -> str:
     if figure is None or figure.value is None:
         return "-"
-    span = "" if figure.low is None or figure.high is None else f" [{figure.low:.3f}, {figure.high:.3f}]"
+    span = (
+        ""
+        if figure.low is None or figure.high is None
+        else f" [{figure.low:.3f}, {figure.high:.3f}]"
+    )
     return f"{figure.value:.3f}{span}"
 
 
 def _bin(one: Bin) -> str:
-    return f"  {one.low:>5.2f} to {one.high:<5.2f} n={one.n:<6} judge {one.judge:.3f}  people {one.people:.3f}"
+    return (
+        f"  {one.low:>5.2f} to {one.high:<5.2f} n={one.n:<6} judge {one.judge:.3f}  people "
+        f"{one.people:.3f}"
+    )
 
 
 def _scale(option: str) -> tuple[float, float]:

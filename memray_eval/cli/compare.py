@@ -22,48 +22,67 @@ FLIPS_IN_HTML = 20  # units a metric
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Run folders, the first the baseline; RUN:CANDIDATE picks one of several.", show_default=False),
+        typer.Argument(
+            help="Run folders, the first the baseline; RUN:CANDIDATE picks one of several.",
+            show_default=False,
+        ),
     ],
     metrics: MetricsOption = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="Units that belong together: a key of the samples' metadata, scenario, task, ...; none: each stands alone.  "
+            help="Units that belong together: a key of the samples' metadata, scenario, task, "
+            "...; none: each stands alone.  "
             "[default: the user or context that samples name]",
             show_default=False,
         ),
     ] = None,
-    bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Intervals of the bootstrap instead of Student's.")] = False,
+    bootstrap: Annotated[
+        bool, typer.Option("--bootstrap", help="Intervals of the bootstrap instead of Student's.")
+    ] = False,
     flips: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="List N units a metric that changed, such as from 0 to 1 or back.  [default: 0; 20 with both texts in --html]",
+            help="List N units a metric that changed, such as from 0 to 1 or back.  [default: 0; "
+            "20 with both texts in --html]",
             show_default=False,
         ),
     ] = None,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(help='Exit with 1 where a difference from the baseline is so: --fail-if "empathy < -0.1"; repeatable.'),
+        typer.Option(
+            help='Exit with 1 where a difference from the baseline is so: --fail-if "empathy < '
+            '-0.1"; repeatable.'
+        ),
     ] = None,
-    html: Annotated[str | None, typer.Option(help="Also write the comparison to this file, as one HTML page.")] = None,
+    html: Annotated[
+        str | None, typer.Option(help="Also write the comparison to this file, as one HTML page.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare candidates on the units that they share: differences, intervals, tests, flips, and what makes them hard to
-    compare. Exit code 1 where a --fail-if says so."""
+    """Compare candidates on the units that they share: differences, intervals, tests, flips, and
+    what makes them hard to compare. Exit code 1 where a --fail-if says so."""
     from memray_eval.report.comparing import compare as compared
     from memray_eval.report.comparing import failures, parse_gate, render
     from memray_eval.report.statistics import Settings
 
     gates = [parse_gate(text) for text in fail_if or ()]
-    chosen = list(dict.fromkeys(name.strip() for name in (metrics or "").split(",") if name.strip()))
+    chosen = list(
+        dict.fromkeys(name.strip() for name in (metrics or "").split(",") if name.strip())
+    )
     opened = _picked(runs)
     field = _field(opened, cluster)
     sides = [one.side(field) for one in opened]
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
-    found = compared(sides, metrics=chosen, cluster=field, settings=Settings(bootstrap=bootstrap), flips=listed)
+    found = compared(
+        sides, metrics=chosen, cluster=field, settings=Settings(bootstrap=bootstrap), flips=listed
+    )
     found = found.model_copy(update={"failed_gates": tuple(failures(found, gates))})
-    show(found.model_dump_json(indent=2) if as_json else render(found, flips or 0), end="\n" if as_json else "")
+    show(
+        found.model_dump_json(indent=2) if as_json else render(found, flips or 0),
+        end="\n" if as_json else "",
+    )
     if html is not None:
         _write_html(found, opened, html)
     for failed in found.failed_gates:
@@ -107,14 +126,20 @@ def _write_html(found: Comparison, opened: Sequence[_Picked], path: str) -> None
     from memray_eval.report.scores import read_texts
 
     units = {(flip.sample_id, flip.task) for metric in found.metrics for flip in metric.flips}
-    texts = {one.name: read_texts(one.folder.records(), one.candidate, units) for one in opened} if units else {}
-    write_comparison(found, {name: metric.scale for name, metric in all_metrics().items()}, texts, path)
+    texts = (
+        {one.name: read_texts(one.folder.records(), one.candidate, units) for one in opened}
+        if units
+        else {}
+    )
+    write_comparison(
+        found, {name: metric.scale for name, metric in all_metrics().items()}, texts, path
+    )
     say(path)
 
 
 def _picked(runs: Sequence[str]) -> list[_Picked]:
-    """Raises ConfigError for fewer than two, and for a candidate that is not there or not chosen; DataError for a folder that
-    is not a run's."""
+    """Raises ConfigError for fewer than two, and for a candidate that is not there or not chosen;
+    DataError for a folder that is not a run's."""
     from memray_eval.report.reading import readable
     from memray_eval.report.scores import candidates_of
 
@@ -128,26 +153,38 @@ def _picked(runs: Sequence[str]) -> list[_Picked]:
         picked.append((folder, _candidate(run, candidate, there), len(there) > 1))
     short = [f"{folder.run_id}:{candidate}" if is_one_of_several else folder.run_id
              for folder, candidate, is_one_of_several in picked]  # fmt: skip
-    named = [name if Counter(short)[name] == 1 else run for name, run in zip(short, runs, strict=True)]
+    named = [
+        name if Counter(short)[name] == 1 else run for name, run in zip(short, runs, strict=True)
+    ]
     if twice := [name for name, count in Counter(named).items() if count > 1]:
         raise ConfigError(f"{twice[0]} is given twice; compare it with another run or candidate")
-    return [_Picked(name, folder, candidate) for name, (folder, candidate, _) in zip(named, picked, strict=True)]
+    return [
+        _Picked(name, folder, candidate)
+        for name, (folder, candidate, _) in zip(named, picked, strict=True)
+    ]
 
 
 def _opened(run: str) -> tuple[RunFolder, str | None]:
-    """The run folder, and the candidate after it, of RUN or RUN:CANDIDATE; either may hold colons."""
+    """The run folder, and the candidate after it, of RUN or RUN:CANDIDATE; either may hold
+    colons."""
     from memray_eval.results.run_folder import RunFolder
 
     ends = [
         len(run),
-        *(place for place in range(len(run) - 1, 0, -1) if run[place] == ":" and run[place + 1 : place + 3] != "//"),
+        *(
+            place
+            for place in range(len(run) - 1, 0, -1)
+            if run[place] == ":" and run[place + 1 : place + 3] != "//"
+        ),
     ]
     for end in ends:
         folder = RunFolder(run[:end])
         if folder.has_manifest():
             folder.read_manifest()
             return folder, run[end + 1 :] or None
-    raise DataError(f"{run} has no manifest.json; give the folder of a run (results/<run_id>), or RUN:CANDIDATE")
+    raise DataError(
+        f"{run} has no manifest.json; give the folder of a run (results/<run_id>), or RUN:CANDIDATE"
+    )
 
 
 def _candidate(run: str, wanted: str | None, there: Sequence[str]) -> str:
@@ -156,7 +193,9 @@ def _candidate(run: str, wanted: str | None, there: Sequence[str]) -> str:
         raise DataError(f"{run} holds no records")
     if wanted is None:
         if len(there) > 1:
-            raise ConfigError(f"{run} has several candidates: {names}; pick one with {run}:{there[0]}")
+            raise ConfigError(
+                f"{run} has several candidates: {names}; pick one with {run}:{there[0]}"
+            )
         return there[0]
     if wanted not in there:
         raise ConfigError(f"{run}: no candidate {wanted!r}; there are: {names}")

@@ -26,24 +26,43 @@ def make() -> None:
 @make_app.command("needles")
 def make_needles(
     out: Annotated[str, typer.Option(help="The .parquet file to write.", show_default=False)],
-    lengths: Annotated[str, typer.Option(help="Tokens, comma-separated: 4k,32k,128k,1M (k = 1024).")] = "4k",
-    depths: Annotated[int, typer.Option(help="Depths of the needle, in even steps from 0 to 100 percent.")] = 11,
-    samples: Annotated[int, typer.Option(help="Samples of each task, language, length and depth.")] = 1,
-    tasks: Annotated[str, typer.Option(help="Comma-separated, or `all`; a wrong name lists them.")] = "all",
+    lengths: Annotated[
+        str, typer.Option(help="Tokens, comma-separated: 4k,32k,128k,1M (k = 1024).")
+    ] = "4k",
+    depths: Annotated[
+        int, typer.Option(help="Depths of the needle, in even steps from 0 to 100 percent.")
+    ] = 11,
+    samples: Annotated[
+        int, typer.Option(help="Samples of each task, language, length and depth.")
+    ] = 1,
+    tasks: Annotated[
+        str, typer.Option(help="Comma-separated, or `all`; a wrong name lists them.")
+    ] = "all",
     languages: Annotated[str, typer.Option(help="en, zh, or both, comma-separated.")] = "en",
     seed: Annotated[int, typer.Option(help="Another seed, other samples.")] = 0,
-    tokenizer: Annotated[str, typer.Option(help="Whose tokens count: `embedded`, a hub name, a folder.")] = "embedded",
-    haystack: Annotated[str | None, typer.Option(help="A text of yours instead of generated prose.")] = None,
+    tokenizer: Annotated[
+        str, typer.Option(help="Whose tokens count: `embedded`, a hub name, a folder.")
+    ] = "embedded",
+    haystack: Annotated[
+        str | None, typer.Option(help="A text of yours instead of generated prose.")
+    ] = None,
     documents: Annotated[
-        str | None, typer.Option(help="A .jsonl of {question, answers, gold, documents} for qa, instead of generated ones.")
+        str | None,
+        typer.Option(
+            help="A .jsonl of {question, answers, gold, documents} for qa, instead of generated "
+            "ones."
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N samples.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file if it is there.")
+    ] = False,
 ) -> None:
-    """Generate needle tasks (InfiniteBench's and RULER's kinds) of exact length by a model's own tokenizer.
+    """Generate needle tasks (InfiniteBench's and RULER's kinds) of exact length by a model's own
+    tokenizer.
 
-    The length is that of the context, an empty line and the question; a chat template's tokens come on top.
-    """
+    The length is that of the context, an empty line and the question; a chat template's tokens come
+    on top."""
     from memray_eval.benchmarks.needles.generator import generate, parquet
     from memray_eval.benchmarks.needles.generator.plan import plan_of
     from memray_eval.benchmarks.needles.generator.question_order import length_label
@@ -58,17 +77,27 @@ def make_needles(
     shop = Workshop(load_tokenizer(tokenizer), seed, given, questions)
 
     def tell(task: str, language: str, length: int, by_parts: bool) -> None:
-        slow = "" if by_parts else " (this tokenizer joins words across lines: each sample is tokenised in full, slowly)"
+        slow = (
+            ""
+            if by_parts
+            else " (this tokenizer joins words across lines: each sample is tokenised in full, "
+            "slowly)"
+        )
         say(f"{task} {language} {length_label(length)}{slow}")
 
     started = time.monotonic()
     made = islice(generate.samples(plan, shop, tell), limit)
     written = parquet.write(_counted(made, min(plan.n_samples, limit or plan.n_samples)), out)
     seconds, megabytes = time.monotonic() - started, written.context_bytes / 1e6
-    show(f"{out}: {written.samples:,} samples, {megabytes:,.1f} MB of context, {megabytes / seconds:,.1f} MB/s")
+    show(
+        f"{out}: {written.samples:,} samples, {megabytes:,.1f} MB of context, "
+        f"{megabytes / seconds:,.1f} MB/s"
+    )
 
 
-def _counted(samples: Iterable[Sample], total: int, clock: Callable[[], float] = time.monotonic) -> Iterator[Sample]:
+def _counted(
+    samples: Iterable[Sample], total: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Sample]:
     """The same samples, with a line on stderr every PROGRESS_S seconds."""
     told = clock()
     for n, sample in enumerate(samples):

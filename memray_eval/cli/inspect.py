@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memray_eval.cli.app import JsonOption, SetOption, app, cache_app, dataset_app, list_app, print_report, say, show
+from memray_eval.cli.app import (
+    JsonOption,
+    SetOption,
+    app,
+    cache_app,
+    dataset_app,
+    list_app,
+    print_report,
+    say,
+    show,
+)
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
@@ -20,25 +30,50 @@ if TYPE_CHECKING:
 
 @app.command()
 def report(
-    run_folder: Annotated[str, typer.Argument(help="The folder of a finished run: results/<run_id>.", show_default=False)],
+    run_folder: Annotated[
+        str,
+        typer.Argument(help="The folder of a finished run: results/<run_id>.", show_default=False),
+    ],
     as_json: JsonOption = False,
     benchmark: Annotated[
-        str | None, typer.Option(help="Also write the answers with speed and quality to this file, in seed 004's form.")
+        str | None,
+        typer.Option(
+            help="Also write the answers with speed and quality to this file, in seed 004's form."
+        ),
     ] = None,
-    as_html: Annotated[bool, typer.Option("--html", help="Also write the run as one HTML file, samples and all.")] = False,
-    out: Annotated[str | None, typer.Option(help="Where --html writes.  [default: report.html in the run folder]")] = None,
+    as_html: Annotated[
+        bool, typer.Option("--html", help="Also write the run as one HTML file, samples and all.")
+    ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Where --html writes.  [default: report.html in the run folder]"),
+    ] = None,
     evaluation: Annotated[
-        str | None, typer.Option(help="Also write every answer with its judgments to this file, in the form of eval_*.json.")
+        str | None,
+        typer.Option(
+            help="Also write every answer with its judgments to this file, in the form of "
+            "eval_*.json."
+        ),
     ] = None,
-    csv: Annotated[str | None, typer.Option(help="Also write the scores to this file, a row a unit and metric.")] = None,
+    csv: Annotated[
+        str | None,
+        typer.Option(help="Also write the scores to this file, a row a unit and metric."),
+    ] = None,
     parquet: Annotated[str | None, typer.Option(help="The same, as Parquet.")] = None,
 ) -> None:
-    """Print a finished run's summary again, from its summary.json. Files go to local paths or cloud URLs."""
+    """Print a finished run's summary again, from its summary.json. Files go to local paths or cloud
+    URLs."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
     print_report(run_folder, as_json)
     page = (out or f"{run_folder.rstrip('/')}/report.html") if as_html else None
-    wanted = {"html": page, "benchmark": benchmark, "evaluation": evaluation, "csv": csv, "parquet": parquet}
+    wanted = {
+        "html": page,
+        "benchmark": benchmark,
+        "evaluation": evaluation,
+        "csv": csv,
+        "parquet": parquet,
+    }
     if any(wanted.values()):
         _write(run_folder, {form: path for form, path in wanted.items() if path is not None})
 
@@ -60,23 +95,30 @@ def _write(run_folder: str, wanted: Mapping[str, str]) -> None:
         "parquet": lambda path: write_parquet(path, folder.records()),
     }
     for form, path in wanted.items():
-        with readable(run_folder, f"the records of {run_folder} cannot be read, or {path} not written"):
+        with readable(
+            run_folder, f"the records of {run_folder} cannot be read, or {path} not written"
+        ):
             writers[form](path)
         say(path)
 
 
 @app.command()
 def doctor(
-    config: Annotated[Path | None, typer.Argument(help="Also check that this job could run.", show_default=False)] = None,
+    config: Annotated[
+        Path | None, typer.Argument(help="Also check that this job could run.", show_default=False)
+    ] = None,
     settings: SetOption = None,
 ) -> None:
-    """Say what would hang or fail here, and how to mend it: platform, packages, models, keys, resources."""
+    """Say what would hang or fail here, and how to mend it: platform, packages, models, keys,
+    resources."""
     job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
     from memray_eval.execution.doctor import examine
 
     failed = False
     for check in examine(job):
-        show(f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else ""))
+        show(
+            f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else "")
+        )
         failed = failed or check.state == "fail"
     if failed:
         raise typer.Exit(3)
@@ -84,10 +126,16 @@ def doctor(
 
 @dataset_app.command("validate")
 def validate(
-    path: Annotated[str, typer.Argument(help="A folder of samples, a .json, .jsonl or .parquet file.", show_default=False)],
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of samples, a .json, .jsonl or .parquet file.", show_default=False
+        ),
+    ],
     suite: Annotated[str, typer.Option(help="The suite that the samples are for.")] = "memory",
 ) -> None:
-    """Check every sample of a dataset; print each problem with its file, sample and field. Exit code 2 if there is any."""
+    """Check every sample of a dataset; print each problem with its file, sample and field. Exit
+    code 2 if there is any."""
     from memray_eval.benchmarks import get_suite
     from memray_eval.datasets.reading import Reading
     from memray_eval.datasets.scan import scan
@@ -101,8 +149,8 @@ def validate(
 
 @list_app.command("metrics")
 def list_metrics() -> None:
-    """Every metric: its kind, family, scale, preferred judge and, where a run may choose, its rubrics; and what the offline
-    estimate of its rules is worth."""
+    """Every metric: its kind, family, scale, preferred judge and, where a run may choose, its
+    rubrics; and what the offline estimate of its rules is worth."""
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
 
@@ -111,7 +159,10 @@ def list_metrics() -> None:
         if isinstance(metric, JudgedMetric) and metric.rubrics:
             judge += f"; rubrics: {', '.join(metric.rubrics)}"
         low, high = metric.scale
-        show(f"{metric.name:<26} {metric.kind:<9} {metric.family:<12} {low:g}-{high:g}  {judge}".rstrip())
+        show(
+            f"{metric.name:<26} {metric.kind:<9} {metric.family:<12} {low:g}-{high:g}  "
+            f"{judge}".rstrip()
+        )
         if isinstance(metric, JudgedMetric):
             show(f"{'':<26} {_estimate(metric)}")
 
@@ -138,28 +189,48 @@ def _usd(price: float | None) -> str:
 
 @list_app.command("judges")
 def list_judges(
-    models: Annotated[str | None, typer.Option(help="A judge table of your own instead of the package's.")] = None,
+    models: Annotated[
+        str | None, typer.Option(help="A judge table of your own instead of the package's.")
+    ] = None,
 ) -> None:
-    """Every judge model of the table: its price per million tokens, its metrics, and whether its key is set."""
+    """Every judge model of the table: its price per million tokens, its metrics, and whether its
+    key is set."""
     from memray_eval.judges.router import KEYS, load_table
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
 
     table, keys = load_table(models), keys_set()
-    show("US dollars per million tokens in and out, with the date of the price, and a beginner's limits per minute")
+    show(
+        "US dollars per million tokens in and out, with the date of the price, and a beginner's "
+        "limits per minute"
+    )
     for name, entry in table.models.items():
-        preferred = [m.name for m in all_metrics().values() if isinstance(m, JudgedMetric) and m.preferred_judge == name]
-        variable = next((key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), "")
+        preferred = [
+            m.name
+            for m in all_metrics().values()
+            if isinstance(m, JudgedMetric) and m.preferred_judge == name
+        ]
+        variable = next(
+            (key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), ""
+        )
         state = "key set" if keys.get(variable) else "no key"
-        limits = ", ".join(f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit)
+        limits = ", ".join(
+            f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit
+        )
         prices = f"{_usd(entry.input_usd):>6} {_usd(entry.output_usd):>6}"
         show(f"{name:<28} {prices}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
         if preferred:
             show(f"{'':<28} preferred for {', '.join(preferred)}")
-    show("rules: the offline estimates, no model; embedded: a small local model on a server of the run's own")
+    show(
+        "rules: the offline estimates, no model; embedded: a small local model on a server of the "
+        "run's own"
+    )
 
 
-CacheOption = Annotated[str | None, typer.Option("--cache", help="Another file than this machine's, as in judging.cache.")]
+CacheOption = Annotated[
+    str | None,
+    typer.Option("--cache", help="Another file than this machine's, as in judging.cache."),
+]
 
 
 @cache_app.command("stats")
@@ -171,7 +242,10 @@ def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         show(stats.model_dump_json(indent=2))
         return
-    show(f"{stats.path}: {stats.entries} calls, {stats.size_bytes / 1e6:.1f} MB; they had cost ${stats.saved:,.2f}")
+    show(
+        f"{stats.path}: {stats.entries} calls, {stats.size_bytes / 1e6:.1f} MB; they had cost "
+        f"${stats.saved:,.2f}"
+    )
     for judge, entries in stats.by_judge.items():
         show(f"  {judge}: {entries}")
 
@@ -179,14 +253,18 @@ def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
 @cache_app.command("clear")
 def cache_clear(
     cache: CacheOption = None,
-    older_than_days: Annotated[float | None, typer.Option(min=0, help="Only calls made longer ago.")] = None,
+    older_than_days: Annotated[
+        float | None, typer.Option(min=0, help="Only calls made longer ago.")
+    ] = None,
 ) -> None:
     """Forget the judge calls that are kept: they will be paid again."""
     from memray_eval.judges.call_cache import CallCache, discard
 
     path = _calls_file(cache)
     try:
-        deleted = CallCache(path).clear(None if older_than_days is None else older_than_days * 86400.0)
+        deleted = CallCache(path).clear(
+            None if older_than_days is None else older_than_days * 86400.0
+        )
     except ConfigError:
         if older_than_days is not None:
             raise
@@ -198,5 +276,8 @@ def cache_clear(
 
 def _calls_file(cache: str | None) -> str:
     if cache is not None and "://" in cache:
-        raise ConfigError(f"--cache {cache}: calls kept in the cloud belong to their run; delete that folder instead")
+        raise ConfigError(
+            f"--cache {cache}: calls kept in the cloud belong to their run; delete that folder "
+            f"instead"
+        )
     return cache or str(calls_file())

@@ -1,4 +1,5 @@
-"""Output to a terminal or file that is no UTF-8: what it cannot show is escaped, and that is said once."""
+"""Output to a terminal or file that is no UTF-8: what it cannot show is escaped, and that is said
+once."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ _NAME = "memray_eval_escape"
 
 
 def escape_what_cannot_be_shown() -> None:
-    """Makes stdout and stderr write what their encoding lacks as JSON's escapes, such as \\u00e9, instead of raising."""
+    """Makes stdout and stderr write what their encoding lacks as JSON's escapes, such as \\u00e9,
+    instead of raising."""
     told: set[str] = set()
 
     def escape(error: UnicodeError) -> tuple[str, int]:
@@ -35,4 +37,6 @@ def escape_what_cannot_be_shown() -> None:
 def _escaped(sign: str) -> str:
     """A sign as JSON writes it in ASCII: beyond the first plane as two halves."""
     units = sign.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{int.from_bytes(units[place : place + 2]):04x}" for place in range(0, len(units), 2))
+    return "".join(
+        f"\\u{int.from_bytes(units[place : place + 2]):04x}" for place in range(0, len(units), 2)
+    )

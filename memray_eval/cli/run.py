@@ -69,7 +69,11 @@ def run_command(
     as_json: JsonOption = False,
 ) -> None:
     """Run a job: read, generate, judge, embed, write, and print the summary."""
-    overrides = _overrides(limit, dataset, metrics, judge, out, skip_invalid) | _model(model) | _paying(no_cache, budget_usd)
+    overrides = (
+        _overrides(limit, dataset, metrics, judge, out, skip_invalid)
+        | _model(model)
+        | _paying(no_cache, budget_usd)
+    )
     overrides |= _affect(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
     finished = _run(job, quiet=as_json, yes=yes, run_id=run_id)
@@ -90,9 +94,13 @@ def generate(
     text_weight: TextWeightOption = None,
     disable_openai_tts: NoTtsOption = False,
     settings: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Also write responses_{model}_{timestamp}.json beside it.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Also write responses_{model}_{timestamp}.json beside it."),
+    ] = False,
 ) -> None:
-    """Only generate: write the responses of a job's candidates to a run folder, to be judged by `evaluate`."""
+    """Only generate: write the responses of a job's candidates to a run folder, to be judged by
+    `evaluate`."""
     overrides = _overrides(limit, dataset, None, "rules", out, skip_invalid) | _model(model)
     overrides |= _affect(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
@@ -111,10 +119,13 @@ def evaluate(
     responses: Annotated[
         str,
         typer.Argument(
-            help="A run folder, a responses_*.json, .jsonl or .parquet with query and response.", show_default=False
+            help="A run folder, a responses_*.json, .jsonl or .parquet with query and response.",
+            show_default=False,
         ),
     ],
-    config: Annotated[Path | None, typer.Option(help="A job's YAML to take judging and cluster settings from.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A job's YAML to take judging and cluster settings from.")
+    ] = None,
     suite: SuiteOption = None,
     limit: LimitOption = None,
     metrics: MetricsOption = None,
@@ -125,14 +136,18 @@ def evaluate(
     budget_usd: BudgetOption = None,
     yes: YesOption = False,
     settings: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Also write eval_{input}.json beside it.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Also write eval_{input}.json beside it.")
+    ] = False,
 ) -> None:
     """Judge responses that exist already, with any metrics and any judge, and print the summary.
 
-    A run's responses are judged by its suite, metrics and rubrics, those of a file by the suite that its rows name. Where
-    the job of --config says otherwise it asks before anything is paid; --yes, --suite and --metrics decide without a question.
-    """
-    overrides = _overrides(limit, responses, metrics, judge, out, skip_invalid) | _paying(no_cache, budget_usd)
+    A run's responses are judged by its suite, metrics and rubrics, those of a file by the suite
+    that its rows name. Where the job of --config says otherwise it asks before anything is paid;
+    --yes, --suite and --metrics decide without a question."""
+    overrides = _overrides(limit, responses, metrics, judge, out, skip_invalid) | _paying(
+        no_cache, budget_usd
+    )
     overrides |= {"suite": suite, "candidates": [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}]}
     job = load_config(config, overrides, settings or ())
     job, check_found = _follow_origin(job, suite, metrics, settings or (), yes)
@@ -147,9 +162,14 @@ def evaluate(
 
 @app.command()
 def resume(
-    run_folder: Annotated[str, typer.Argument(help="The folder of a run: results/<run_id>.", show_default=False)],
+    run_folder: Annotated[
+        str, typer.Argument(help="The folder of a run: results/<run_id>.", show_default=False)
+    ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change how it runs: --set judging.actors=2 --set budget.usd=50")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change how it runs: --set judging.actors=2 --set budget.usd=50"
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -171,19 +191,29 @@ def estimate(
     judge: JudgeOption = None,
     skip_invalid: SkipOption = False,
     samples: Annotated[
-        str | None, typer.Option(help="For so many samples (1e6) like those of the dataset.", show_default=False)
+        str | None,
+        typer.Option(
+            help="For so many samples (1e6) like those of the dataset.", show_default=False
+        ),
     ] = None,
     cluster: Annotated[
         Path | None,
-        typer.Option(help="On the nodes of a cluster's file: a KubeRay RayJob or RayCluster, or a Ray launcher YAML."),
+        typer.Option(
+            help="On the nodes of a cluster's file: a KubeRay RayJob or RayCluster, or a Ray "
+            "launcher YAML."
+        ),
     ] = None,
     node_usd: Annotated[
-        list[str] | None, typer.Option("--node-usd", help="What an hour of a node costs: --node-usd GROUP=USD, group by group.")
+        list[str] | None,
+        typer.Option(
+            "--node-usd", help="What an hour of a node costs: --node-usd GROUP=USD, group by group."
+        ),
     ] = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a job would take, without a call: calls, tokens, dollars, time, nodes, and what holds it up."""
+    """Say what a job would take, without a call: calls, tokens, dollars, time, nodes, and what
+    holds it up."""
     from memray_eval.execution.estimate import prices_from, samples_from
     from memray_eval.execution.estimate_text import lines
     from memray_eval.execution.prepare import estimate_of
@@ -193,7 +223,11 @@ def estimate(
     if prices and cluster is None:
         raise ConfigError("--node-usd prices a cluster's nodes: name its file with --cluster")
     offer = None if cluster is None else read_offer(cluster)
-    job = load_config(config, _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model(model), settings or ())
+    job = load_config(
+        config,
+        _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model(model),
+        settings or (),
+    )
     made = estimate_of(job, samples=count, offer=offer, node_usd_per_hour=prices)
     show(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
 
@@ -201,8 +235,9 @@ def estimate(
 def _follow_origin(
     job: RunConfig, suite: str | None, metrics: str | None, settings: Sequence[str], yes: bool
 ) -> tuple[RunConfig, Callable[[Scan], None]]:
-    """The job as its responses' run or rows would have it, and the check that all of them are of its suite. Says which suite
-    it is; asks where the job and its responses differ. Raises ConfigError where nobody agrees."""
+    """The job as its responses' run or rows would have it, and the check that all of them are of
+    its suite. Says which suite it is; asks where the job and its responses differ. Raises
+    ConfigError where nobody agrees."""
     from memray_eval.execution.response_origins import find_origin, follow, other_suites
 
     given = {"suite": suite, "metrics": metrics}
@@ -211,7 +246,11 @@ def _follow_origin(
     origin = find_origin(job.dataset)
     followed, differences = follow(job, origin, explicit)
     if differences:
-        _agree_to("; ".join(differences), f"Judge by the job's all the same (suite {followed.suite})?", yes)
+        _agree_to(
+            "; ".join(differences),
+            f"Judge by the job's all the same (suite {followed.suite})?",
+            yes,
+        )
     elif followed.suite == origin.suite:
         say(f"Suite {followed.suite}, that of {origin.what}.")
     elif "suite" not in job.model_fields_set:
@@ -235,15 +274,22 @@ def _agree_to(difference: str, question: str, yes: bool) -> None:
         if typer.confirm(question, err=True):
             return
     raise ConfigError(
-        f"{difference}; nothing was judged and nothing paid. Name the --suite or the --metrics that you mean, or say --yes"
+        f"{difference}; nothing was judged and nothing paid. Name the --suite or the --metrics "
+        f"that you mean, or say --yes"
     )
 
 
-def _affect(affect: str | None, speech_weight: float | None, text_weight: float | None, no_tts: bool) -> dict[str, Any]:
+def _affect(
+    affect: str | None, speech_weight: float | None, text_weight: float | None, no_tts: bool
+) -> dict[str, Any]:
     if affect not in (None, "on", "off"):
         raise ConfigError(f"--affect {affect}: it is on or off")
     weights = {"affect.speech_weight": speech_weight, "affect.text_weight": text_weight}
-    return {"affect.enabled": None if affect is None else affect == "on", "affect.tts": "off" if no_tts else None, **weights}
+    return {
+        "affect.enabled": None if affect is None else affect == "on",
+        "affect.tts": "off" if no_tts else None,
+        **weights,
+    }
 
 
 def _paying(no_cache: bool, budget_usd: float | None) -> dict[str, Any]:
@@ -251,16 +297,32 @@ def _paying(no_cache: bool, budget_usd: float | None) -> dict[str, Any]:
 
 
 def _overrides(
-    limit: int | None, dataset: str | None, metrics: str | None, judge: str | None, out: str | None, skip_invalid: bool
+    limit: int | None,
+    dataset: str | None,
+    metrics: str | None,
+    judge: str | None,
+    out: str | None,
+    skip_invalid: bool,
 ) -> dict[str, Any]:
     """Options as config keys; None leaves what the job says."""
     names = [name.strip() for name in metrics.split(",") if name.strip()] if metrics else None
     skip = True if skip_invalid else None
-    return {"limit": limit, "dataset": dataset, "metrics": names, "judge": judge, "out": out, "skip_invalid": skip}
+    return {
+        "limit": limit,
+        "dataset": dataset,
+        "metrics": names,
+        "judge": judge,
+        "out": out,
+        "skip_invalid": skip,
+    }
 
 
 def _model(model: str | None) -> dict[str, Any]:
-    return {} if model is None else {"candidates.0.model": model, "candidates.0.name": Path(model).name}
+    return (
+        {}
+        if model is None
+        else {"candidates.0.model": model, "candidates.0.name": Path(model).name}
+    )
 
 
 def _plain(name: str) -> str:
@@ -277,7 +339,9 @@ def _run(
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> Finished:
     from memray_eval.execution.estimate_text import lines
-    from memray_eval.execution.prepare import run  # Ray takes a second to import: only where it is used
+    from memray_eval.execution.prepare import (
+        run,
+    )  # Ray takes a second to import: only where it is used
 
     def agree(made: Estimate) -> bool:
         if yes or not sys.stdin.isatty():
@@ -285,13 +349,24 @@ def _run(
         say("\n".join(lines(made)))
         return typer.confirm("Spend this without a budget?", err=True)
 
-    return run(job, say, quiet=quiet, generate_only=generate_only, agree=agree, run_id=run_id, check_found=check_found)
+    return run(
+        job,
+        say,
+        quiet=quiet,
+        generate_only=generate_only,
+        agree=agree,
+        run_id=run_id,
+        check_found=check_found,
+    )
 
 
 def _end(finished: Finished) -> None:
     """Says and exits with what too many failures, or an early end, call for."""
     if finished.exit_code:
-        failed, units = finished.summary.n_failed_units, finished.summary.n_units + finished.n_missing
+        failed, units = (
+            finished.summary.n_failed_units,
+            finished.summary.n_units + finished.n_missing,
+        )
         go_on = f"`memray-eval resume {finished.folder.path}`"
         for warning in finished.warnings:
             say(f"warning: {warning}")
@@ -299,5 +374,8 @@ def _end(finished: Finished) -> None:
             say(f"Stopped early: {finished.stopped}. Go on with {go_on}.")
         elif finished.has_failed:
             missing = f" and {finished.n_missing} are missing" if finished.n_missing else ""
-            say(f"{failed} of {units} units failed{missing}, more than the tolerance allows. Try them again with {go_on}.")
+            say(
+                f"{failed} of {units} units failed{missing}, more than the tolerance allows. Try "
+                f"them again with {go_on}."
+            )
         raise typer.Exit(finished.exit_code)

@@ -17,33 +17,59 @@ TEXT = "text"
 
 @app.command()
 def score(
-    prompt_type: Annotated[str, typer.Option("--type", help="simple, navigation, reasoning, or text.", show_default=False)],
+    prompt_type: Annotated[
+        str,
+        typer.Option("--type", help="simple, navigation, reasoning, or text.", show_default=False),
+    ],
     response: Annotated[str | None, typer.Option(help="What was answered.")] = None,
     prompt: Annotated[str | None, typer.Option(help="What was asked; text may go without.")] = None,
-    response_file: Annotated[str | None, typer.Option(help="A file with the response instead; - is stdin.")] = None,
-    prompt_file: Annotated[str | None, typer.Option(help="A file with the prompt instead; - is stdin.")] = None,
-    expected: Annotated[list[str] | None, typer.Option(help="A right answer, scored beside; may be given again.")] = None,
-    weight: Annotated[list[str] | None, typer.Option(help="CHECK=SHARE; all of them replace the type's weights.")] = None,
+    response_file: Annotated[
+        str | None, typer.Option(help="A file with the response instead; - is stdin.")
+    ] = None,
+    prompt_file: Annotated[
+        str | None, typer.Option(help="A file with the prompt instead; - is stdin.")
+    ] = None,
+    expected: Annotated[
+        list[str] | None, typer.Option(help="A right answer, scored beside; may be given again.")
+    ] = None,
+    weight: Annotated[
+        list[str] | None, typer.Option(help="CHECK=SHARE; all of them replace the type's weights.")
+    ] = None,
 ) -> None:
-    """Score one response by rules, and print JSON: the overall score, subscores, issues and passed checks of an
-    instruction-following type (0-100), or the scores of a text's quality (0-1). Asks no model."""
+    """Score one response by rules, and print JSON: the overall score, subscores, issues and passed
+    checks of an instruction-following type (0-100), or the scores of a text's quality (0-1). Asks
+    no model."""
     from memray_eval.benchmarks.instruction.checks import PROMPT_TYPES, score_response
 
     if prompt_type not in (*PROMPT_TYPES, TEXT):
-        raise ConfigError(f"no prompt type {prompt_type!r}; there are: {', '.join((*PROMPT_TYPES, TEXT))}")
+        raise ConfigError(
+            f"no prompt type {prompt_type!r}; there are: {', '.join((*PROMPT_TYPES, TEXT))}"
+        )
     said = _given("response", response, response_file)
     if prompt_type == TEXT:
         if expected or weight:
-            raise ConfigError("--type text compares with no answer and takes no weights; leave out --expected and --weight")
-        show(json.dumps(_text_scores(_given("prompt", prompt, prompt_file, default="-"), said), indent=2))
+            raise ConfigError(
+                "--type text compares with no answer and takes no weights; leave out --expected "
+                "and --weight"
+            )
+        show(
+            json.dumps(
+                _text_scores(_given("prompt", prompt, prompt_file, default="-"), said), indent=2
+            )
+        )
         return
     asked = _given("prompt", prompt, prompt_file)
     weights = dict(map(_share, weight)) if weight else None
-    show(score_response(prompt_type, asked, said, expected, weights=weights).model_dump_json(indent=2))
+    show(
+        score_response(prompt_type, asked, said, expected, weights=weights).model_dump_json(
+            indent=2
+        )
+    )
 
 
 def _given(name: str, text: str | None, path: str | None, default: str | None = None) -> str:
-    """The text of an option or of the file that stands for it. Raises ConfigError if there is none of them, or both."""
+    """The text of an option or of the file that stands for it. Raises ConfigError if there is none
+    of them, or both."""
     if text is not None and path is not None:
         raise ConfigError(f"--{name} and --{name}-file: give one of them")
     if text is not None:
@@ -71,14 +97,23 @@ def _share(option: str) -> tuple[str, float]:
 
 
 def _text_scores(prompt: str, text: str) -> dict[str, float]:
-    """Every metric of the text family on one response. Raises DataError with what a metric says that could not score it."""
+    """Every metric of the text family on one response. Raises DataError with what a metric says
+    that could not score it."""
     from memray_eval.metric import ComputedMetric, score_by_code
     from memray_eval.metrics import all_metrics
     from memray_eval.types import Response, Sample
 
     sample, response = Sample(id="-", query=prompt or "-"), Response(text=text)
-    family = [metric for metric in all_metrics().values() if metric.family == TEXT and isinstance(metric, ComputedMetric)]
+    family = [
+        metric
+        for metric in all_metrics().values()
+        if metric.family == TEXT and isinstance(metric, ComputedMetric)
+    ]
     found = {metric.name: score_by_code(metric, sample, response) for metric in family}
     if lacking := next((outcome for outcome in found.values() if outcome.value is None), None):
         raise DataError(f"{lacking.metric}: {lacking.error}")
-    return {name: round(outcome.value, 4) for name, outcome in found.items() if outcome.value is not None}
+    return {
+        name: round(outcome.value, 4)
+        for name, outcome in found.items()
+        if outcome.value is not None
+    }

@@ -36,13 +36,19 @@ AddressOption = Annotated[
     str | None,
     typer.Option(
         envvar=["RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"],
-        help="The cluster's dashboard: http://HEAD:8265. With token authentication: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or "
+        help="The cluster's dashboard: http://HEAD:8265. With token authentication: "
+        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or "
         "RAY_AUTH_TOKEN_PATH, in this shell.",
         show_default=False,
     ),
 ]
-JobArgument = Annotated[str, typer.Argument(help="A job's id, or a run's: its last job.", show_default=False)]
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Print what it prints, until it ends; Ctrl-C detaches.")]
+JobArgument = Annotated[
+    str, typer.Argument(help="A job's id, or a run's: its last job.", show_default=False)
+]
+FollowOption = Annotated[
+    bool,
+    typer.Option("--follow", "-f", help="Print what it prints, until it ends; Ctrl-C detaches."),
+]
 
 job_app = typer.Typer(no_args_is_help=True, help="The jobs on a cluster, by Ray's job API.")
 app.add_typer(job_app, name="job")
@@ -53,7 +59,9 @@ def submit(
     config: ConfigArgument,
     address: AddressOption = None,
     follow: FollowOption = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the cluster has the job.")] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Return when the cluster has the job.")
+    ] = False,
     limit: LimitOption = None,
     out: OutOption = None,
     run_id: RunIdOption = None,
@@ -62,10 +70,10 @@ def submit(
 ) -> None:
     """Run a job on a cluster: package it small, send it, and end with its exit code.
 
-    Keys stay with the nodes (a Kubernetes secret, docker's --env-file); a config with one in it is refused. A local dataset of
-    up to 4 MB travels along; a larger one and the results belong on s3://, gs:// or a folder that all nodes have. Submitting
-    again with the same --run-id goes on where the run stopped. Exit codes: the job's own; 3 when the cluster cannot be reached.
-    """
+    Keys stay with the nodes (a Kubernetes secret, docker's --env-file); a config with one in it is
+    refused. A local dataset of up to 4 MB travels along; a larger one and the results belong on
+    s3://, gs:// or a folder that all nodes have. Submitting again with the same --run-id goes on
+    where the run stopped. Exit codes: the job's own; 3 when the cluster cannot be reached."""
     from memray_eval.execution.prepare import check_run_id, scan_dataset
     from memray_eval.submission.package import make_package
 
@@ -76,7 +84,10 @@ def submit(
         package = package.telling(scan_dataset(job, []).n_samples)
     jobs = _jobs(address)
     job_id = jobs.submit(package)
-    say(f"Run {run_id} is job {job_id} at {jobs.address}: {package.n_files} files, {len(package.data) / 1e6:.2f} MB.")
+    say(
+        f"Run {run_id} is job {job_id} at {jobs.address}: {package.n_files} files, "
+        f"{len(package.data) / 1e6:.2f} MB."
+    )
     if no_wait:
         show(job_id)
         say(_go_on(jobs, job_id))
@@ -99,7 +110,9 @@ def stop(job: JobArgument, address: AddressOption = None) -> None:
     if not jobs.stop(state.job_id):
         say(f"It had ended already: {_line(state)}")
         return
-    go_on = f" Go on with `memray-eval submit CONFIG --run-id {state.run_id}`." if state.run_id else ""  # not submitted by us
+    go_on = (
+        f" Go on with `memray-eval submit CONFIG --run-id {state.run_id}`." if state.run_id else ""
+    )  # not submitted by us
     say(f"Job {state.job_id} is being stopped.{go_on}")
 
 
@@ -120,7 +133,9 @@ def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> Non
 
 
 def _jobs(address: str | None) -> Jobs:
-    from memray_eval.submission.jobs import Jobs  # Ray takes a second to import: only where it is used
+    from memray_eval.submission.jobs import (
+        Jobs,
+    )  # Ray takes a second to import: only where it is used
 
     return Jobs(address)
 
@@ -147,7 +162,10 @@ def _write(text: str) -> None:
 
 def _go_on(jobs: Jobs, job_id: str) -> str:
     at = f"{job_id} --address {jobs.address}"
-    return f"Watch it with `memray-eval job logs --follow {at}`, end it with `memray-eval job stop {at}`."
+    return (
+        f"Watch it with `memray-eval job logs --follow {at}`, end it with `memray-eval job "
+        f"stop {at}`."
+    )
 
 
 def _line(state: JobState, now: Callable[[], float] = time.time) -> str:
@@ -160,4 +178,6 @@ def _line(state: JobState, now: Callable[[], float] = time.time) -> str:
         words.append(f"{(state.ended_s or now()) - state.started_s:.0f} s")
     if state.status == "FAILED":
         words.append(f"exit code {state.exit_code}")
-    return "  ".join(words) + (f"  -> {state.out}/{state.run_id}" if state.out and state.run_id else "")
+    return "  ".join(words) + (
+        f"  -> {state.out}/{state.run_id}" if state.out and state.run_id else ""
+    )

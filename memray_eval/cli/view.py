@@ -24,15 +24,22 @@ PROGRESS_S = 5.0
 def view(
     run_folder: Annotated[
         str,
-        typer.Argument(help="The folder of a run, finished or not: results/<run_id>, or its cloud URL.", show_default=False),
+        typer.Argument(
+            help="The folder of a run, finished or not: results/<run_id>, or its cloud URL.",
+            show_default=False,
+        ),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on this machine; 0 is a free port.")] = 0,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="Where to listen on this machine; 0 is a free port."),
+    ] = 0,
     is_opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Look at a run of any size in the browser: the report, and every sample to filter, sort, search and read.
+    """Look at a run of any size in the browser: the report, and every sample to filter, sort,
+    search and read.
 
-    The server reads only, listens to this machine alone (whoever may use it can look), and ends with Ctrl-C.
-    """
+    The server reads only, listens to this machine alone (whoever may use it can look), and ends
+    with Ctrl-C."""
     from memray_eval.report.view import viewing
     from memray_eval.results.run_folder import RunFolder
 
@@ -49,7 +56,9 @@ async def _serve(viewed: View, port: int, is_opened: bool) -> None:
     async with serving(viewed, port) as url:
         show(url)
         say("Ctrl-C ends it")
-        if is_opened:  # in a thread of its own: a browser within the terminal stays until it is closed
+        if (
+            is_opened
+        ):  # in a thread of its own: a browser within the terminal stays until it is closed
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         await ended.wait()
 

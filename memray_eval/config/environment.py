@@ -10,14 +10,19 @@ from urllib.parse import urlsplit
 from memray_eval.config.sections import Provider
 from memray_eval.errors import ConfigError
 
-BASE_URL_VARIABLES = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL", "google": "GOOGLE_GEMINI_BASE_URL"}
+BASE_URL_VARIABLES = {
+    "openai": "OPENAI_BASE_URL",
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "google": "GOOGLE_GEMINI_BASE_URL",
+}
 API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 _PROVIDER_HOSTS = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
 _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
 
 
 def cache_dir() -> Path:
-    """Where models and other fetched things are kept: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or ~/.cache, /memray_eval."""
+    """Where models and other fetched things are kept: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or
+    ~/.cache, /memray_eval."""
     if named := os.environ.get("MEMRAY_EVAL_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memray_eval"
@@ -29,13 +34,14 @@ def calls_file() -> Path:
 
 
 def api_key(variable: str) -> str | None:
-    """The key in an environment variable, None when unset or empty. Never log or store what this returns."""
+    """The key in an environment variable, None when unset or empty. Never log or store what this
+    returns."""
     return os.environ.get(variable) or None
 
 
 def environment_url(provider: Provider) -> str | None:
-    """The server that a provider's SDK asks instead of the provider, by its environment variable; None where that is unset or
-    names the provider itself."""
+    """The server that a provider's SDK asks instead of the provider, by its environment variable;
+    None where that is unset or names the provider itself."""
     url = os.environ.get(BASE_URL_VARIABLES[provider], "").strip().rstrip("/")
     is_theirs = any(f".{host_of(url)}".endswith(f".{theirs}") for theirs in _PROVIDER_HOSTS)
     return url if url and not is_theirs else None
@@ -50,7 +56,8 @@ def host_of(url: str) -> str:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a host is this machine or one of its own network, by its address or its name: nobody bills for what it does."""
+    """Whether a host is this machine or one of its own network, by its address or its name: nobody
+    bills for what it does."""
     try:
         return ipaddress.ip_address(host).is_private or ipaddress.ip_address(host).is_link_local
     except ValueError:
@@ -58,16 +65,20 @@ def is_private_host(host: str) -> bool:
 
 
 def server_key(base_url: str | None, api_key_env: str | None, whose: str) -> str:
-    """The key for a server: from `api_key_env` where that is named; OPENAI_API_KEY goes to OpenAI only, never to another
-    base_url by itself. Raises ConfigError, naming `whose` server it is, when a key is needed and not set."""
+    """The key for a server: from `api_key_env` where that is named; OPENAI_API_KEY goes to OpenAI
+    only, never to another base_url by itself. Raises ConfigError, naming `whose` server it is, when
+    a key is needed and not set."""
     variable = api_key_env or ("OPENAI_API_KEY" if base_url is None else None)
     return "none" if variable is None else required_key(variable, whose)
 
 
 def required_key(variable: str, whose: str) -> str:
-    """The key in an environment variable. Raises ConfigError, naming `whose` it is, when it is not set."""
+    """The key in an environment variable. Raises ConfigError, naming `whose` it is, when it is not
+    set."""
     if (key := api_key(variable)) is None:
-        raise ConfigError(f"{whose} needs a key in the environment variable {variable}, which is not set")
+        raise ConfigError(
+            f"{whose} needs a key in the environment variable {variable}, which is not set"
+        )
     return key
 
 

@@ -20,14 +20,15 @@ PATH_FIELDS = ("dataset", "templates", "out")
 RUBRICS = "rubrics"  # some of its values are paths
 
 
-def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()) -> RunConfig:
-    """Reads a job's YAML (none: nothing but the defaults), lays `overrides` (dotted key -> value) and `settings`
-    (key.path=value) over it.
+def load_config(
+    path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
+) -> RunConfig:
+    """Reads a job's YAML (none: nothing but the defaults), lays `overrides` (dotted key -> value)
+    and `settings` (key.path=value) over it.
 
-    Paths in the file are relative to the file's folder, those on the command line to the working directory. Candidates with
-    several temperatures or prompts are expanded (CandidateEntry).
-    Raises ConfigError that names the file, the key and what to do.
-    """
+    Paths in the file are relative to the file's folder, those on the command line to the working
+    directory. Candidates with several temperatures or prompts are expanded (CandidateEntry). Raises
+    ConfigError that names the file, the key and what to do."""
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
     for key in (*PATH_FIELDS, RUBRICS):
@@ -44,7 +45,9 @@ def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None, s
         return JobFile.model_validate(data).expanded()
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error, JobFile))
-        raise ConfigError(f"{path or 'the options'}: the configuration does not hold:\n{lines}") from None
+        raise ConfigError(
+            f"{path or 'the options'}: the configuration does not hold:\n{lines}"
+        ) from None
 
 
 def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
@@ -63,7 +66,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         data = parse_yaml(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"no file {path}; the jobs that come with the project stand in jobs/") from None
+        raise ConfigError(
+            f"no file {path}; the jobs that come with the project stand in jobs/"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
@@ -88,9 +93,15 @@ def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
     *parents, last = dotted.split(".")
     node: Any = data
     for part in parents:
-        node = node[_index(node, part, dotted)] if isinstance(node, list) else node.setdefault(part, {})
+        node = (
+            node[_index(node, part, dotted)]
+            if isinstance(node, list)
+            else node.setdefault(part, {})
+        )
         if not isinstance(node, dict | list):
-            raise ConfigError(f"--set {dotted}: {part!r} holds a plain value, nothing can stand below it")
+            raise ConfigError(
+                f"--set {dotted}: {part!r} holds a plain value, nothing can stand below it"
+            )
     if isinstance(node, list):
         node[_index(node, last, dotted)] = value
     else:
@@ -107,14 +118,19 @@ def _placed(key: str, value: Any, folder: Path) -> Any:
     """A key's value, with the paths in it resolved against a folder."""
     field = key.partition(".")[0]
     if isinstance(value, dict) and key == RUBRICS:
-        return {name: _placed(f"{RUBRICS}.{name}", rubric, folder) for name, rubric in value.items()}
-    if not isinstance(value, str) or not (key in PATH_FIELDS or (field == RUBRICS and names_a_file(value))):
+        return {
+            name: _placed(f"{RUBRICS}.{name}", rubric, folder) for name, rubric in value.items()
+        }
+    if not isinstance(value, str) or not (
+        key in PATH_FIELDS or (field == RUBRICS and names_a_file(value))
+    ):
         return value
     return _relative_to(value, folder)
 
 
 def _place_prompts(candidates: Any, folder: Path) -> None:
-    """Resolves the prompt files that a job's candidates name; what is no list of candidates is told when it is validated."""
+    """Resolves the prompt files that a job's candidates name; what is no list of candidates is told
+    when it is validated."""
     for entry in candidates if isinstance(candidates, list) else ():
         if not isinstance(entry, dict):
             continue
@@ -122,7 +138,8 @@ def _place_prompts(candidates: Any, folder: Path) -> None:
             entry["prompt"] = _relative_to(prompt, folder)
         if isinstance(prompts := entry.get("prompts"), list):
             entry["prompts"] = [
-                _relative_to(one, folder) if isinstance(one, str) and names_a_file(one) else one for one in prompts
+                _relative_to(one, folder) if isinstance(one, str) and names_a_file(one) else one
+                for one in prompts
             ]
 
 

@@ -11,7 +11,8 @@ from memray_eval.types import Frozen
 
 
 def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
-    """One line a problem: the dotted key, what is wrong, and the nearest known key when it looks misspelt."""
+    """One line a problem: the dotted key, what is wrong, and the nearest known key when it looks
+    misspelt."""
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":

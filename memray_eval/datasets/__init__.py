@@ -1,1 +1,2 @@
-"""Datasets: a folder of samples, a combined JSON, JSONL or Parquet, read as a stream and checked sample by sample."""
+"""Datasets: a folder of samples, a combined JSON, JSONL or Parquet, read as a stream and checked
+sample by sample."""

@@ -13,8 +13,9 @@ _WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]
 
 
 def fetched(path: str) -> str:
-    """The folder on this machine that holds the dataset hf://OWNER/NAME, what it has zipped (LongBench's data.zip) unpacked.
-    Raises DataError when the hub does not answer or has no such dataset."""
+    """The folder on this machine that holds the dataset hf://OWNER/NAME, what it has zipped
+    (LongBench's data.zip) unpacked. Raises DataError when the hub does not answer or has no such
+    dataset."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -25,7 +26,8 @@ def fetched(path: str) -> str:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(
-            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as the dataset."
+            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as "
+            f"the dataset."
         ) from None
     for archive in folder.rglob("*.zip"):
         _unpack(archive)

@@ -1,7 +1,8 @@
-"""Labelled files: responses that people have scored, in whatever columns, as rows to evaluate with the labels beside them.
+"""Labelled files: responses that people have scored, in whatever columns, as rows to evaluate with
+the labels beside them.
 
-JSON (a list of objects), JSONL, CSV, TSV or Parquet. CALIBRATION.md of memray_eval/report says how columns are mapped.
-"""
+JSON (a list of objects), JSONL, CSV, TSV or Parquet. CALIBRATION.md of memray_eval/report says how
+columns are mapped."""
 
 from __future__ import annotations
 
@@ -22,16 +23,27 @@ from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.types import Frozen
 
-STAR = "*"  # in column names: the part that names one of several systems whose answers stand in one row
-FIELDS = ("response", "query", "answers", "context", "memory", "task", "cluster", "skip")  # beside human, human2, ...
+# in column names: the part that names one of several systems whose answers stand in one row
+STAR = "*"
+FIELDS = (
+    "response",
+    "query",
+    "answers",
+    "context",
+    "memory",
+    "task",
+    "cluster",
+    "skip",
+)  # beside human, human2, ...
 TRUTH = {"true": 1.0, "false": 0.0}
 KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
 
 class Labelling(Frozen):
-    """Which columns hold what, and how labels read. `columns` maps FIELDS to names; nested ones are dotted (scores.overall),
-    and a `*` stands for any system (answer_*, judge_*). `people` are label columns. `words` gives labels that are words a
-    number; `separator` parts several right answers. `scale` is the people's (None: the metric's)."""
+    """Which columns hold what, and how labels read. `columns` maps FIELDS to names; nested ones are
+    dotted (scores.overall), and a `*` stands for any system (answer_*, judge_*). `people` are label
+    columns. `words` gives labels that are words a number; `separator` parts several right answers.
+    `scale` is the people's (None: the metric's)."""
 
     columns: dict[str, str]
     people: tuple[str, ...] = ()
@@ -41,7 +53,8 @@ class Labelling(Frozen):
 
 
 class Labelled(Frozen):
-    """One labelled response: `fields` as `evaluate` takes them, and what each column of people says, None where it is empty."""
+    """One labelled response: `fields` as `evaluate` takes them, and what each column of people
+    says, None where it is empty."""
 
     id: str
     fields: dict[str, Any]
@@ -49,20 +62,37 @@ class Labelled(Frozen):
     cluster: str
 
 
-_TOPICAL = {"response": "system_output", "query": "source", "memory": "context", "cluster": "source"}
+_TOPICAL = {
+    "response": "system_output",
+    "query": "source",
+    "memory": "context",
+    "cluster": "source",
+}
 _BEGIN = {"response": "response", "query": "message", "memory": "knowledge", "cluster": "message"}
-_EVOUNA = {"response": "answer_*", "query": "question", "answers": "golden_answer", "cluster": "question", "skip": "improper"}
+_EVOUNA = {
+    "response": "answer_*",
+    "query": "question",
+    "answers": "golden_answer",
+    "cluster": "question",
+    "skip": "improper",
+}
 
 # Preset -> metric -> its labelling; the first metric is the default.
 PRESETS: Mapping[str, Mapping[str, Labelling]] = MappingProxyType(
     {
         "evouna": {
-            "semantic_correctness": Labelling(columns=_EVOUNA, people=("judge_*",), separator="/", scale=(0, 1)),
+            "semantic_correctness": Labelling(
+                columns=_EVOUNA, people=("judge_*",), separator="/", scale=(0, 1)
+            ),
         },
         "topical_chat": {
             "coherence": Labelling(columns=_TOPICAL, people=("scores.coherence",), scale=(1, 3)),
-            "groundedness": Labelling(columns=_TOPICAL, people=("scores.groundedness",), scale=(0, 1)),
-            "conversational_quality": Labelling(columns=_TOPICAL, people=("scores.overall",), scale=(1, 5)),
+            "groundedness": Labelling(
+                columns=_TOPICAL, people=("scores.groundedness",), scale=(0, 1)
+            ),
+            "conversational_quality": Labelling(
+                columns=_TOPICAL, people=("scores.overall",), scale=(1, 5)
+            ),
         },
         "begin": {
             "groundedness": Labelling(
@@ -77,18 +107,22 @@ PRESETS: Mapping[str, Mapping[str, Labelling]] = MappingProxyType(
 
 
 def preset(name: str, metric: str | None) -> tuple[str, Labelling]:
-    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError that lists what there is."""
+    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError that
+    lists what there is."""
     if name not in PRESETS:
         raise ConfigError(f"--preset {name}: there are {', '.join(PRESETS)}")
     by_metric = PRESETS[name]
     chosen = metric or next(iter(by_metric))
     if chosen not in by_metric:
-        raise ConfigError(f"--preset {name} has no labels for {chosen}; it has them for {', '.join(by_metric)}")
+        raise ConfigError(
+            f"--preset {name} has no labels for {chosen}; it has them for {', '.join(by_metric)}"
+        )
     return chosen, by_metric[chosen]
 
 
 def mapped(pairs: Sequence[str], onto: Labelling) -> Labelling:
-    """FIELD=COLUMN settings, several to a text with commas, laid over a labelling. Raises ConfigError for an unknown field."""
+    """FIELD=COLUMN settings, several to a text with commas, laid over a labelling. Raises
+    ConfigError for an unknown field."""
     columns, people = dict(onto.columns), dict[str, str]()
     for pair in (part.strip() for text in pairs for part in text.split(",")):
         field, _, column = pair.partition("=")
@@ -100,23 +134,36 @@ def mapped(pairs: Sequence[str], onto: Labelling) -> Labelling:
             columns[field] = column
         else:
             hint = f"; did you mean {close!r}?" if (close := nearest(field, FIELDS)) else ""
-            raise ConfigError(f"--map {pair}: no field {field!r}{hint} There are: human, human2, ..., {', '.join(FIELDS)}")
-    return onto.model_copy(update={"columns": columns, "people": tuple(people.values()) or onto.people})
+            raise ConfigError(
+                f"--map {pair}: no field {field!r}{hint} There are: human, human2, ..., "
+                f"{', '.join(FIELDS)}"
+            )
+    return onto.model_copy(
+        update={"columns": columns, "people": tuple(people.values()) or onto.people}
+    )
 
 
 def read_labelled(
-    path: Path, labelling: Labelling, scale: tuple[float, float], limit: int | None = None, skip_unlabelled: bool = False
+    path: Path,
+    labelling: Labelling,
+    scale: tuple[float, float],
+    limit: int | None = None,
+    skip_unlabelled: bool = False,
 ) -> list[Labelled]:
-    """The labelled responses of the first `limit` rows that are not to be skipped, one a system of a row.
+    """The labelled responses of the first `limit` rows that are not to be skipped, one a system of
+    a row.
 
-    Raises ConfigError for a field or a column that is not there, DataError for a file that cannot be read, a response without
-    any label (unless these are skipped) and a label that is no number on `scale`.
-    """
+    Raises ConfigError for a field or a column that is not there, DataError for a file that cannot
+    be read, a response without any label (unless these are skipped) and a label that is no number
+    on `scale`."""
     for field in ("response", "query"):
         if field not in labelling.columns:
             raise ConfigError(f"no column for {field}; name it with --map {field}=COLUMN")
     if not labelling.people:
-        raise ConfigError("no column for human; name people's scores with --map human=COLUMN (and human2=COLUMN, ...)")
+        raise ConfigError(
+            "no column for human; name people's scores with --map human=COLUMN (and "
+            "human2=COLUMN, ...)"
+        )
     rows = list(_rows(path))
     if not rows:
         raise DataError(f"{path} holds no row")
@@ -126,26 +173,48 @@ def read_labelled(
         for system in systems:
             _check(path, named.replace(STAR, system), known)
     skip = labelling.columns.get("skip")
-    kept = [(place, row) for place, row in enumerate(rows, 1) if not (skip and _is_true(_value(row, skip)))][:limit]
-    found = [_labelled(path, place, row, system, labelling, scale) for place, row in kept for system in systems]
+    kept = [
+        (place, row)
+        for place, row in enumerate(rows, 1)
+        if not (skip and _is_true(_value(row, skip)))
+    ][:limit]
+    found = [
+        _labelled(path, place, row, system, labelling, scale)
+        for place, row in kept
+        for system in systems
+    ]
     if skip_unlabelled:
         found = [one for one in found if any(label is not None for label in one.people)]
     for one in found:
         if all(label is None for label in one.people):
             columns = ", ".join(map(repr, labelling.people))
-            raise DataError(f"{path}, {one.id}: no label in {columns}; leave such responses out with --skip-unlabelled")
+            raise DataError(
+                f"{path}, {one.id}: no label in {columns}; leave such responses out with "
+                f"--skip-unlabelled"
+            )
     if not found:
         raise DataError(f"{path} holds no labelled response")
     return found
 
 
 def _labelled(
-    path: Path, place: int, row: Mapping[str, Any], system: str, labelling: Labelling, scale: tuple[float, float]
+    path: Path,
+    place: int,
+    row: Mapping[str, Any],
+    system: str,
+    labelling: Labelling,
+    scale: tuple[float, float],
 ) -> Labelled:
-    given = {field: _value(row, name.replace(STAR, system)) for field, name in labelling.columns.items()}
+    given = {
+        field: _value(row, name.replace(STAR, system)) for field, name in labelling.columns.items()
+    }
     named = f"row-{place:06d}" + (f"-{system}" if system else "")
     query = "" if given["query"] is None else str(given["query"]).strip()
-    fields: dict[str, Any] = {"id": named, "query": query or "(none)", "response": _text(given["response"])}
+    fields: dict[str, Any] = {
+        "id": named,
+        "query": query or "(none)",
+        "response": _text(given["response"]),
+    }
     for field in ("context", "task"):
         if given.get(field) is not None:
             fields[field] = _text(given[field])
@@ -154,24 +223,48 @@ def _labelled(
     if (memory := given.get("memory")) is not None:
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _text(memory)}
     labels = tuple(
-        _label(path, named, name.replace(STAR, system), _value(row, name.replace(STAR, system)), labelling.words, scale)
+        _label(
+            path,
+            named,
+            name.replace(STAR, system),
+            _value(row, name.replace(STAR, system)),
+            labelling.words,
+            scale,
+        )
         for name in labelling.people
     )
     cluster = given.get("cluster")
-    return Labelled(id=named, fields=fields, people=labels, cluster=query if cluster is None else _text(cluster))
+    return Labelled(
+        id=named, fields=fields, people=labels, cluster=query if cluster is None else _text(cluster)
+    )
 
 
 def _label(
-    path: Path, named: str, column: str, given: Any, words: Mapping[str, float], scale: tuple[float, float]
+    path: Path,
+    named: str,
+    column: str,
+    given: Any,
+    words: Mapping[str, float],
+    scale: tuple[float, float],
 ) -> float | None:
-    if given is None or (isinstance(given, str) and not given.strip()) or (isinstance(given, float) and math.isnan(given)):
+    if (
+        given is None
+        or (isinstance(given, str) and not given.strip())
+        or (isinstance(given, float) and math.isnan(given))
+    ):
         return None
     number = _number(given, words)
     if number is None:
-        raise DataError(f"{path}, {named}: {column!r} holds {given!r}, not a number; give words one with --label WORD=NUMBER")
+        raise DataError(
+            f"{path}, {named}: {column!r} holds {given!r}, not a number; give words one with "
+            f"--label WORD=NUMBER"
+        )
     low, high = scale
     if not low <= number <= high:
-        raise DataError(f"{path}, {named}: {column!r} holds {given!r}, outside {low:g} to {high:g}; set --human-scale LOW,HIGH")
+        raise DataError(
+            f"{path}, {named}: {column!r} holds {given!r}, outside {low:g} to {high:g}; set "
+            f"--human-scale LOW,HIGH"
+        )
     return number
 
 
@@ -206,14 +299,24 @@ def _is_true(given: Any) -> bool:
 
 
 def _systems(labelling: Labelling, known: Sequence[str]) -> list[str]:
-    """What `*` stands for in the response's column; one empty name where it has none. Raises ConfigError if it fits nothing."""
+    """What `*` stands for in the response's column; one empty name where it has none. Raises
+    ConfigError if it fits nothing."""
     response = labelling.columns["response"]
     if STAR not in response:
-        if starred := [name for name in (*labelling.columns.values(), *labelling.people) if STAR in name]:
-            raise ConfigError(f"column {starred[0]!r} has a {STAR}, and the response's, {response!r}, has none to go with it")
+        if starred := [
+            name for name in (*labelling.columns.values(), *labelling.people) if STAR in name
+        ]:
+            raise ConfigError(
+                f"column {starred[0]!r} has a {STAR}, and the response's, {response!r}, has none "
+                f"to go with it"
+            )
         return [""]
     before, _, after = response.partition(STAR)
-    fitting = [name for name in known if name.startswith(before) and name.endswith(after) and len(name) > len(before + after)]
+    fitting = [
+        name
+        for name in known
+        if name.startswith(before) and name.endswith(after) and len(name) > len(before + after)
+    ]
     if not fitting:
         raise ConfigError(f"no column fits {response!r}; there are: {', '.join(known)}")
     return [name[len(before) : len(name) - len(after)] for name in fitting]
@@ -251,7 +354,10 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         elif kind in (".csv", ".tsv"):
             yield from _table(path, kind)
         else:
-            raise DataError(f"{path}: not a kind of file that is read; there are: .json, .jsonl, .csv, .tsv, .parquet")
+            raise DataError(
+                f"{path}: not a kind of file that is read; there are: .json, .jsonl, .csv, .tsv, "
+                f".parquet"
+            )
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
@@ -259,22 +365,34 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 def _objects(path: Path, kind: str) -> Iterator[dict[str, Any]]:
     data = path.read_bytes()
     try:
-        parsed = [parse_json(line) for line in data.splitlines() if line.strip()] if kind == ".jsonl" else parse_json(data)
+        parsed = (
+            [parse_json(line) for line in data.splitlines() if line.strip()]
+            if kind == ".jsonl"
+            else parse_json(data)
+        )
     except InvalidSample as error:
         raise DataError(f"{path}: {error}") from None
     if not isinstance(parsed, list) or not all(isinstance(row, dict) for row in parsed):
-        raise DataError(f"{path}: must be {'an object a line' if kind == '.jsonl' else 'a list of objects'}")
+        raise DataError(
+            f"{path}: must be {'an object a line' if kind == '.jsonl' else 'a list of objects'}"
+        )
     yield from parsed
 
 
 def _table(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """Rows of a CSV (fields may be quoted) or of a TSV (tabs part fields, whatever quotes there are)."""
+    """Rows of a CSV (fields may be quoted) or of a TSV (tabs part fields, whatever quotes there
+    are)."""
     text = io.StringIO(path.read_text("utf-8-sig"), newline="")
     is_tsv = kind == ".tsv"
-    reader = csv.DictReader(text, delimiter="\t" if is_tsv else ",", quoting=csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL)
+    reader = csv.DictReader(
+        text,
+        delimiter="\t" if is_tsv else ",",
+        quoting=csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL,
+    )
     for row in reader:
         if None in row or None in row.values():
             raise DataError(
-                f"{path}, line {reader.line_num}: not as many fields as the {len(reader.fieldnames or ())} of its head"
+                f"{path}, line {reader.line_num}: not as many fields as the "
+                f"{len(reader.fieldnames or ())} of its head"
             )
         yield row

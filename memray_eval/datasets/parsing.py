@@ -20,7 +20,9 @@ MAX_DIGITS = 1000
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"\d{%d,}" % MAX_DIGITS)
 _QUOTE = 2
-_KINDS = np.zeros(256, dtype=np.int8)  # of the bytes that tell the structure of JSON without escapes
+_KINDS = np.zeros(
+    256, dtype=np.int8
+)  # of the bytes that tell the structure of JSON without escapes
 _KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
 LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
 
@@ -29,8 +31,8 @@ Shown = Annotated[str, BeforeValidator(escape_controls)]
 
 
 class Problem(Frozen):
-    """What is wrong with a dataset, and where: the file, the place in it, the sample and its field. Control characters and
-    lone surrogates in them are escaped: a problem is printed and written."""
+    """What is wrong with a dataset, and where: the file, the place in it, the sample and its field.
+    Control characters and lone surrogates in them are escaped: a problem is printed and written."""
 
     path: Shown
     place: Shown = ""
@@ -40,7 +42,9 @@ class Problem(Frozen):
 
     def __str__(self) -> str:
         where = f"{self.path}, {self.place}" if self.place else self.path
-        what = ": ".join(part for part in (self.sample_id and f"sample {self.sample_id}", self.field) if part)
+        what = ": ".join(
+            part for part in (self.sample_id and f"sample {self.sample_id}", self.field) if part
+        )
         return f"{where}: {what}: {self.message}" if what else f"{where}: {self.message}"
 
 
@@ -61,34 +65,44 @@ class InvalidSample(Exception):
 
 
 def parse_json(data: bytes) -> Any:
-    """One JSON text. Raises InvalidSample: not UTF-8, not JSON (with line and column), a key twice in one object, NaN, a number
-    that is too large, nested more than MAX_NESTING deep."""
+    """One JSON text. Raises InvalidSample: not UTF-8, not JSON (with line and column), a key twice
+    in one object, NaN, a number that is too large, nested more than MAX_NESTING deep."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidSample(
-            [Fault(message=f"not UTF-8 (byte {error.start}: 0x{data[error.start]:02x}); save it as UTF-8")]
+            [
+                Fault(
+                    message=f"not UTF-8 (byte {error.start}: 0x{data[error.start]:02x}); save it "
+                    f"as UTF-8"
+                )
+            ]
         ) from None
     check_nesting(data)
     try:
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=_finite)
+        return json.loads(
+            text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=_finite
+        )
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidSample([Fault(message=f"broken JSON at {where}: {error.msg}")]) from None
     except ValueError:  # Python converts no more than 4,300 digits
-        raise InvalidSample([Fault(message="broken JSON: a number has more digits than can be read")]) from None
+        raise InvalidSample(
+            [Fault(message="broken JSON: a number has more digits than can be read")]
+        ) from None
 
 
 class Nesting:
-    """How deep lists and objects are nested in JSON that is fed in pieces, and whether a piece ended within a string."""
+    """How deep lists and objects are nested in JSON that is fed in pieces, and whether a piece
+    ended within a string."""
 
     def __init__(self) -> None:
         self.depth = self.deepest = 0
         self._in_text, self._escape = False, b""
 
     def feed(self, data: bytes) -> None:
-        """Raises InvalidSample where a number outside strings has more than MAX_DIGITS digits, or the depth passes
-        MAX_NESTING."""
+        """Raises InvalidSample where a number outside strings has more than MAX_DIGITS digits, or
+        the depth passes MAX_NESTING."""
         data = _ESCAPED.sub(b"", self._escape + data)
         self._escape = b"\\" if data.endswith(b"\\") else b""
         kinds = _KINDS[np.frombuffer(data, dtype=np.uint8)]
@@ -97,14 +111,20 @@ class Nesting:
         is_quote = kinds == _QUOTE
         within = (np.cumsum(is_quote, dtype=np.int32) + self._in_text) & 1
         if len(places):
-            depths = self.depth + np.cumsum(np.where(is_quote | (within == 1), 0, kinds), dtype=np.int32)
+            depths = self.depth + np.cumsum(
+                np.where(is_quote | (within == 1), 0, kinds), dtype=np.int32
+            )
             self.depth, self.deepest = int(depths[-1]), max(self.deepest, int(depths.max()))
         if self.deepest > MAX_NESTING:
-            raise InvalidSample([Fault(message=f"broken JSON: nested more than {MAX_NESTING} deep")])
+            raise InvalidSample(
+                [Fault(message=f"broken JSON: nested more than {MAX_NESTING} deep")]
+            )
         for number in _LONG_NUMBER.finditer(data):
             before = int(np.searchsorted(places, number.start()))
             if not (within[before - 1] if before else self._in_text):
-                raise InvalidSample([Fault(message="broken JSON: a number has more digits than can be read")])
+                raise InvalidSample(
+                    [Fault(message="broken JSON: a number has more digits than can be read")]
+                )
         self._in_text = bool(within[-1]) if len(places) else self._in_text
 
 
@@ -115,12 +135,15 @@ def check_nesting(data: bytes) -> None:
 
 
 def parse_sample(raw: Any, suite: str) -> Sample:
-    """A raw object as a Sample of `suite`. Fields it does not know go to metadata, unless they look like a misspelling.
+    """A raw object as a Sample of `suite`. Fields it does not know go to metadata, unless they look
+    like a misspelling.
 
     Raises InvalidSample with every fault.
     """
     if not isinstance(raw, dict):
-        raise InvalidSample([Fault(message=f"a sample must be a JSON object, not {_json_type(raw)}")])
+        raise InvalidSample(
+            [Fault(message=f"a sample must be a JSON object, not {_json_type(raw)}")]
+        )
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""
     faults: list[Fault] = []
     fields: dict[str, Any] = {"suite": suite}
@@ -139,7 +162,11 @@ def parse_sample(raw: Any, suite: str) -> Sample:
     try:
         sample = Sample.model_validate(fields)
     except ValidationError as error:
-        faults.extend(fault for fault in _faults(error) if fault.field not in {known.field for known in faults})
+        faults.extend(
+            fault
+            for fault in _faults(error)
+            if fault.field not in {known.field for known in faults}
+        )
     else:
         if not faults:
             return sample
@@ -150,18 +177,25 @@ def _wrong_lists(fields: dict[str, Any]) -> Iterator[Fault]:
     """Lists of text that are something else; pydantic would take a set of keys from a mapping."""
     for name in LISTS:
         if name in fields and not isinstance(fields[name], list | tuple):
-            yield Fault(field=name, message=f"must be a list of text, not {_json_type(fields[name])}")
+            yield Fault(
+                field=name, message=f"must be a list of text, not {_json_type(fields[name])}"
+            )
 
 
 def _faults(error: ValidationError) -> Iterator[Fault]:
     seen: set[str] = set()
     for problem in error.errors(include_url=False):
         if problem["type"] == "conflict":
-            yield from (Fault(field=field, message=text) for field, text in problem["ctx"]["fields"].items())
+            yield from (
+                Fault(field=field, message=text) for field, text in problem["ctx"]["fields"].items()
+            )
             continue
-        # A value that fits no member of a union is reported once a member; the first two parts name the field and the key.
+        # A value that fits no member of a union is reported once a member; the first two parts name
+        # the field and the key.
         field = (
-            ".".join(str(part) for part in problem["loc"][:2]) if problem["loc"][0] != "history" else _dotted(problem["loc"])
+            ".".join(str(part) for part in problem["loc"][:2])
+            if problem["loc"][0] != "history"
+            else _dotted(problem["loc"])
         )
         if field not in seen:
             seen.add(field)
@@ -176,7 +210,10 @@ def _message(problem: Any) -> str:
     if problem["type"] == "missing":
         return "missing"
     if problem["loc"][0] == "memory" and len(problem["loc"]) > 1:
-        return f"must be text, a number, true/false or a list of these, not {_json_type(problem['input'])}"
+        return (
+            f"must be text, a number, true/false or a list of these, not "
+            f"{_json_type(problem['input'])}"
+        )
     if problem["type"] in ("string_type", "dict_type", "tuple_type", "list_type"):
         wanted = {"string_type": "text", "dict_type": "an object"}.get(problem["type"], "a list")
         return f"must be {wanted}, not {_json_type(problem['input'])}"
@@ -186,7 +223,14 @@ def _message(problem: Any) -> str:
 def _json_type(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    names = {str: "text", int: "the number", float: "the number", list: "a list", tuple: "a list", dict: "an object"}
+    names = {
+        str: "text",
+        int: "the number",
+        float: "the number",
+        list: "a list",
+        tuple: "a list",
+        dict: "an object",
+    }
     name = names.get(type(value), type(value).__name__)
     return f"{name} {value!r}"[:60]
 
@@ -196,7 +240,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise InvalidSample([Fault(field=twice, message="stands twice in one object; the first would be lost")])
+        raise InvalidSample(
+            [Fault(field=twice, message="stands twice in one object; the first would be lost")]
+        )
     return found
 
 

@@ -1,5 +1,5 @@
-"""How a raw entry becomes a sample, or a record where responses exist already: for which suite, out of which published format,
-with which context, and whether its task is wanted."""
+"""How a raw entry becomes a sample, or a record where responses exist already: for which suite, out
+of which published format, with which context, and whether its task is wanted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def as_it_is(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 class Outline(NamedTuple):
-    """What an entry says of itself before it is checked: where it belongs, its sample's id, and who answered, if anyone did."""
+    """What an entry says of itself before it is checked: where it belongs, its sample's id, and who
+    answered, if anyone did."""
 
     task: str
     scenario: str
@@ -36,9 +37,10 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """`adapt` turns a record of a benchmark's published format into a sample's fields. `tasks` are those wanted (none: all),
-    `known_tasks` all that the suite has, where it names them.
-    With `has_responses` an entry is a response to judge. With `by_context` entries that share a context are read together."""
+    """`adapt` turns a record of a benchmark's published format into a sample's fields. `tasks` are
+    those wanted (none: all), `known_tasks` all that the suite has, where it names them. With
+    `has_responses` an entry is a response to judge. With `by_context` entries that share a context
+    are read together."""
 
     suite: str
     adapt: Adapt = as_it_is
@@ -48,17 +50,20 @@ class Reading:
     by_context: bool = False
 
     def record(self, entry: Entry) -> Record | None:
-        """The response of an entry, None if its task is not wanted. Raises InvalidSample with every fault."""
+        """The response of an entry, None if its task is not wanted. Raises InvalidSample with every
+        fault."""
         record = parse_answer(self._fields(entry), self.suite)
         return record if self._wants(record.sample) else None
 
     def sample(self, entry: Entry) -> Sample | None:
-        """The sample of an entry, None if its task is not wanted. Raises InvalidSample with every fault."""
+        """The sample of an entry, None if its task is not wanted. Raises InvalidSample with every
+        fault."""
         sample = parse_sample(self._fields(entry), self.suite)
         return sample if self._wants(sample) else None
 
     def outline(self, entry: Entry) -> Outline | None:
-        """What an entry says of itself, None if its task is not wanted. Raises InvalidSample where it cannot be read at all."""
+        """What an entry says of itself, None if its task is not wanted. Raises InvalidSample where
+        it cannot be read at all."""
         fields = self._adapted(entry)
         if not isinstance(fields, Mapping):
             raise InvalidSample([Fault(message="must be a JSON object")])
@@ -84,9 +89,16 @@ class Reading:
             return dict(self.adapt(raw, entry.path))
         except InvalidSample:
             raise
-        except Exception as error:  # ValueError is a suite's way to say what lacks; any other comes of an odd record
-            text = str(error) if isinstance(error, ValueError) else f"cannot be read as the suite's: {describe_error(error)}"
-            raise InvalidSample([Fault(message=text)], str(raw.get("id") or raw.get("_id") or "")) from None
+        except Exception as error:
+            # ValueError is a suite's way to say what lacks; any other comes of an odd record
+            text = (
+                str(error)
+                if isinstance(error, ValueError)
+                else f"cannot be read as the suite's: {describe_error(error)}"
+            )
+            raise InvalidSample(
+                [Fault(message=text)], str(raw.get("id") or raw.get("_id") or "")
+            ) from None
 
     def _fields(self, entry: Entry) -> Any:
         fields = self._adapted(entry)
@@ -98,13 +110,23 @@ class Reading:
 
 
 def _context(beside: str, name: Any) -> str:
-    """The text of a context that several samples share: a file below the folder of the dataset's file."""
+    """The text of a context that several samples share: a file below the folder of the dataset's
+    file."""
     if not isinstance(name, str) or posixpath.isabs(name) or ".." in name.split("/"):
-        raise InvalidSample([Fault(field=CONTEXT_FILE, message=f"must be a path below the dataset's folder, not {name!r}")])
+        raise InvalidSample(
+            [
+                Fault(
+                    field=CONTEXT_FILE,
+                    message=f"must be a path below the dataset's folder, not {name!r}",
+                )
+            ]
+        )
     try:
         return _read(f"{posixpath.dirname(beside)}/{name}")
     except (OSError, UnicodeDecodeError) as error:
-        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
+        reason = (
+            "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
+        )
         raise InvalidSample([Fault(field=CONTEXT_FILE, message=f"{name}: {reason}")]) from None
 
 

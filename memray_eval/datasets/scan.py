@@ -1,4 +1,5 @@
-"""One pass over a dataset before anything runs: every problem, how many samples, and the shards that tasks will read."""
+"""One pass over a dataset before anything runs: every problem, how many samples, and the shards
+that tasks will read."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ T = TypeVar("T")
 
 @dataclass
 class Scan:
-    """What a pass found. `fingerprint` is a digest of the samples in order; memory grows with ids only (a hash each), and with
-    places where they are read by context or a limit is spread. `context_chars` is the length of all samples' contexts
-    together. `suites` counts the responses that name a suite, by its name."""
+    """What a pass found. `fingerprint` is a digest of the samples in order; memory grows with ids
+    only (a hash each), and with places where they are read by context or a limit is spread.
+    `context_chars` is the length of all samples' contexts together. `suites` counts the responses
+    that name a suite, by its name."""
 
     n_samples: int = 0
     n_invalid: int = 0
@@ -44,9 +46,10 @@ def scan(
     rows_per_shard: int | Callable[[int], int] = 64,
     on_problem: Tell,
 ) -> Scan:
-    """Reads the dataset as a stream; tells `on_problem` of every problem, in order. A `limit` takes so many good samples:
-    spread over tasks and scenarios (`Spread`), for which it reads on until nothing more can be taken, without checking what
-    will not be; or the first. `rows_per_shard` may follow from the number of samples that a spread limit took.
+    """Reads the dataset as a stream; tells `on_problem` of every problem, in order. A `limit` takes
+    so many good samples: spread over tasks and scenarios (`Spread`), for which it reads on until
+    nothing more can be taken, without checking what will not be; or the first. `rows_per_shard` may
+    follow from the number of samples that a spread limit took.
 
     Raises DataError when the path holds no dataset at all.
     """
@@ -59,12 +62,22 @@ def scan(
     return _scan_first(sources, reading, limit, rows, on_problem)
 
 
-def _scan_first(sources: Sequence[Shard], reading: Reading, limit: int | None, rows_per_shard: int, on_problem: Tell) -> Scan:
+def _scan_first(
+    sources: Sequence[Shard],
+    reading: Reading,
+    limit: int | None,
+    rows_per_shard: int,
+    on_problem: Tell,
+) -> Scan:
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen: dict[bytes, str] = {}
     for source in sources:
-        by_context = reading.by_context and source.kind != "json"  # which can only be read from its start
-        cut: Cutter = CutByContext(source, rows_per_shard) if by_context else Cut(source, rows_per_shard)
+        by_context = (
+            reading.by_context and source.kind != "json"
+        )  # which can only be read from its start
+        cut: Cutter = (
+            CutByContext(source, rows_per_shard) if by_context else Cut(source, rows_per_shard)
+        )
         for entry in entries(source):
             if found.n_samples == limit:
                 break
@@ -100,7 +113,11 @@ class _Taken(NamedTuple):
 
 
 def _scan_spread(
-    sources: Sequence[Shard], reading: Reading, limit: int, rows_per_shard: int | Callable[[int], int], on_problem: Tell
+    sources: Sequence[Shard],
+    reading: Reading,
+    limit: int,
+    rows_per_shard: int | Callable[[int], int],
+    on_problem: Tell,
 ) -> Scan:
     found = Scan()
 
@@ -119,14 +136,21 @@ def _scan_spread(
         found.shards.extend(cut.finish())
     found.n_samples, found.context_chars = len(taken), sum(one.context_chars for one in taken)
     found.suites.update(suite for one in taken for suite in one.suites)
-    found.fingerprint = hashlib.blake2b(b"".join(one.digest for one in taken), digest_size=16).hexdigest()
+    found.fingerprint = hashlib.blake2b(
+        b"".join(one.digest for one in taken), digest_size=16
+    ).hexdigest()
     return found
 
 
-def _spread_over(sources: Sequence[Shard], reading: Reading, limit: int, tell: Callable[[list[Problem]], None]) -> list[_Taken]:
-    """The good entries that a limit takes, in their order. What it would leave out anyway is not checked."""
+def _spread_over(
+    sources: Sequence[Shard], reading: Reading, limit: int, tell: Callable[[list[Problem]], None]
+) -> list[_Taken]:
+    """The good entries that a limit takes, in their order. What it would leave out anyway is not
+    checked."""
     seen: dict[bytes, str] = {}
-    spread: Spread[_Taken] = Spread(limit, reading.tasks or reading.known_tasks, reading.has_responses)
+    spread: Spread[_Taken] = Spread(
+        limit, reading.tasks or reading.known_tasks, reading.has_responses
+    )
     for number, source in enumerate(sources):
         for entry in entries(source):
             if spread.is_settled():
@@ -150,7 +174,11 @@ def _spread_over(sources: Sequence[Shard], reading: Reading, limit: int, tell: C
 def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: Reading) -> _Taken:
     """What is to be kept of an entry: no texts, which may be long."""
     context = (outcome.sample if isinstance(outcome, Record) else outcome).context
-    shared = hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest() if context and reading.by_context else None
+    shared = (
+        hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest()
+        if context and reading.by_context
+        else None
+    )
     digest = hashlib.blake2b(_serialised(outcome), digest_size=16).digest()
     place = entry._replace(raw=None)
     return _Taken(number, place, digest, shared, len(context or ""), _suite_named(entry, reading))
@@ -158,21 +186,28 @@ def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: Reading
 
 def _suite_named(entry: Entry, reading: Reading) -> tuple[str, ...]:
     """The suite that a response says it belongs to, if any."""
-    named = entry.raw.get("suite") if reading.has_responses and isinstance(entry.raw, dict) else None
+    named = (
+        entry.raw.get("suite") if reading.has_responses and isinstance(entry.raw, dict) else None
+    )
     return (named,) if isinstance(named, str) and named else ()
 
 
 Broken: TypeAlias = Callable[[Entry, Exception], None]
 
 
-def read_samples(shard: Shard, reading: Reading, on_broken: Broken | None = None) -> Iterator[Sample]:
-    """The samples of a shard that `scan` made: its invalid entries are already left out. An entry that raises all the same is
-    told to `on_broken` and left out; without that it raises here."""
+def read_samples(
+    shard: Shard, reading: Reading, on_broken: Broken | None = None
+) -> Iterator[Sample]:
+    """The samples of a shard that `scan` made: its invalid entries are already left out. An entry
+    that raises all the same is told to `on_broken` and left out; without that it raises here."""
     return _each(shard, reading.sample, on_broken)
 
 
-def read_records(shard: Shard, reading: Reading, on_broken: Broken | None = None) -> Iterator[Record]:
-    """The responses of a shard that `scan` made, as records to judge; `on_broken` as for read_samples."""
+def read_records(
+    shard: Shard, reading: Reading, on_broken: Broken | None = None
+) -> Iterator[Record]:
+    """The responses of a shard that `scan` made, as records to judge; `on_broken` as for
+    read_samples."""
     return _each(shard, reading.record, on_broken)
 
 
@@ -192,20 +227,28 @@ def _each(shard: Shard, make: Callable[[Entry], T | None], on_broken: Broken | N
 
 
 def _serialised(found: Sample | Record) -> bytes:
-    """The JSON of a sample or response, for its fingerprint. Raises ValueError where it holds what is no JSON."""
+    """The JSON of a sample or response, for its fingerprint. Raises ValueError where it holds what
+    is no JSON."""
     return dumps(found.model_dump(mode="json")).encode("utf-8", "surrogatepass")
 
 
-def _check(entry: Entry, reading: Reading, seen: dict[bytes, str]) -> Sample | Record | list[Problem] | None:
+def _check(
+    entry: Entry, reading: Reading, seen: dict[bytes, str]
+) -> Sample | Record | list[Problem] | None:
     try:
         found = reading.record(entry) if reading.has_responses else reading.sample(entry)
         if found is None:
             return None
-        sample, who = (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
+        sample, who = (
+            (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
+        )
         key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
         here = entry.place or entry.path
         if (first := seen.setdefault(key, here)) is not here:
-            raise InvalidSample([Fault(field="id", message=f"a second sample with this id; the first is {first}")], sample.id)
+            raise InvalidSample(
+                [Fault(field="id", message=f"a second sample with this id; the first is {first}")],
+                sample.id,
+            )
         return found
     except InvalidSample as error:
         return _problems(entry, error)
@@ -213,6 +256,12 @@ def _check(entry: Entry, reading: Reading, seen: dict[bytes, str]) -> Sample | R
 
 def _problems(entry: Entry, error: InvalidSample) -> list[Problem]:
     return [
-        Problem(path=entry.path, place=entry.place, sample_id=error.sample_id, field=fault.field, message=fault.message)
+        Problem(
+            path=entry.path,
+            place=entry.place,
+            sample_id=error.sample_id,
+            field=fault.field,
+            message=fault.message,
+        )
         for fault in error.faults
     ]

@@ -1,4 +1,5 @@
-"""Cuts a source into shards while it is scanned: by rows and bytes, or so that samples on one context stay together."""
+"""Cuts a source into shards while it is scanned: by rows and bytes, or so that samples on one
+context stay together."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from typing import NamedTuple, Protocol
 from memray_eval.datasets.sources import Entry, Shard
 
 SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
-CONTEXT_SHARD_BYTES = 4 << 20  # ... and where every sample has one, sooner: its tokens go to the engine in one batch
+CONTEXT_SHARD_BYTES = (
+    4 << 20
+)  # ... and where every sample has one, sooner: its tokens go to the engine in one batch
 
 
 class Cutter(Protocol):
@@ -40,8 +43,11 @@ class Cut:
         self.rows += is_good
         if not is_good:
             self.skip.append(entry.position)
-        # A combined JSON can only be read from its start: one shard, whose rows are spread after the reading.
-        if self.source.kind != "json" and (self.rows >= self.rows_per_shard or self.size >= SHARD_BYTES):
+        # A combined JSON can only be read from its start: one shard, whose rows are spread after
+        # the reading.
+        if self.source.kind != "json" and (
+            self.rows >= self.rows_per_shard or self.size >= SHARD_BYTES
+        ):
             self._close()
 
     def finish(self) -> list[Shard]:
@@ -51,8 +57,15 @@ class Cut:
     def _close(self) -> None:
         if self.start is not None and self.rows:
             names = self.source.names[self.start : self.end]
-            stretch = {"start": self.start, "stop": self.end, "names": names, "skip": tuple(self.skip)}
-            self.done.append(self.source.model_copy(update={**stretch, "rows": self.rows, "size": self.size}))
+            stretch = {
+                "start": self.start,
+                "stop": self.end,
+                "names": names,
+                "skip": tuple(self.skip),
+            }
+            self.done.append(
+                self.source.model_copy(update={**stretch, "rows": self.rows, "size": self.size})
+            )
         self._begin()
 
 
@@ -63,8 +76,9 @@ class _Place(NamedTuple):
 
 
 class CutByContext:
-    """Good entries in the order of their contexts' first appearance, those on one context side by side: they share a prompt's
-    beginning, which an engine then computes once. A shard ends between two contexts where it can."""
+    """Good entries in the order of their contexts' first appearance, those on one context side by
+    side: they share a prompt's beginning, which an engine then computes once. A shard ends between
+    two contexts where it can."""
 
     def __init__(self, source: Shard, rows_per_shard: int) -> None:
         self.source, self.rows_per_shard = source, rows_per_shard
@@ -80,11 +94,16 @@ class CutByContext:
         shards: list[list[_Place]] = [[]]
         for group in self.groups.values():
             last = shards[-1]
-            if last and (len(last) + len(group) > self.rows_per_shard or _bytes(last) + _bytes(group) > CONTEXT_SHARD_BYTES):
+            if last and (
+                len(last) + len(group) > self.rows_per_shard
+                or _bytes(last) + _bytes(group) > CONTEXT_SHARD_BYTES
+            ):
                 shards.append([])
             for place in group:
                 last = shards[-1]
-                if len(last) >= self.rows_per_shard or (last and _bytes(last) + place.size > CONTEXT_SHARD_BYTES):
+                if len(last) >= self.rows_per_shard or (
+                    last and _bytes(last) + place.size > CONTEXT_SHARD_BYTES
+                ):
                     shards.append([])
                 shards[-1].append(place)
         return [self._shard(places) for places in shards if places]
@@ -103,15 +122,26 @@ def _bytes(places: Sequence[_Place]) -> int:
 
 
 def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:
-    """Neighbouring shards of one source joined up to `rows` rows and SHARD_BYTES: few blocks for a large dataset, many for a
-    small one. Shards by context stay as they are."""
+    """Neighbouring shards of one source joined up to `rows` rows and SHARD_BYTES: few blocks for a
+    large dataset, many for a small one. Shards by context stay as they are."""
     out: list[Shard] = []
     for shard in shards:
         last = out[-1] if out else None
-        joins = last is not None and last.path == shard.path and not shard.take and last.rows + shard.rows <= rows
+        joins = (
+            last is not None
+            and last.path == shard.path
+            and not shard.take
+            and last.rows + shard.rows <= rows
+        )
         if last is not None and joins and last.size + shard.size <= SHARD_BYTES:
-            joined = {"stop": shard.stop, "names": last.names + shard.names, "skip": last.skip + shard.skip}
-            out[-1] = last.model_copy(update={**joined, "rows": last.rows + shard.rows, "size": last.size + shard.size})
+            joined = {
+                "stop": shard.stop,
+                "names": last.names + shard.names,
+                "skip": last.skip + shard.skip,
+            }
+            out[-1] = last.model_copy(
+                update={**joined, "rows": last.rows + shard.rows, "size": last.size + shard.size}
+            )
         else:
             out.append(shard)
     return out

@@ -1,9 +1,10 @@
-"""Which entries `limit` takes: as many of each task as of any other, and within a task of each scenario.
+"""Which entries `limit` takes: as many of each task as of any other, and within a task of each
+scenario.
 
-Every entry has a rank that depends on the entries before it alone, never on the limit: how many of its task and scenario stood
-before it, then its scenario, then its task, both numbered as they first appear. The limit takes the lowest ranks, so that a
-smaller limit is a part of a larger one, and the same dataset gives the same entries every time.
-"""
+Every entry has a rank that depends on the entries before it alone, never on the limit: how many of
+its task and scenario stood before it, then its scenario, then its task, both numbered as they first
+appear. The limit takes the lowest ranks, so that a smaller limit is a part of a larger one, and the
+same dataset gives the same entries every time."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ T = TypeVar("T")
 
 
 class Rank(NamedTuple):
-    """The lower, the sooner taken. What has no task comes last where the suite's tasks are known; the answers of all
-    candidates to one sample come one after the other."""
+    """The lower, the sooner taken. What has no task comes last where the suite's tasks are known;
+    the answers of all candidates to one sample come one after the other."""
 
     untasked: bool
     place: int
@@ -29,11 +30,11 @@ class Rank(NamedTuple):
 
 
 class Spread(Generic[T]):
-    """The `limit` lowest ranks of a stream. It holds no more entries than that, and a number for each task and scenario that
-    was taken from.
+    """The `limit` lowest ranks of a stream. It holds no more entries than that, and a number for
+    each task and scenario that was taken from.
 
-    `tasks` are all that can come, where the suite names them. With `pairs` several candidates may answer one sample.
-    """
+    `tasks` are all that can come, where the suite names them. With `pairs` several candidates may
+    answer one sample."""
 
     def __init__(self, limit: int, tasks: Collection[str] = (), pairs: bool = False) -> None:
         self._limit, self._tasks, self._pairs = limit, frozenset(tasks), pairs
@@ -43,20 +44,24 @@ class Spread(Generic[T]):
         self._scenarios: dict[str, dict[str, int]] = {}  # their numbers within a task
         self._candidates: dict[str, int] = {}
         self._counts: Counter[tuple[str, str]] = Counter()  # samples taken of a task and scenario
-        self._places: dict[tuple[str, str, str], int] = {}  # of samples taken, for the other answers to them
+        self._places: dict[
+            tuple[str, str, str], int
+        ] = {}  # of samples taken, for the other answers to them
 
     @property
     def is_full(self) -> bool:
         return len(self._kept) >= self._limit
 
     def rank(self, outline: Outline) -> Rank | None:
-        """The rank of the next entry of the stream, None where it is too high to be taken: so will be all that come later of
-        a task or scenario that is new with it."""
+        """The rank of the next entry of the stream, None where it is too high to be taken: so will
+        be all that come later of a task or scenario that is new with it."""
         task, scenario = self._stratum(outline)
         scenarios = self._scenarios.get(task, {})
         rank = Rank(
             untasked=bool(self._tasks) and not task,
-            place=self._places.get((task, scenario, outline.sample_id), self._counts[task, scenario]),
+            place=self._places.get(
+                (task, scenario, outline.sample_id), self._counts[task, scenario]
+            ),
             scenario=scenarios.get(scenario, len(scenarios)),
             task=self._numbers.get(task, len(self._numbers)),
             candidate=self._candidates.setdefault(outline.answered_by, len(self._candidates)),
@@ -68,7 +73,8 @@ class Spread(Generic[T]):
         return rank
 
     def take(self, outline: Outline, rank: Rank, entry: T) -> None:
-        """Takes an entry that has been found valid, in the place of the highest rank where the limit is reached."""
+        """Takes an entry that has been found valid, in the place of the highest rank where the
+        limit is reached."""
         task, scenario = self._stratum(outline)
         if rank.place == self._counts[task, scenario]:
             self._counts[task, scenario] += 1
@@ -79,12 +85,14 @@ class Spread(Generic[T]):
         (heapq.heapreplace if self.is_full else heapq.heappush)(self._kept, held)
 
     def is_settled(self) -> bool:
-        """Whether nothing that can still come would be taken: every task that there is has had its share."""
+        """Whether nothing that can still come would be taken: every task that there is has had its
+        share."""
         if not self._tasks or self._pairs or not self.is_full:
             return False
         highest = self._highest()
         return all(
-            task in self._numbers and Rank(False, self._counts[task, ""], 0, self._numbers[task], 0) >= highest
+            task in self._numbers
+            and Rank(False, self._counts[task, ""], 0, self._numbers[task], 0) >= highest
             for task in self._tasks
         )
 

@@ -53,19 +53,32 @@ def _platform() -> Check:
     version = platform.python_version()
     where = f"{platform.system()} {platform.machine()}, Python {version}"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        mend = "vLLM does not run here: start any OpenAI-compatible server and use backend: openai with its base_url"
+        mend = (
+            "vLLM does not run here: start any OpenAI-compatible server and use backend: "
+            "openai with its base_url"
+        )
         return Check(state="warn", what=where, mend=mend)
     return Check(state="ok", what=where)
 
 
 def _packages(config: RunConfig | None) -> Iterator[Check]:
-    wants_vllm = config is None or any(candidate.backend == "vllm" for candidate in config.candidates)
+    wants_vllm = config is None or any(
+        candidate.backend == "vllm" for candidate in config.candidates
+    )
     wants_local = config is None or not config.embedding.model.startswith("openai/")
-    for package, wanted in (("vllm", wants_vllm), ("sentence_transformers", wants_local), (LOCAL_PACKAGE, wants_local)):
+    for package, wanted in (
+        ("vllm", wants_vllm),
+        ("sentence_transformers", wants_local),
+        (LOCAL_PACKAGE, wants_local),
+    ):
         if is_installed(package):
             yield Check(state="ok", what=f"package {package}")
         else:
-            yield Check(state="fail" if wanted else "warn", what=f"package {package} is not installed", mend=MEND[package])
+            yield Check(
+                state="fail" if wanted else "warn",
+                what=f"package {package} is not installed",
+                mend=MEND[package],
+            )
 
 
 def _embedded_model() -> Check:
@@ -94,12 +107,17 @@ def _disk() -> Iterator[Check]:
             folder = os.path.dirname(folder)
         free = shutil.disk_usage(folder).free / _GIB
         state: Literal["ok", "warn"] = "ok" if free >= least else "warn"
-        yield Check(state=state, what=f"{free:.1f} GiB free in {place}", mend="" if state == "ok" else mend)
+        yield Check(
+            state=state, what=f"{free:.1f} GiB free in {place}", mend="" if state == "ok" else mend
+        )
 
 
 def _keys() -> Iterator[Check]:
     for variable, is_set in keys_set().items():
-        yield Check(state="ok", what=f"{variable} is {'set' if is_set else 'not set (only needed for its provider)'}")
+        yield Check(
+            state="ok",
+            what=f"{variable} is {'set' if is_set else 'not set (only needed for its provider)'}",
+        )
 
 
 def _metrics() -> Check:
@@ -132,10 +150,15 @@ def _plan(config: RunConfig) -> Iterator[Check]:
     for metric, choice in choices.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
     device = device_of(config, capacity.gpus)
-    has = f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, {capacity.memory_gib:.1f} GiB of memory"
+    has = (
+        f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, "
+        f"{capacity.memory_gib:.1f} GiB of memory"
+    )
     for wave in waves_of(config, capacity, device, has_server):
         names = ", ".join(candidate.name for group in wave for candidate in group)
-        models = " beside ".join("the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave)
+        models = " beside ".join(
+            "the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave
+        )
         try:
             check(wave_pools(config, wave, capacity, device, has_server), capacity)
             yield Check(state="ok", what=f"the plan for {names} ({models}, {device}) fits {has}")

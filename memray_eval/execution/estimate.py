@@ -1,8 +1,9 @@
-"""What a run will take, said before a cent is spent: calls, tokens, dollars, wall time, and what holds it up. Makes no call.
+"""What a run will take, said before a cent is spent: calls, tokens, dollars, wall time, and what
+holds it up. Makes no call.
 
-Prompts are really built, for up to SAMPLED units spread over the dataset; what a model will answer is assumed (config
-`assumptions`), and so is the speed of what no limit bounds. A token is taken for CHARACTERS_A_TOKEN characters.
-"""
+Prompts are really built, for up to SAMPLED units spread over the dataset; what a model will answer
+is assumed (config `assumptions`), and so is the speed of what no limit bounds. A token is taken for
+CHARACTERS_A_TOKEN characters."""
 
 from __future__ import annotations
 
@@ -30,14 +31,19 @@ from memray_eval.types import GIVEN, Candidate, Frozen, Record, Response
 
 SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
-WRITE_CPU_S = 0.0005  # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
-STARTUP_S = {"vllm": 90.0, "openai": 12.0, GIVEN: 10.0}  # Ray, its workers, and an engine where there is one
+# of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
+WRITE_CPU_S = 0.0005
+STARTUP_S = {
+    "vllm": 90.0,
+    "openai": 12.0,
+    GIVEN: 10.0,
+}  # Ray, its workers, and an engine where there is one
 _Load = tuple[float, float, float]  # calls, input tokens, output tokens
 
 
 class Bound(Frozen):
-    """One thing that a run cannot be faster than: the seconds it would take if nothing else held it up, and what would change
-    that."""
+    """One thing that a run cannot be faster than: the seconds it would take if nothing else held it
+    up, and what would change that."""
 
     stage: str
     what: str
@@ -49,8 +55,8 @@ class Bound(Frozen):
 
 
 class JudgeEstimate(Frozen):
-    """What one judge will be asked: calls, tokens, US dollars (none of them where its price is not known), seconds at its
-    limits, and what bounds it."""
+    """What one judge will be asked: calls, tokens, US dollars (none of them where its price is not
+    known), seconds at its limits, and what bounds it."""
 
     judge: str
     calls: int
@@ -71,7 +77,8 @@ class StageEstimate(Frozen):
 
 
 class GroupUse(Frozen):
-    """The nodes of one group that are up while a run lasts, their hours together, and what these cost (None: nobody said)."""
+    """The nodes of one group that are up while a run lasts, their hours together, and what these
+    cost (None: nobody said)."""
 
     group: NodeGroup
     nodes: int
@@ -91,8 +98,8 @@ class ClusterUse(Frozen):
 
 
 class Estimate(Frozen):
-    """A run before it is made. Stages overlap, so `wall_s` is the start-up and the slowest of them; `bounds` are all that could
-    hold it up, the slowest first. `usd` is what judges cost."""
+    """A run before it is made. Stages overlap, so `wall_s` is the start-up and the slowest of them;
+    `bounds` are all that could hold it up, the slowest first. `usd` is what judges cost."""
 
     units: int
     prompt_tokens: int
@@ -126,22 +133,33 @@ def estimate(
     site: Site | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
 ) -> Estimate:
-    """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like these; on a cluster where
-    there is a `site`. The candidates of a wave answer side by side, waves one after the other. Judges' prices are those of the
-    table, nodes' those given. Raises ConfigError for a price of no group."""
+    """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like
+    these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
+    one after the other. Judges' prices are those of the table, nodes' those given. Raises
+    ConfigError for a price of no group."""
     records = list(_stand_ins(config, found))
     units = (samples or found.n_samples) * len(config.candidates)
     scale = units / max(1, len(records))
     load = _judge_load(config, metrics, choices, [record for record, _ in records], scale)
     prompt_tokens = sum(tokens for _, tokens in records) * scale
-    answered = defaultdict[str, float](float)  # by candidate; given responses have those that they came from
+    answered = defaultdict[str, float](
+        float
+    )  # by candidate; given responses have those that they came from
     for record, _ in records:
-        answered[record.candidate.name] += _tokens(record.response.text if record.response else "") * scale
+        answered[record.candidate.name] += (
+            _tokens(record.response.text if record.response else "") * scale
+        )
     cpus = site.judge_cpus if site is not None else capacity.cpus
     by_judge = {name: _judge_bounds(name, load[name], config, table, pool) for name in sorted(load)}
-    judges = tuple(_judge(name, load[name], by_judge[name][0], price_of(name, config.judging, table)) for name in by_judge)
+    judges = tuple(
+        _judge(name, load[name], by_judge[name][0], price_of(name, config.judging, table))
+        for name in by_judge
+    )
     bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
-    bounds += [*_generation(config, waves, site, answered, units / len(config.candidates)), *_writing(units, cpus)]
+    bounds += [
+        *_generation(config, waves, site, answered, units / len(config.candidates)),
+        *_writing(units, cpus),
+    ]
     bounds.sort(key=lambda bound: -bound.seconds)
     startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
     wall_s = startup_s + (bounds[0].seconds if bounds else 0.0)
@@ -172,18 +190,30 @@ def _stages(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
         slowest.setdefault(bound.stage, bound)
     for stage in ("generate", "judge", "write"):
         if stage in slowest:
-            yield StageEstimate(stage=stage, seconds=slowest[stage].seconds, bound_by=slowest[stage].what)
+            yield StageEstimate(
+                stage=stage, seconds=slowest[stage].seconds, bound_by=slowest[stage].what
+            )
 
 
 def _cluster_use(site: Site, wall_s: float, node_usd_per_hour: Mapping[str, float]) -> ClusterUse:
     names = [group.name for group in site.offer.groups]
     if unknown := sorted(set(node_usd_per_hour) - set(names)):
-        raise ConfigError(f"a node price for {unknown[0]!r}, which {site.offer.where} does not have; it has {', '.join(names)}")
+        raise ConfigError(
+            f"a node price for {unknown[0]!r}, which {site.offer.where} does not have; it has "
+            f"{', '.join(names)}"
+        )
     groups = []
     for group in site.offer.groups:
         nodes, a_node = site.nodes[group.name], node_usd_per_hour.get(group.name)
         hours = nodes * wall_s / 3600.0
-        groups.append(GroupUse(group=group, nodes=nodes, node_hours=hours, usd=None if a_node is None else a_node * hours))
+        groups.append(
+            GroupUse(
+                group=group,
+                nodes=nodes,
+                node_hours=hours,
+                usd=None if a_node is None else a_node * hours,
+            )
+        )
     prices = [use.usd for use in groups if use.nodes]
     return ClusterUse(
         where=site.offer.where,
@@ -196,14 +226,17 @@ def _cluster_use(site: Site, wall_s: float, node_usd_per_hour: Mapping[str, floa
 
 
 def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]:
-    """Records of samples spread over the dataset, with a response of the expected length, and their prompts' tokens; where
-    responses exist already, those."""
+    """Records of samples spread over the dataset, with a response of the expected length, and their
+    prompts' tokens; where responses exist already, those."""
     suite, reading = suite_of(config), reading_of(config)
     step = max(1, len(found.shards) * len(config.candidates) // SAMPLED)
     per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(config.candidates)))
     for shard in found.shards[::step]:
         if config.candidates[0].backend == GIVEN:
-            yield from ((record, 0.0) for record in itertools.islice(read_records(shard, reading), per_shard))
+            yield from (
+                (record, 0.0)
+                for record in itertools.islice(read_records(shard, reading), per_shard)
+            )
             continue
         for sample in itertools.islice(read_samples(shard, reading), per_shard):
             for candidate in config.candidates:
@@ -214,12 +247,24 @@ def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]
                     yield new_record(sample, candidate).model_copy(update={"response": failed}), 0.0
                     continue
                 tokens = sum(_tokens(message.content) for message in prompt.messages)
-                text = _filler(sample.query, config.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0))
-                yield new_record(sample, candidate).model_copy(update={"response": Response(text=text)}), tokens
+                text = _filler(
+                    sample.query,
+                    config.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0),
+                )
+                yield (
+                    new_record(sample, candidate).model_copy(
+                        update={"response": Response(text=text)}
+                    ),
+                    tokens,
+                )
 
 
 def _judge_load(
-    config: RunConfig, metrics: Sequence[Metric], choices: Mapping[str, Choice], records: Sequence[Record], scale: float
+    config: RunConfig,
+    metrics: Sequence[Metric],
+    choices: Mapping[str, Choice],
+    records: Sequence[Record],
+    scale: float,
 ) -> dict[str, _Load]:
     """Per judge, the calls and tokens of all units."""
     calls, inputs = Counter[str](), Counter[str]()
@@ -244,7 +289,10 @@ def _judge_load(
                 calls[judge] += config.judging.repeats
                 inputs[judge] += round(tokens * config.judging.repeats)
     verdict = config.assumptions.verdict_tokens
-    return {name: (calls[name] * scale, inputs[name] * scale, calls[name] * scale * verdict) for name in calls}
+    return {
+        name: (calls[name] * scale, inputs[name] * scale, calls[name] * scale * verdict)
+        for name in calls
+    }
 
 
 def _judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> JudgeEstimate:
@@ -261,20 +309,41 @@ def _judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> Judge
     )
 
 
-def _judge_bounds(name: str, load: _Load, config: RunConfig, table: JudgeTable, pool: JudgePool) -> list[Bound]:
-    """What each limit makes of a judge's load, and what the calls in flight do; the slowest first."""
+def _judge_bounds(
+    name: str, load: _Load, config: RunConfig, table: JudgeTable, pool: JudgePool
+) -> list[Bound]:
+    """What each limit makes of a judge's load, and what the calls in flight do; the slowest
+    first."""
     limits, is_firm = limits_of(name, config.judging, table)
     in_flight, latency_s = pool.actors * pool.max_in_flight, config.judging.latency_s
     least = "fewer metrics or judging.repeats, or another judge for some metrics"
-    more = "a higher limit from the provider" if is_firm else "judging.limits, if your account has more than the table assumes"
-    known = [(f"{limit:,.10g} {lane}", seconds, f"{more}; {least}") for lane, limit, seconds in _lanes(limits, load)]
+    more = (
+        "a higher limit from the provider"
+        if is_firm
+        else "judging.limits, if your account has more than the table assumes"
+    )
+    known = [
+        (f"{limit:,.10g} {lane}", seconds, f"{more}; {least}")
+        for lane, limit, seconds in _lanes(limits, load)
+    ]
     knob = "judging.max_in_flight or judging.actors"
     if limits.concurrency is not None and limits.concurrency < in_flight:
         in_flight, knob = limits.concurrency, f"the judge's limits.concurrency; {least}"
     is_chosen = config.judging.max_in_flight is not None or not is_firm
-    if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):  # else they follow from the limit
-        known.append((f"{in_flight:,} calls in flight of {latency_s:g} s", load[0] * latency_s / in_flight, knob))
-    bounds = [Bound(stage="judge", what=f"{name}, {what}", seconds=seconds, change=way) for what, seconds, way in known]
+    if is_chosen or in_flight * 60.0 / latency_s <= (
+        limits.requests_per_min or math.inf
+    ):  # else they follow from the limit
+        known.append(
+            (
+                f"{in_flight:,} calls in flight of {latency_s:g} s",
+                load[0] * latency_s / in_flight,
+                knob,
+            )
+        )
+    bounds = [
+        Bound(stage="judge", what=f"{name}, {what}", seconds=seconds, change=way)
+        for what, seconds, way in known
+    ]
     return sorted(bounds, key=lambda bound: -bound.seconds)
 
 
@@ -289,15 +358,30 @@ def _lanes(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float, float]
     }
     for lane, amount in wanted.items():
         if limit := getattr(limits, lane):
-            yield lane.replace("_per_min", "/min").replace("_", " "), limit, amount * (60.0 + SLACK_S) / limit
+            yield (
+                lane.replace("_per_min", "/min").replace("_", " "),
+                limit,
+                amount * (60.0 + SLACK_S) / limit,
+            )
 
 
 def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -> Iterator[Bound]:
     if judges:
         cores = min(float(pool.actors), max(1.0, cpus))
-        what = f"the CPUs of {pool.actors} judge actors" + (f" ({cores:g} of them)" if cores < pool.actors else "")
-        change = "judging.actors" if cores >= pool.actors else "more CPUs for judges, or judging.cpus: 1 for a core each"
-        yield Bound(stage="judge", what=what, seconds=sum(judge.calls for judge in judges) * CALL_CPU_S / cores, change=change)
+        what = f"the CPUs of {pool.actors} judge actors" + (
+            f" ({cores:g} of them)" if cores < pool.actors else ""
+        )
+        change = (
+            "judging.actors"
+            if cores >= pool.actors
+            else "more CPUs for judges, or judging.cpus: 1 for a core each"
+        )
+        yield Bound(
+            stage="judge",
+            what=what,
+            seconds=sum(judge.calls for judge in judges) * CALL_CPU_S / cores,
+            change=change,
+        )
 
 
 def _generation(
@@ -310,66 +394,121 @@ def _generation(
     """What the candidates take: of a wave the slowest group, one wave after the other."""
     if not samples or config.candidates[0].backend == GIVEN:
         return
-    rounds = [[_answering(config, group, site, answered, samples) for group in wave] for wave in waves]
+    rounds = [
+        [_answering(config, group, site, answered, samples) for group in wave] for wave in waves
+    ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
     longest = max(slowest, key=lambda bound: bound.seconds)
-    what = longest.what if len(slowest) == 1 else f"{len(slowest)} rounds of models, the longest with {longest.what}"
-    yield Bound(stage="generate", what=what, seconds=sum(bound.seconds for bound in slowest), change=longest.change)
+    what = (
+        longest.what
+        if len(slowest) == 1
+        else f"{len(slowest)} rounds of models, the longest with {longest.what}"
+    )
+    yield Bound(
+        stage="generate",
+        what=what,
+        seconds=sum(bound.seconds for bound in slowest),
+        change=longest.change,
+    )
 
 
 def _answering(
-    config: RunConfig, group: tuple[Candidate, ...], site: Site | None, answered: Mapping[str, float], samples: float
+    config: RunConfig,
+    group: tuple[Candidate, ...],
+    site: Site | None,
+    answered: Mapping[str, float],
+    samples: float,
 ) -> Bound:
-    """What the candidates of one pipeline take: those of one model's engines, or those behind servers."""
+    """What the candidates of one pipeline take: those of one model's engines, or those behind
+    servers."""
     assumed, tokens = config.assumptions, sum(answered[candidate.name] for candidate in group)
     if group[0].backend != "vllm":
         at_once, units = config.server.actors * config.server.max_in_flight, samples * len(group)
-        seconds = (tokens / assumed.server_tokens_per_s + units * assumed.server_latency_s) / at_once
+        seconds = (
+            tokens / assumed.server_tokens_per_s + units * assumed.server_latency_s
+        ) / at_once
         what = f"{at_once} calls in flight to the candidate's server"
-        return Bound(stage="generate", what=what, seconds=seconds, change="server.actors or server.max_in_flight")
-    engines, change = config.engine_of(group[0].model).replicas, "engine.replicas, or a faster engine"
+        return Bound(
+            stage="generate",
+            what=what,
+            seconds=seconds,
+            change="server.actors or server.max_in_flight",
+        )
+    engines, change = (
+        config.engine_of(group[0].model).replicas,
+        "engine.replicas, or a faster engine",
+    )
     for use in site.engines if site is not None else ():
         if use.model == group[0].model:
             engines, room = min(engines, max(1, use.fit)), use.fit - engines
-            change = f"engine.replicas: {room} more fit" if room > 0 else "larger groups of nodes: no further engine fits"
-    what = f"{engines} {'engine' if engines == 1 else 'engines'} of {assumed.engine_tokens_per_s:,.10g} tokens/s"
+            change = (
+                f"engine.replicas: {room} more fit"
+                if room > 0
+                else "larger groups of nodes: no further engine fits"
+            )
+    what = (
+        f"{engines} {'engine' if engines == 1 else 'engines'} of "
+        f"{assumed.engine_tokens_per_s:,.10g} tokens/s"
+    )
     seconds = tokens / (engines * assumed.engine_tokens_per_s)
     return Bound(stage="generate", what=what, seconds=seconds, change=change)
 
 
 def _writing(units: int, cpus: float) -> Iterator[Bound]:
     if units:
-        cores = min(max(1.0, cpus), float(max(2, int(cpus) // 4)))  # so many tasks a stage has at once: execution/session.py
+        cores = min(
+            max(1.0, cpus), float(max(2, int(cpus) // 4))
+        )  # so many tasks a stage has at once: execution/session.py
         seconds = units * WRITE_CPU_S / cores
-        yield Bound(stage="write", what=f"{cores:g} CPUs that fold and write", seconds=seconds, change="more CPUs")
+        yield Bound(
+            stage="write",
+            what=f"{cores:g} CPUs that fold and write",
+            seconds=seconds,
+            change="more CPUs",
+        )
 
 
 def _assumptions(config: RunConfig, sampled: int, units: int, site: Site | None) -> Iterator[str]:
     assumed, backends = config.assumptions, {candidate.backend for candidate in config.candidates}
-    yield f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} characters"
+    yield (
+        f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} "
+        f"characters"
+    )
     if GIVEN not in backends:
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {config.judging.latency_s:g} s (judging.latency_s)"
     if "vllm" in backends:
         is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
-        yield f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included (assumptions.engine_tokens_per_s)"
+        yield (
+            f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
+            f"(assumptions.engine_tokens_per_s)"
+        )
         if is_default:
-            yield "  that is the speed of a small model on two CPU cores: set it to that of your engines"
+            yield (
+                "  that is the speed of a small model on two CPU cores: set it to that of your "
+                "engines"
+            )
     yield "calls that the cache holds are counted as if they were paid"
     if site is not None:
-        yield "nodes are up from the start to the end of the run; the time that a cloud takes to start them is not counted"
+        yield (
+            "nodes are up from the start to the end of the run; the time that a cloud takes to "
+            "start them is not counted"
+        )
         yield "the speed of the store that results go to is not counted"
 
 
 def samples_from(text: str) -> int:
-    """A number of samples as a person writes it: 1e6, 1_000_000. Raises ConfigError for what is none, or below one."""
+    """A number of samples as a person writes it: 1e6, 1_000_000. Raises ConfigError for what is
+    none, or below one."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not (number >= 1 and number < math.inf and number == int(number)):
-        raise ConfigError(f"--samples {text}: write a whole number from 1 on, such as 50000, 1_000_000 or 1e6")
+        raise ConfigError(
+            f"--samples {text}: write a whole number from 1 on, such as 50000, 1_000_000 or 1e6"
+        )
     return int(number)
 
 
@@ -383,7 +522,9 @@ def prices_from(settings: Iterable[str]) -> dict[str, float]:
         except ValueError:
             prices[group] = math.nan
         if not (group and 0 <= prices[group] < math.inf):
-            raise ConfigError(f"--node-usd {setting}: write GROUP=USD, what an hour of a node of that group costs")
+            raise ConfigError(
+                f"--node-usd {setting}: write GROUP=USD, what an hour of a node of that group costs"
+            )
     return prices
 
 

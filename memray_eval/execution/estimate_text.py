@@ -11,9 +11,15 @@ SHOWN_BOUNDS = 4
 
 def lines(made: Estimate) -> Iterator[str]:
     """The estimate for a person."""
-    yield f"{made.units:,} units, {made.calls:,} judge calls, about ${made.usd:,.2f}, {_span(made.wall_s)}"
+    yield (
+        f"{made.units:,} units, {made.calls:,} judge calls, about ${made.usd:,.2f}, "
+        f"{_span(made.wall_s)}"
+    )
     if made.budget_usd is not None and made.budget_usd < made.usd:
-        yield f"  the budget would stop it at {made.budget_usd / made.usd:.1%}: budget.usd is {made.budget_usd:g}"
+        yield (
+            f"  the budget would stop it at {made.budget_usd / made.usd:.1%}: budget.usd is "
+            f"{made.budget_usd:g}"
+        )
     yield f"  bottleneck: {made.bottleneck}"
     if made.cluster is not None:
         yield from _cluster_lines(made, made.cluster)
@@ -21,7 +27,10 @@ def lines(made: Estimate) -> Iterator[str]:
     for judge in made.judges:
         tokens = f"{judge.input_tokens:,} tokens in, {judge.output_tokens:,} out"
         price = f"${judge.usd:,.2f}" if judge.is_priced else "no price known (judging.price)"
-        yield f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, {_span(judge.seconds)} ({judge.bound_by})"
+        yield (
+            f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, {_span(judge.seconds)} "
+            f"({judge.bound_by})"
+        )
     for stage in made.stages:
         yield f"  {stage.stage} alone: {_span(stage.seconds)} ({stage.bound_by})"
     yield f"  start-up: {_span(made.startup_s)}"
@@ -31,12 +40,18 @@ def lines(made: Estimate) -> Iterator[str]:
 def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     """What binds, what would next, and what to change; then the nodes."""
     for place, bound in enumerate(made.bounds[:SHOWN_BOUNDS]):
-        yield f"  {'binds' if place == 0 else 'next' if place == 1 else 'then'}: {bound.what}: {_span(bound.seconds)}"
+        yield (
+            f"  {'binds' if place == 0 else 'next' if place == 1 else 'then'}: {bound.what}: "
+            f"{_span(bound.seconds)}"
+        )
         if place == 0:
             yield f"    to change that: {bound.change}"
             yield from _idle_engines(made, use)
     if made.judges:
-        yield f"  judges: {made.judge_actors} actors, up to {made.calls_in_flight:,} calls in flight to each"
+        yield (
+            f"  judges: {made.judge_actors} actors, up to {made.calls_in_flight:,} calls in "
+            f"flight to each"
+        )
     for engine in use.engines:
         size = f"of {engine.gpus} GPU{'s' * (engine.gpus > 1)}" if engine.gpus else "on CPUs"
         yield f"  engines of {engine.model}: {engine.replicas} {size} each; {engine.fit} would fit"
@@ -44,7 +59,7 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     yield from (f"    {_group_line(group)}" for group in use.groups)
     priced = [group.usd for group in use.groups if group.usd is not None]
     nodes = "unknown (no price of a node-hour was given)" if not priced else f"${sum(priced):,.2f}"
-    yield f"  nodes cost {nodes}{' for the groups with a price' if priced and use.usd is None else ''}; judges ${made.usd:,.2f}"
+    yield f"  nodes cost {nodes}{' for the groups with a price' if priced and use.usd is None else ''}; judges ${made.usd:,.2f}"  # noqa: E501
     yield from (f"  PROBLEM: {problem}" for problem in use.problems)
 
 
@@ -53,15 +68,25 @@ def _idle_engines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     for bound in made.bounds[1:]:
         if bound.stage == "generate" and use.engines:
             what = "GPUs" if any(engine.gpus for engine in use.engines) else "engines"
-            yield f"    {what} would be done in {_span(bound.seconds)}; they are held to the end, unless `generate` comes first"
+            yield (
+                f"    {what} would be done in {_span(bound.seconds)}; they are held to the end, "
+                f"unless `generate` comes first"
+            )
 
 
 def _group_line(use: GroupUse) -> str:
     group = use.group
     gpus = f", {group.gpus} {group.accelerator_type or 'GPUs'}" if group.gpus else ""
-    kind = "head" if group.is_head else f"{group.min_nodes} to {group.max_nodes}{' spot' if group.is_spot else ''}"
+    kind = (
+        "head"
+        if group.is_head
+        else f"{group.min_nodes} to {group.max_nodes}{' spot' if group.is_spot else ''}"
+    )
     cost = "" if use.usd is None else f", ${use.usd:,.2f}"
-    return f"{group.name}: {use.nodes} x ({group.cpus:g} CPUs{gpus}; {kind}): {use.node_hours:,.1f} node-hours{cost}"
+    return (
+        f"{group.name}: {use.nodes} x ({group.cpus:g} CPUs{gpus}; {kind}): "
+        f"{use.node_hours:,.1f} node-hours{cost}"
+    )
 
 
 def _span(seconds: float) -> str:

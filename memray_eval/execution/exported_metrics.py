@@ -1,9 +1,10 @@
-"""What Prometheus can read of a run, through Ray's own metrics; each name and what it means stands in SERIES.
+"""What Prometheus can read of a run, through Ray's own metrics; each name and what it means stands
+in SERIES.
 
-The run's counter (execution/ray/progress_counter.py) is the one process that exports: Ray gives every process its own time series, and would
-give every judge actor's, and those of every one that took its place, too. Ray puts `ray_` before a name and, at a counter,
-`_total` behind it; a histogram's sum is made of the middles of its buckets.
-"""
+The run's counter (execution/ray/progress_counter.py) is the one process that exports: Ray gives
+every process its own time series, and would give every judge actor's, and those of every one that
+took its place, too. Ray puts `ray_` before a name and, at a counter, `_total` behind it; a
+histogram's sum is made of the middles of its buckets."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ TOKENS_PER_S = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
 
 class Series(Frozen):
-    """One metric: its name before Ray adds to it, what it says, its tags beside `run_id`, and a histogram's buckets."""
+    """One metric: its name before Ray adds to it, what it says, its tags beside `run_id`, and a
+    histogram's buckets."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -38,7 +40,8 @@ class Series(Frozen):
 UNITS = Series(
     name="memray_units",
     kind="counter",
-    description="Units that a stage is done with; outcome: ok or failed. At the stage write, failed at any stage.",
+    description="Units that a stage is done with; outcome: ok or failed. At the stage write, "
+    "failed at any stage.",
     tags=("stage", "outcome"),
 )
 QUEUE = Series(
@@ -50,12 +53,16 @@ QUEUE = Series(
 CALLS = Series(
     name="memray_judge_calls",
     kind="counter",
-    description="Calls to a judge that ended; outcome: ok, malformed, refused, truncated, throttled, unavailable, error or "
+    description="Calls to a judge that ended; outcome: ok, malformed, refused, truncated, "
+    "throttled, unavailable, error or "
     "abandoned; and cached: a verdict that was remembered instead.",
     tags=("judge", "outcome"),
 )
 THROTTLED = Series(
-    name="memray_throttled", kind="counter", description="Calls that a judge answered with 429.", tags=("judge",)
+    name="memray_throttled",
+    kind="counter",
+    description="Calls that a judge answered with 429.",
+    tags=("judge",),
 )
 RETRIED = Series(
     name="memray_retried",
@@ -66,12 +73,21 @@ RETRIED = Series(
 TOKENS = Series(
     name="memray_tokens",
     kind="counter",
-    description="Tokens; who: a judge or a candidate; kind: in, out, or cached (those of in that the engine had cached).",
+    description="Tokens; who: a judge or a candidate; kind: in, out, or cached (those of in that "
+    "the engine had cached).",
     tags=("who", "kind"),
 )
-COST = Series(name="memray_cost_usd", kind="counter", description="US dollars that judge calls cost.", tags=("judge",))
+COST = Series(
+    name="memray_cost_usd",
+    kind="counter",
+    description="US dollars that judge calls cost.",
+    tags=("judge",),
+)
 IN_FLIGHT = Series(
-    name="memray_in_flight", kind="gauge", description="Calls that a judge has not answered yet.", tags=("judge",)
+    name="memray_in_flight",
+    kind="gauge",
+    description="Calls that a judge has not answered yet.",
+    tags=("judge",),
 )
 WAITING = Series(
     name="memray_calls_waiting",
@@ -155,7 +171,8 @@ def answered(responses: Iterable[Response]) -> Answered:
 
 
 class Exporter:
-    """Records a run's metrics in this process, with the recorder that `new_recorder` makes for each series."""
+    """Records a run's metrics in this process, with the recorder that `new_recorder` makes for each
+    series."""
 
     def __init__(self, run_id: str, new_recorder: Callable[[Series, str], Any]) -> None:
         self._recorders = {series.name: new_recorder(series, run_id) for series in SERIES}

@@ -23,8 +23,8 @@ class Ending:
 
 @contextmanager
 def terminable() -> Iterator[Ending]:
-    """Makes SIGTERM raise KeyboardInterrupt in this block, as Ctrl-C does. Without effect in a thread
-    beside the main one, where Python delivers no signals."""
+    """Makes SIGTERM raise KeyboardInterrupt in this block, as Ctrl-C does. Without effect in a
+    thread beside the main one, where Python delivers no signals."""
     ending = Ending()
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,8 @@
 """What a run needs of its cluster, counted before anything starts. Pure: no Ray here.
 
-A Ray Data pipeline whose actors hold every CPU hangs without a word, because its read and write tasks never get one. So the
-needs are counted against what is there, and a run that could hang is refused with what to change.
-"""
+A Ray Data pipeline whose actors hold every CPU hangs without a word, because its read and write
+tasks never get one. So the needs are counted against what is there, and a run that could hang is
+refused with what to change."""
 
 from __future__ import annotations
 
@@ -37,14 +37,17 @@ ENGINES, JUDGES = "vLLM engine", "judges"  # names of pools
 MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
 MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
 LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
-ADMITTED = 16  # calls that wait for each one in flight, or the slowest of a block would hold up the others
+ADMITTED = (
+    16  # calls that wait for each one in flight, or the slowest of a block would hold up the others
+)
 LEAST_TASKS, MOST_TASKS = 4, 64
 BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
 
 
 class Pool(Frozen):
-    """Some actors or tasks of one kind. `knob` is the config key that changes what they need. Each of them must find its
-    place on one node; those with an `accelerator_type`, on one with such GPUs."""
+    """Some actors or tasks of one kind. `knob` is the config key that changes what they need. Each
+    of them must find its place on one node; those with an `accelerator_type`, on one with such
+    GPUs."""
 
     name: str
     actors: int
@@ -56,7 +59,8 @@ class Pool(Frozen):
 
 
 class Node(Frozen):
-    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its GPUs."""
+    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its
+    GPUs."""
 
     cpus: float
     gpus: float = 0.0
@@ -81,8 +85,8 @@ def device_of(config: RunConfig, gpus: float) -> Device:
 
 
 class JudgePool(Frozen):
-    """The judge actors of a run: how many, how many calls each may have in flight to one judge, and how many blocks each
-    judges at once."""
+    """The judge actors of a run: how many, how many calls each may have in flight to one judge, and
+    how many blocks each judges at once."""
 
     actors: int
     max_in_flight: int
@@ -94,13 +98,20 @@ def judge_actors(config: RunConfig, cpus: float) -> int:
     return config.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
 
 
-def judge_pool(config: RunConfig, choices: Mapping[str, Choice], table: JudgeTable, cpus: float, rows: int) -> JudgePool:
-    """As configured; else as many calls in flight as the fastest judge's firm limit and the expected latency call for
-    (without one: IN_FLIGHT an actor), and enough blocks of `rows` rows that a slow call does not empty the pool."""
+def judge_pool(
+    config: RunConfig, choices: Mapping[str, Choice], table: JudgeTable, cpus: float, rows: int
+) -> JudgePool:
+    """As configured; else as many calls in flight as the fastest judge's firm limit and the
+    expected latency call for (without one: IN_FLIGHT an actor), and enough blocks of `rows` rows
+    that a slow call does not empty the pool."""
     judging = config.judging
     actors = judge_actors(config, cpus)
     names = {name for choice in choices.values() for name in choice.judges if name != RULES}
-    limits = [limits.requests_per_min for limits, is_firm in (limits_of(name, judging, table) for name in names) if is_firm]
+    limits = [
+        limits.requests_per_min
+        for limits, is_firm in (limits_of(name, judging, table) for name in names)
+        if is_firm
+    ]
     needed = IN_FLIGHT
     if limits and all(limits):
         fastest = max(limit for limit in limits if limit)
@@ -108,13 +119,20 @@ def judge_pool(config: RunConfig, choices: Mapping[str, Choice], table: JudgeTab
     in_flight = judging.max_in_flight or min(needed, MOST_IN_FLIGHT)
     calls_a_row = max(1, calls_a_record(choices, judging.repeats))
     tasks = math.ceil(ADMITTED * in_flight / (max(1, rows) * calls_a_row))
-    return JudgePool(actors=actors, max_in_flight=in_flight, tasks=max(LEAST_TASKS, min(MOST_TASKS, tasks)))
+    return JudgePool(
+        actors=actors, max_in_flight=in_flight, tasks=max(LEAST_TASKS, min(MOST_TASKS, tasks))
+    )
 
 
 def pools_of(
-    config: RunConfig, candidates: tuple[Candidate, ...], device: Device, judge_server: bool = False, judge_actors: int = 1
+    config: RunConfig,
+    candidates: tuple[Candidate, ...],
+    device: Device,
+    judge_server: bool = False,
+    judge_actors: int = 1,
 ) -> list[Pool]:
-    """The pools of one pipeline: the engines or the clients of these candidates, then judges, embedders and tasks."""
+    """The pools of one pipeline: the engines or the clients of these candidates, then judges,
+    embedders and tasks."""
     judging, embedding = config.judging, config.embedding
     return [
         *([_server_pool(device)] if judge_server else []),
@@ -139,8 +157,8 @@ def pools_of(
 
 
 def fitted(engine: EngineConfig, mean_chars: float) -> EngineConfig:
-    """An engine's batches for prompts of this mean length: fewer rows where contexts are long, at most BATCH_CHARS in one batch
-    and ENGINE_CHARS in all that are under way."""
+    """An engine's batches for prompts of this mean length: fewer rows where contexts are long, at
+    most BATCH_CHARS in one batch and ENGINE_CHARS in all that are under way."""
     length = max(1.0, mean_chars)
     most = engine.batch_size * engine.concurrent_batches
     rows = max(1, min(engine.batch_size, int(BATCH_CHARS / length)))
@@ -150,24 +168,52 @@ def fitted(engine: EngineConfig, mean_chars: float) -> EngineConfig:
 
 def _server_pool(device: Device) -> Pool:
     gpus = 1.0 if device == "gpu" else 0.0
-    return Pool(name="embedded judge", actors=1, cpus=SERVER_CPUS, gpus=gpus, memory_gib=SERVER_GIB, knob="judge: rules")
+    return Pool(
+        name="embedded judge",
+        actors=1,
+        cpus=SERVER_CPUS,
+        gpus=gpus,
+        memory_gib=SERVER_GIB,
+        knob="judge: rules",
+    )
 
 
 def _affect_pool(config: RunConfig) -> list[Pool]:
     if not config.affect.enabled:
         return []
     knob = "affect.actors, affect.cpus, or --affect off"
-    return [Pool(name="affect", actors=config.affect.actors, cpus=config.affect.cpus, memory_gib=AFFECT_GIB, knob=knob)]
+    return [
+        Pool(
+            name="affect",
+            actors=config.affect.actors,
+            cpus=config.affect.cpus,
+            memory_gib=AFFECT_GIB,
+            knob=knob,
+        )
+    ]
 
 
 def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) -> list[Pool]:
     engine, server = config.engine_of(candidate.model), config.server
     if candidate.backend == "openai":
-        return [Pool(name="server clients", actors=server.actors, cpus=STAGE_CPUS, memory_gib=ACTOR_GIB, knob="server.actors")]
+        return [
+            Pool(
+                name="server clients",
+                actors=server.actors,
+                cpus=STAGE_CPUS,
+                memory_gib=ACTOR_GIB,
+                knob="server.actors",
+            )
+        ]
     if candidate.backend != "vllm":
         return []
-    workers, on_gpu = engine.tensor_parallel, device == "gpu"  # of one stage of its pipeline, which must lie on one node
-    memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model))
+    workers, on_gpu = (
+        engine.tensor_parallel,
+        device == "gpu",
+    )  # of one stage of its pipeline, which must lie on one node
+    memory = ENGINE_OVERHEAD_GIB + (
+        0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model)
+    )
     return [
         Pool(
             name=ENGINES,
@@ -182,8 +228,8 @@ def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) ->
 
 
 def check(pools: Sequence[Pool], capacity: Capacity) -> None:
-    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one of their actors would find
-    no node that has room for it."""
+    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one
+    of their actors would find no node that has room for it."""
     if (why := refusal(pools, capacity)) is not None:
         raise ResourceError(why)
 
@@ -193,7 +239,10 @@ def refusal(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     needs = {
         "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
         "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),
-        "GiB of memory": (sum(pool.actors * pool.memory_gib for pool in pools), capacity.memory_gib),
+        "GiB of memory": (
+            sum(pool.actors * pool.memory_gib for pool in pools),
+            capacity.memory_gib,
+        ),
     }
     for unit, (needed, there) in needs.items():
         if needed > there + SLACK:
@@ -203,8 +252,9 @@ def refusal(pools: Sequence[Pool], capacity: Capacity) -> str | None:
 
 
 def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
-    """The first pool one of whose actors finds no node with room, when each takes the first that has it, and what needs no GPU
-    looks at nodes without one first, as Ray does too. None where all find one, or where no nodes are given."""
+    """The first pool one of whose actors finds no node with room, when each takes the first that
+    has it, and what needs no GPU looks at nodes without one first, as Ray does too. None where all
+    find one, or where no nodes are given."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
@@ -214,12 +264,15 @@ def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
             if place is None:
                 return pool
             node = left[place]
-            left[place] = node.model_copy(update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus})
+            left[place] = node.model_copy(
+                update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus}
+            )
     return None
 
 
 def in_order(pools: Sequence[Pool]) -> list[Pool]:
-    """As they are seated: GPUs before CPUs, large before small, those of a certain kind before those of any."""
+    """As they are seated: GPUs before CPUs, large before small, those of a certain kind before
+    those of any."""
     return sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus))
 
 
@@ -231,20 +284,30 @@ def has_room(node: Node, pool: Pool) -> bool:
 
 def _no_room(pool: Pool, capacity: Capacity) -> str:
     def told(cpus: float, gpus: float, kind: str | None) -> str:
-        return f"{cpus:g} CPUs" + (f" and {gpus:g} GPUs" if gpus else "") + (f" of type {kind}" if kind else "")
+        return (
+            f"{cpus:g} CPUs"
+            + (f" and {gpus:g} GPUs" if gpus else "")
+            + (f" of type {kind}" if kind else "")
+        )
 
     kinds = Counter(told(node.cpus, node.gpus, node.accelerator_type) for node in capacity.nodes)
     return (
-        f"no node of {capacity.where} has room for {'each' if pool.actors > 1 else 'the'} {pool.name}: "
-        f"{told(pool.cpus, pool.gpus, pool.accelerator_type)} on one node; it would wait for ever, so it is not started.\n"
+        f"no node of {capacity.where} has room for {'each' if pool.actors > 1 else 'the'} "
+        f"{pool.name}: "
+        f"{told(pool.cpus, pool.gpus, pool.accelerator_type)} on one node; it would wait for "
+        f"ever, so it is not started.\n"
         + "\n".join(f"  {count} x {kind}" for kind, count in kinds.items())
-        + f"\nLower {pool.knob or 'the other pools'}, or give the cluster such nodes (cluster.wait_s waits for them)."
+        + f"\nLower {pool.knob or 'the other pools'}, or give the cluster such nodes "
+        f"(cluster.wait_s waits for them)."
     )
 
 
 def _too_little(pools: Sequence[Pool], unit: str, needed: float, there: float, where: str) -> str:
     field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
-    users = sorted((pool for pool in pools if getattr(pool, field)), key=lambda pool: -pool.actors * getattr(pool, field))
+    users = sorted(
+        (pool for pool in pools if getattr(pool, field)),
+        key=lambda pool: -pool.actors * getattr(pool, field),
+    )
     lines = [f"  {pool.name}: {pool.actors} x {getattr(pool, field):g}" for pool in users]
     knobs = next((pool.knob for pool in users if pool.knob), "engine.replicas")
     more = {
@@ -253,13 +316,17 @@ def _too_little(pools: Sequence[Pool], unit: str, needed: float, there: float, w
         "GiB of memory": "a lower engine.kv_cache_gib, or a machine with more memory",
     }[unit]
     return (
-        f"the plan needs {needed:.4g} {unit} and {where} has {there:.4g}; it would wait for ever, so it is not started.\n"
-        + "\n".join(lines)
-        + f"\nLower {knobs}, or give it more: {more}."
+        f"the plan needs {needed:.4g} {unit} and {where} has {there:.4g}; it would wait for ever, "
+        f"so it is not started.\n" + "\n".join(lines) + f"\nLower {knobs}, or give it more: {more}."
     )
 
 
 def _weights_gib(model: str) -> float:
-    """The size of a model's weights where they lie on this machine, else 0: a hub's model is not known before it is fetched."""
+    """The size of a model's weights where they lie on this machine, else 0: a hub's model is not
+    known before it is fetched."""
     folder = Path(model)
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) / _GIB if folder.is_dir() else 0.0
+    return (
+        sum(file.stat().st_size for file in folder.glob("*.safetensors")) / _GIB
+        if folder.is_dir()
+        else 0.0
+    )

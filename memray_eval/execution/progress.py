@@ -10,7 +10,14 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Frozen
@@ -23,7 +30,8 @@ SHOWN_CAUGHT = 3
 
 
 class StageCount(Frozen):
-    """One stage so far: rows done, seconds its workers were busy (summed), and its first start and last end (epoch)."""
+    """One stage so far: rows done, seconds its workers were busy (summed), and its first start and
+    last end (epoch)."""
 
     rows: int = 0
     busy_s: float = 0.0
@@ -45,8 +53,9 @@ class StageCount(Frozen):
 
 
 class Course(Frozen):
-    """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as execution/timeline.py makes
-    them; `counts` are those of the affect stage; `caught` records broke a stage."""
+    """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as
+    execution/timeline.py makes them; `counts` are those of the affect stage; `caught` records broke
+    a stage."""
 
     stages: dict[str, StageCount]
     events: list[str]
@@ -68,7 +77,8 @@ class ProgressSource(Protocol):
 
 
 class Extent(Frozen):
-    """How many units a run has, and how many of them earlier sessions generated (`generated`) and finished (`finished`)."""
+    """How many units a run has, and how many of them earlier sessions generated (`generated`) and
+    finished (`finished`)."""
 
     total: int
     finished: int = 0
@@ -80,9 +90,11 @@ class Extent(Frozen):
 
 
 @contextmanager
-def displayed(source: ProgressSource, extent: Extent, quiet: bool, stages: Sequence[str] = STAGES) -> Iterator[None]:
-    """Shows how far the run is while the block runs, on top of what earlier sessions did: bars on a terminal, a
-    plain line now and then elsewhere, nothing if quiet."""
+def displayed(
+    source: ProgressSource, extent: Extent, quiet: bool, stages: Sequence[str] = STAGES
+) -> Iterator[None]:
+    """Shows how far the run is while the block runs, on top of what earlier sessions did: bars on a
+    terminal, a plain line now and then elsewhere, nothing if quiet."""
     if quiet:
         yield
         return
@@ -97,7 +109,9 @@ def displayed(source: ProgressSource, extent: Extent, quiet: bool, stages: Seque
         thread.join(timeout=5)
 
 
-def _show_bars(source: ProgressSource, extent: Extent, stages: Sequence[str], stop: threading.Event) -> None:
+def _show_bars(
+    source: ProgressSource, extent: Extent, stages: Sequence[str], stop: threading.Event
+) -> None:
     columns = (
         TextColumn("{task.description:>9}"),
         BarColumn(bar_width=32),
@@ -117,10 +131,14 @@ def _show_bars(source: ProgressSource, extent: Extent, stages: Sequence[str], st
             for line in lines:
                 progress.console.print(escape_controls(line), markup=False, highlight=False)
             for stage, count in source.counts(stages).items():
-                progress.update(tasks[stage], completed=extent.before(stage) + count.rows, rate=_rate(count))
+                progress.update(
+                    tasks[stage], completed=extent.before(stage) + count.rows, rate=_rate(count)
+                )
 
 
-def _show_lines(source: ProgressSource, extent: Extent, stages: Sequence[str], stop: threading.Event) -> None:
+def _show_lines(
+    source: ProgressSource, extent: Extent, stages: Sequence[str], stop: threading.Event
+) -> None:
     began, shown, is_last, read = time.monotonic(), "", False, 0
     while not is_last:
         is_last = stop.wait(PLAIN_EVERY_S if shown else 1.0)
@@ -129,8 +147,14 @@ def _show_lines(source: ProgressSource, extent: Extent, stages: Sequence[str], s
         for line in lines:
             print(escape_controls(line), file=sys.stderr, flush=True)
         counts = source.counts(stages)
-        state = "  ".join(f"{name} {extent.before(name) + count.rows}/{extent.total}" for name, count in counts.items())
-        done, to_do = counts["write"].rows if "write" in counts else 0, extent.total - extent.finished
+        state = "  ".join(
+            f"{name} {extent.before(name) + count.rows}/{extent.total}"
+            for name, count in counts.items()
+        )
+        done, to_do = (
+            counts["write"].rows if "write" in counts else 0,
+            extent.total - extent.finished,
+        )
         elapsed = time.monotonic() - began
         left = f", about {elapsed / done * (to_do - done):.0f} s left" if 0 < done < to_do else ""
         if state != shown:

@@ -1,5 +1,5 @@
-"""What responses that exist already say of themselves: the run that they are of, or the suite that their rows name. `evaluate`
-judges them by that, and asks where a job says otherwise."""
+"""What responses that exist already say of themselves: the run that they are of, or the suite that
+their rows name. `evaluate` judges them by that, and asks where a job says otherwise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ FOLLOWED = (
 
 
 class Origin(Frozen):
-    """Where responses come from. `suite` is None where they do not say; the rest is known of a run alone."""
+    """Where responses come from. `suite` is None where they do not say; the rest is known of a run
+    alone."""
 
     what: str
     suite: str | None = None
@@ -44,8 +45,8 @@ class Origin(Frozen):
 
 
 def find_origin(path: str) -> Origin:
-    """The run whose folder this is, else the suite that the first rows of a file name. Raises DataError where there is
-    nothing at the path, or a run's config cannot be read."""
+    """The run whose folder this is, else the suite that the first rows of a file name. Raises
+    DataError where there is nothing at the path, or a run's config cannot be read."""
     folder = None if path.startswith(HUB) else RunFolder(path)
     if folder is not None and folder.has_manifest() and folder.has_config():
         config = folder.read_config()
@@ -60,14 +61,19 @@ def _suite_of_rows(path: str) -> str | None:
     header = read_header(sources[0])
     first = islice(entries(sources[0].model_copy(update={"header": header})), LOOKED_AT)
     rows = (entry.raw for entry in first if isinstance(entry.raw, Mapping))
-    named = Counter(row["suite"] for row in rows if isinstance(row.get("suite"), str) and row["suite"])
+    named = Counter(
+        row["suite"] for row in rows if isinstance(row.get("suite"), str) and row["suite"]
+    )
     ranked = sorted(named, key=lambda suite: (suite not in all_suites(), -named[suite], suite))
     return ranked[0] if ranked else None
 
 
-def follow(config: RunConfig, origin: Origin, explicit: Collection[str]) -> tuple[RunConfig, list[str]]:
-    """A job's config with what its responses' origin says of how they are judged, where neither the job nor, by the keys in
-    `explicit`, the command line says it; and each difference between the job and the origin, as a line."""
+def follow(
+    config: RunConfig, origin: Origin, explicit: Collection[str]
+) -> tuple[RunConfig, list[str]]:
+    """A job's config with what its responses' origin says of how they are judged, where neither the
+    job nor, by the keys in `explicit`, the command line says it; and each difference between the
+    job and the origin, as a line."""
     said, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite
@@ -91,10 +97,15 @@ def follow(config: RunConfig, origin: Origin, explicit: Collection[str]) -> tupl
         elif (theirs := _effective(key, getattr(origin, key), config.suite)) != _effective(
             key, getattr(config, key), config.suite
         ):
-            differences.append(f"{origin.what} has the {key} {_shown(theirs)}, and the job has {_shown(getattr(config, key))}")
+            differences.append(
+                f"{origin.what} has the {key} {_shown(theirs)}, and the job has "
+                f"{_shown(getattr(config, key))}"
+            )
     chosen = config.metrics or get_suite(config.suite).metrics
     if "rubrics" not in said:
-        rubrics = {key: rubric for key, rubric in config.rubrics.items() if key.partition("/")[0] in chosen}
+        rubrics = {
+            key: rubric for key, rubric in config.rubrics.items() if key.partition("/")[0] in chosen
+        }
         config = config.model_copy(update={"rubrics": rubrics})
     return config, differences
 
@@ -113,7 +124,8 @@ def _shown(value: Any) -> str:
 
 
 def other_suites(found: Scan, suite: str) -> str | None:
-    """How many responses name another suite than the one they are judged by, as a line; None where none does."""
+    """How many responses name another suite than the one they are judged by, as a line; None where
+    none does."""
     others = {name: count for name, count in found.suites.most_common() if name != suite}
     if not others:
         return None

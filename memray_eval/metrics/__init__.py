@@ -1,4 +1,5 @@
-"""The metrics, one file each: metrics/<family>/<name>.py holds `METRIC`. A name that begins with _ is a shared part."""
+"""The metrics, one file each: metrics/<family>/<name>.py holds `METRIC`. A name that begins with _
+is a shared part."""
 
 from __future__ import annotations
 
@@ -19,20 +20,27 @@ DEFAULTS = MetricOptions()
 
 @cache
 def all_metrics() -> dict[str, Metric]:
-    """All metrics by name, in the order of family and file name. Raises ConfigError where two files have one name."""
+    """All metrics by name, in the order of family and file name. Raises ConfigError where two files
+    have one name."""
     by_name: dict[str, Metric] = {}
     for metric in _discover():
         if metric.name in by_name:
             families = f"metrics/{by_name[metric.name].family} and metrics/{metric.family}"
-            raise ConfigError(f"two metrics are called {metric.name!r}, in {families}; rename one of the files")
+            raise ConfigError(
+                f"two metrics are called {metric.name!r}, in {families}; rename one of the files"
+            )
         by_name[metric.name] = metric
     return by_name
 
 
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
-    """The named metrics, in the order given, with these options. Raises ConfigError that lists the known ones, or says what is
-    wrong with an option."""
-    known = all_metrics() if options == DEFAULTS else all_metrics() | {m.name: m for m in _with_options(options)}
+    """The named metrics, in the order given, with these options. Raises ConfigError that lists the
+    known ones, or says what is wrong with an option."""
+    known = (
+        all_metrics()
+        if options == DEFAULTS
+        else all_metrics() | {m.name: m for m in _with_options(options)}
+    )
     chosen: dict[str, Metric] = {}
     for name in names:
         if name not in known:

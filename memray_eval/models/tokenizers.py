@@ -13,16 +13,18 @@ from memray_eval.models.embedded_model import resolve_model
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Message
 
-NO_LIMIT = int(1e30)  # transformers' own figure for "no maximum": texts here are meant to be longer than a window
+NO_LIMIT = int(
+    1e30
+)  # transformers' own figure for "no maximum": texts here are meant to be longer than a window
 LONG = 8192  # characters from which a batch of one, which spares the offsets, is worth its thread
 
 
 def load_tokenizer(name_or_path: str) -> Tokenizer:
-    """The tokenizer of `embedded`, a folder, or a model of the hub; loaded once a process. A folder needs no network.
+    """The tokenizer of `embedded`, a folder, or a model of the hub; loaded once a process. A folder
+    needs no network.
 
-    Raises ConfigError that says what to do: transformers missing, no such folder, a hub that has no such model or cannot be
-    reached, a tokenizer that needs code of its own.
-    """
+    Raises ConfigError that says what to do: transformers missing, no such folder, a hub that has no
+    such model or cannot be reached, a tokenizer that needs code of its own."""
     try:
         model = os.path.expanduser(resolve_model(name_or_path))
     except GenerationError as error:
@@ -30,7 +32,8 @@ def load_tokenizer(name_or_path: str) -> Tokenizer:
     is_path = not model or model.startswith(("/", ".")) or os.path.exists(model)
     if is_path and not (model and os.path.isdir(model)):
         raise ConfigError(
-            f"tokenizer {name_or_path!r}: no such folder; name a folder that holds tokenizer.json, a model of the hub "
+            f"tokenizer {name_or_path!r}: no such folder; name a folder that holds "
+            f"tokenizer.json, a model of the hub "
             "(such as Qwen/Qwen3-8B), or `embedded`"
         )
     return _load(model, is_path)
@@ -42,7 +45,8 @@ def _load(name_or_path: str, is_folder: bool) -> Tokenizer:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise ConfigError(
-            f"tokenizer {name_or_path!r}: the package {error.name} is missing; install the extra `cpu` or `gpu` (make setup)"
+            f"tokenizer {name_or_path!r}: the package {error.name} is missing; install the extra "
+            f"`cpu` or `gpu` (make setup)"
         ) from None
     try:
         with warnings.catch_warnings():
@@ -50,7 +54,8 @@ def _load(name_or_path: str, is_folder: bool) -> Tokenizer:
             own = AutoTokenizer.from_pretrained(
                 name_or_path, use_fast=True, local_files_only=is_folder, model_max_length=NO_LIMIT
             )
-    except Exception as error:  # transformers raises many types: OSError, ValueError, KeyError, tokenizers' bare Exception
+    except Exception as error:
+        # transformers raises many types: OSError, ValueError, KeyError, tokenizers' bare Exception
         raise ConfigError(_cannot_load(name_or_path, is_folder, error)) from error
     return ModelTokenizer(own)
 
@@ -58,15 +63,18 @@ def _load(name_or_path: str, is_folder: bool) -> Tokenizer:
 def _cannot_load(name_or_path: str, is_folder: bool, error: Exception) -> str:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     way_out = (
-        "the folder must hold tokenizer.json (or tokenizer.model) and tokenizer_config.json, as save_pretrained writes them"
+        "the folder must hold tokenizer.json (or tokenizer.model) and tokenizer_config.json, as "
+        "save_pretrained writes them"
         if is_folder
-        else "check its spelling on huggingface.co, set HF_TOKEN if it is gated, or name a folder that has its tokenizer"
+        else "check its spelling on huggingface.co, set HF_TOKEN if it is gated, or name a folder "
+        "that has its tokenizer"
     )
     return f"tokenizer {name_or_path!r} cannot be loaded: {reason}; {way_out}"
 
 
 class ModelTokenizer:
-    """A tokenizer of transformers as the port Tokenizer. Nothing is truncated or padded, whatever its files ask for."""
+    """A tokenizer of transformers as the port Tokenizer. Nothing is truncated or padded, whatever
+    its files ask for."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -93,18 +101,27 @@ class ModelTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included, spaces as they are."""
-        return str(self._own.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return str(
+            self._own.decode(
+                list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
 
     def chat(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation through the chat template, ending where the assistant's answer begins.
+        """Token ids of a conversation through the chat template, ending where the assistant's
+        answer begins.
 
-        Raises ConfigError: no template, or one that refuses these messages (some know no system role).
-        """
+        Raises ConfigError: no template, or one that refuses these messages (some know no system
+        role)."""
         if not self.has_chat:
             raise ConfigError("this model's tokenizer has no chat template; ask it with plain text")
         turns = [message.model_dump() for message in messages]
         try:
-            ids = self._own.apply_chat_template(turns, tokenize=True, add_generation_prompt=True, return_dict=False)
+            ids = self._own.apply_chat_template(
+                turns, tokenize=True, add_generation_prompt=True, return_dict=False
+            )
         except Exception as error:  # jinja2's errors, and whatever a template calls
-            raise ConfigError(f"the model's chat template refuses these messages: {error}") from error
+            raise ConfigError(
+                f"the model's chat template refuses these messages: {error}"
+            ) from error
         return list(ids)

@@ -1,4 +1,5 @@
-"""What the openai SDK returns and raises, in this project's types: for judges, candidates and embeddings alike."""
+"""What the openai SDK returns and raises, in this project's types: for judges, candidates and
+embeddings alike."""
 
 from __future__ import annotations
 
@@ -25,5 +26,7 @@ def translated(client: openai.AsyncOpenAI, error: BaseException) -> JudgeError:
         return error
     if isinstance(error, openai.APIStatusError):
         answer = error.response
-        return edge_of(client).refusal(error.status_code, answer.headers.get("retry-after"), answer.content)
+        return edge_of(client).refusal(
+            error.status_code, answer.headers.get("retry-after"), answer.content
+        )
     return edge_of(client).lost(error)

@@ -1,4 +1,5 @@
-"""Tells a used-up quota from a rate limit: by the status and the provider's own codes, never by its words."""
+"""Tells a used-up quota from a rate limit: by the status and the provider's own codes, never by its
+words."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ _CODES = frozenset(
 
 
 def quota_error(status: int, body: Any) -> QuotaExhausted | None:
-    """The error of a reply that says that the account's quota or credit is used up; None for every other reply. `body` is what
-    the SDK read of it: OpenAI's error object, or the whole body of Anthropic and Google."""
+    """The error of a reply that says that the account's quota or credit is used up; None for every
+    other reply. `body` is what the SDK read of it: OpenAI's error object, or the whole body of
+    Anthropic and Google."""
     error = _error_of(body)
     said = [error.get("code"), error.get("type"), *_daily_quotas(error)]
     reason = next((code for code in said if isinstance(code, str) and _is_quota(code)), None)
@@ -31,7 +33,8 @@ def quota_error(status: int, body: Any) -> QuotaExhausted | None:
     if reason is None:
         return None
     return QuotaExhausted(
-        f"{status} {reason[:80]}: the account's quota or credit is used up, so waiting does not help; raise it at the "
+        f"{status} {reason[:80]}: the account's quota or credit is used up, so waiting does not "
+        f"help; raise it at the "
         "provider, or name another model"
     )
 
@@ -46,7 +49,8 @@ def _error_of(body: Any) -> Mapping[str, Any]:
 
 
 def _daily_quotas(error: Mapping[str, Any]) -> Iterator[Any]:
-    """The quotas that Google says were passed: those of a minute come back by themselves, those of a day do not."""
+    """The quotas that Google says were passed: those of a minute come back by themselves, those of
+    a day do not."""
     details = error.get("details")
     for detail in details if isinstance(details, list) else ():
         violations = detail.get("violations") if isinstance(detail, Mapping) else None

@@ -1,8 +1,9 @@
-"""The edge to a provider: what it sent is checked here, its JSON, texts and counts, and what it says went wrong gets our types.
+"""The edge to a provider: what it sent is checked here, its JSON, texts and counts, and what it
+says went wrong gets our types.
 
-A reply with a success status that is no completion is Unreadable, with what was odd and the reply's first characters; one that
-holds an `error` object instead is the error of the status that it names. No message holds a key, or anything that was sent.
-"""
+A reply with a success status that is no completion is Unreadable, with what was odd and the reply's
+first characters; one that holds an `error` object instead is the error of the status that it names.
+No message holds a key, or anything that was sent."""
 
 from __future__ import annotations
 
@@ -30,17 +31,26 @@ from memray_eval.types import Usage
 
 EXCERPT = 200  # characters of a reply that an error shows
 MOST_TOKENS = 10**9  # of one call: more is no count
-_KEYS = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)-[\w*.-]{6,}|\bAIza[\w-]{8,}|\bBearer\s+[^\s\"']{4,}", re.IGNORECASE)
-# What providers call an error, in the order in which to look, and the HTTP status that it stands for.
+_KEYS = re.compile(
+    r"\b(?:sk|pk|rk|key|gsk|xai)-[\w*.-]{6,}|\bAIza[\w-]{8,}|\bBearer\s+[^\s\"']{4,}", re.IGNORECASE
+)
+# What providers call an error, in the order in which to look, and the HTTP status that it stands
+# for.
 _STATUS_OF = (
-    (("rate_limit", "resource_exhausted", "too_many_requests", "insufficient_quota", "throttl"), 429),
+    (
+        ("rate_limit", "resource_exhausted", "too_many_requests", "insufficient_quota", "throttl"),
+        429,
+    ),
     (("unauthenticated", "authentication", "invalid_api_key", "unauthorized"), 401),
     (("permission",), 403),
     (("not_found", "notfound"), 404),
     (("overloaded", "unavailable"), 503),
     (("deadline", "timeout"), 504),
     (("server_error", "internal", "api_error"), 500),
-    (("invalid_request", "invalid_argument", "bad_request", "badrequest", "failed_precondition"), 400),
+    (
+        ("invalid_request", "invalid_argument", "bad_request", "badrequest", "failed_precondition"),
+        400,
+    ),
 )
 
 
@@ -49,15 +59,20 @@ class Odd(Exception):
 
 
 class Told(NamedTuple):
-    """What a provider says of an error: its own code and type, "" where it names none, and the start of its reply."""
+    """What a provider says of an error: its own code and type, "" where it names none, and the
+    start of its reply."""
 
     code: str = ""
     kind: str = ""
     excerpt: str = ""
 
     def __str__(self) -> str:
-        named = [f"{name} {value}" for name, value in (("code", self.code), ("type", self.kind)) if value]
-        return (f" ({', '.join(named)})" if named else "") + (f"{SAID}{self.excerpt}" if self.excerpt else "")
+        named = [
+            f"{name} {value}" for name, value in (("code", self.code), ("type", self.kind)) if value
+        ]
+        return (f" ({', '.join(named)})" if named else "") + (
+            f"{SAID}{self.excerpt}" if self.excerpt else ""
+        )
 
 
 class HttpReply(NamedTuple):
@@ -68,8 +83,8 @@ class HttpReply(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The tokens of a call. What the provider did not tell, or not in whole numbers from 0 to MOST_TOKENS, is 0 in `usage`, and
-    the call is not `known`."""
+    """The tokens of a call. What the provider did not tell, or not in whole numbers from 0 to
+    MOST_TOKENS, is 0 in `usage`, and the call is not `known`."""
 
     usage: Usage
     known: bool
@@ -79,7 +94,9 @@ def by_status(status: int, retry_after: str | None, told: Told = Told()) -> Judg
     """The error of an HTTP status."""
     error: JudgeError
     if status == 429:
-        error = Throttled(f"429: too many requests{told}", retry_after_s=parse_retry_after(retry_after))
+        error = Throttled(
+            f"429: too many requests{told}", retry_after_s=parse_retry_after(retry_after)
+        )
     elif status in (401, 403):
         error = Unauthorised(f"{status}: the key is wrong or may not use this model{told}")
     elif status == 404:
@@ -92,7 +109,9 @@ def by_status(status: int, retry_after: str | None, told: Told = Told()) -> Judg
     return error
 
 
-def _error_of(status: int, retry_after: str | None, said: Mapping[str, Any], told: Told) -> JudgeError:
+def _error_of(
+    status: int, retry_after: str | None, said: Mapping[str, Any], told: Told
+) -> JudgeError:
     """The error of a status and of what the provider said: a used-up quota is no rate limit."""
     error = quota_error(status, said)
     if error is None:
@@ -114,12 +133,17 @@ class Edge:
 
     def lost(self, error: BaseException) -> JudgeError:
         """An exception of the way there and back, which is no HTTP error status."""
-        return lost(error, self.host) or JudgeError(f"the call to {self.host} could not be made: {type(error).__name__}")
+        return lost(error, self.host) or JudgeError(
+            f"the call to {self.host} could not be made: {type(error).__name__}"
+        )
 
     def refusal(self, status: int, retry_after: str | None, body: bytes | str) -> JudgeError:
         """The error of a reply whose status an SDK does not take for success."""
         if status < 300:
-            return self._odd("the body is empty" if not body else "its status is not 200", HttpReply(status, body))
+            return self._odd(
+                "the body is empty" if not body else "its status is not 200",
+                HttpReply(status, body),
+            )
         try:
             said = _error_in(_parsed(body))
         except Odd:
@@ -127,7 +151,8 @@ class Edge:
         return _error_of(status, retry_after, said, self._told(said, body))
 
     def object(self, reply: HttpReply) -> dict[str, Any]:
-        """A reply's JSON object. Raises Unreadable where it is none, and the error that it holds, where it holds one."""
+        """A reply's JSON object. Raises Unreadable where it is none, and the error that it holds,
+        where it holds one."""
         with self.reading(reply):
             said = _parsed(reply.body)
             error = _error_in(said)
@@ -145,7 +170,8 @@ class Edge:
 
     @contextmanager
     def reading(self, reply: HttpReply, usage: Usage | None = None) -> Iterator[None]:
-        """Around what takes a reply apart: an Odd becomes Unreadable, which carries what the call cost."""
+        """Around what takes a reply apart: an Odd becomes Unreadable, which carries what the call
+        cost."""
         try:
             yield
         except Odd as odd:
@@ -156,20 +182,28 @@ class Edge:
 
     def _odd(self, problem: str, reply: HttpReply) -> Unreadable:
         told = Told(excerpt=self._excerpt(reply.body))
-        return Unreadable(f"{self.host} answered {reply.status}, but with no completion: {problem}{told}", status=reply.status)
+        return Unreadable(
+            f"{self.host} answered {reply.status}, but with no completion: {problem}{told}",
+            status=reply.status,
+        )
 
     def _told(self, error: Mapping[str, Any], body: bytes | str) -> Told:
         code = _short(error.get("code")) or _short(error.get("status"))
-        kind = _short(error.get("type")) or (_short(error.get("status")) if code != _short(error.get("status")) else "")
+        kind = _short(error.get("type")) or (
+            _short(error.get("status")) if code != _short(error.get("status")) else ""
+        )
         return Told(self._without_keys(code), self._without_keys(kind), self._excerpt(body))
 
     def _excerpt(self, body: bytes | str) -> str:
-        """The reply's first characters on one line, without keys, with what a terminal would obey shown as an escape."""
+        """The reply's first characters on one line, without keys, with what a terminal would obey
+        shown as an escape."""
         start = body[: 40 * EXCERPT]  # a key that is cut off in the middle would not be found
         text = start.decode("utf-8", "replace") if isinstance(start, bytes) else start
         said = " ".join(self._without_keys(valid_text(text)).split())
         shown = said[:EXCERPT] + ("..." if len(said) > EXCERPT else "")
-        escaped = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
+        escaped = "".join(
+            one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown
+        )
         return escaped or "(nothing)"
 
     def _without_keys(self, text: str) -> str:
@@ -179,7 +213,8 @@ class Edge:
 
 
 def valid_text(text: str) -> str:
-    """The text as valid Unicode: halves of a character that stand side by side are joined, a lone one is U+FFFD."""
+    """The text as valid Unicode: halves of a character that stand side by side are joined, a lone
+    one is U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -188,11 +223,15 @@ def valid_text(text: str) -> str:
 
 
 def counted(usage: Any, *fields: tuple[str, ...]) -> Counted:
-    """Input and output tokens of a usage object: each the sum of these fields, of which all but the first may be missing."""
+    """Input and output tokens of a usage object: each the sum of these fields, of which all but the
+    first may be missing."""
     said = usage if isinstance(usage, Mapping) else {}
     sums, known = [], True
     for first, *more in fields:
-        counts = [whole(said.get(first)), *(0 if said.get(name) is None else whole(said[name]) for name in more)]
+        counts = [
+            whole(said.get(first)),
+            *(0 if said.get(name) is None else whole(said[name]) for name in more),
+        ]
         known = known and None not in counts
         sums.append(sum(count or 0 for count in counts) if None not in counts else 0)
     return Counted(Usage(input_tokens=sums[0], output_tokens=sums[1]), known)
@@ -252,7 +291,13 @@ def kind_of(value: Any) -> str:
     """What a JSON value is, as an error says it."""
     if value is None:
         return "null"
-    for kind, name in ((bool, "a boolean"), (str, "a text"), (int | float, "a number"), (list, "a list"), (dict, "an object")):
+    for kind, name in (
+        (bool, "a boolean"),
+        (str, "a text"),
+        (int | float, "a number"),
+        (list, "a list"),
+        (dict, "an object"),
+    ):
         if isinstance(value, kind):
             return name
     return type(value).__name__
@@ -271,14 +316,18 @@ def _parsed(body: bytes | str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise Odd("the body is no JSON" if text.lstrip()[:1] != "<" else "the body is a page of HTML or XML") from None
+        raise Odd(
+            "the body is no JSON"
+            if text.lstrip()[:1] != "<"
+            else "the body is a page of HTML or XML"
+        ) from None
     except RecursionError:
         raise Odd("the body is nested too deeply") from None
 
 
 def _error_in(said: Any) -> Mapping[str, Any]:
-    """The error object of a reply, wherever providers put it: under `error`, in a list of one, or as the whole; {} where there
-    is none."""
+    """The error object of a reply, wherever providers put it: under `error`, in a list of one, or
+    as the whole; {} where there is none."""
     is_list = isinstance(said, list)
     if is_list:
         said = said[0] if said else None
@@ -296,8 +345,14 @@ def _status_of(error: Mapping[str, Any]) -> int | None:
     if isinstance(code, int | str) and re.fullmatch(r"[45]\d\d", str(code)):
         return int(code)
     named = " ".join(_short(error.get(name)) for name in ("code", "status", "type")).lower()
-    return next((status for names, status in _STATUS_OF if any(name in named for name in names)), None)
+    return next(
+        (status for names, status in _STATUS_OF if any(name in named for name in names)), None
+    )
 
 
 def _short(value: Any) -> str:
-    return valid_text(str(value))[:60] if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return (
+        valid_text(str(value))[:60]
+        if isinstance(value, str | int) and not isinstance(value, bool)
+        else ""
+    )

@@ -21,9 +21,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """A throttled call waits as long as the provider says (else as a failure would) and is no try; a failed one waits a
-    random share of a doubling delay, up to `tries` tries. No call waits past `ceiling_s` of wall clock in all; where a
-    provider says to wait for longer than that, the admission decides when the next try goes."""
+    """A throttled call waits as long as the provider says (else as a failure would) and is no try;
+    a failed one waits a random share of a doubling delay, up to `tries` tries. No call waits past
+    `ceiling_s` of wall clock in all; where a provider says to wait for longer than that, the
+    admission decides when the next try goes."""
 
     tries: int = 5
     first_delay_s: float = 0.5
@@ -33,9 +34,14 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
     chance: random.Random = field(default_factory=random.Random)
 
-    async def run(self, call: Callable[[A], Awaitable[T]], admission: Callable[[], AbstractAsyncContextManager[A]]) -> T:
-        """The call's result. Every try goes through `admission`, whose waiting does not count. Raises the call's JudgeError
-        when tries or time are used up, and any other at once; what `admission` itself raises is final."""
+    async def run(
+        self,
+        call: Callable[[A], Awaitable[T]],
+        admission: Callable[[], AbstractAsyncContextManager[A]],
+    ) -> T:
+        """The call's result. Every try goes through `admission`, whose waiting does not count.
+        Raises the call's JudgeError when tries or time are used up, and any other at once; what
+        `admission` itself raises is final."""
         left_s, failures, throttles = self.ceiling_s, 0, 0
         while True:
             is_admitted = False
@@ -54,7 +60,9 @@ class RetryPolicy:
                 throttles += 1
                 said_s = error.retry_after_s
                 is_told = said_s is not None and said_s <= self.ceiling_s
-                delay_s = max(SHORTEST_WAIT_S, said_s or 0.0) if is_told else self._backoff_s(throttles)
+                delay_s = (
+                    max(SHORTEST_WAIT_S, said_s or 0.0) if is_told else self._backoff_s(throttles)
+                )
                 last: Throttled | Unavailable = error
             except Unavailable as error:
                 failures += 1
@@ -73,7 +81,8 @@ class RetryPolicy:
 
 
 def parse_retry_after(value: str | None, now_s: float | None = None) -> float | None:
-    """Seconds to wait by a Retry-After header: "1.5", or an HTTP date. None where there is none or it cannot be read."""
+    """Seconds to wait by a Retry-After header: "1.5", or an HTTP date. None where there is none or
+    it cannot be read."""
     if value is None:
         return None
     try:

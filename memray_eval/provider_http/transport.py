@@ -1,9 +1,10 @@
-"""What lies below the providers' SDKs: HTTP replies that are bounded, and lost connections that say what happened.
+"""What lies below the providers' SDKs: HTTP replies that are bounded, and lost connections that say
+what happened.
 
-The SDKs send over httpx2, most of them over aiohttp below it, and raise the errors of either. What really happened stands at
-the end of an exception's chain, so that is where `lost` looks; the class that an SDK raises may say something else (over
-aiohttp a connection that was closed comes as a time-out).
-"""
+The SDKs send over httpx2, most of them over aiohttp below it, and raise the errors of either. What
+really happened stands at the end of an exception's chain, so that is where `lost` looks; the class
+that an SDK raises may say something else (over aiohttp a connection that was closed comes as a
+time-out)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ import httpx2
 from memray_eval.errors import JudgeError, Unavailable, Unreadable
 
 MOST_BYTES = 8_000_000  # of a reply, unpacked
-MOST_STREAMED_BYTES = 256_000_000  # of an event stream, where every few characters come wrapped in JSON of their own
+MOST_STREAMED_BYTES = (
+    256_000_000  # of an event stream, where every few characters come wrapped in JSON of their own
+)
 _EVENTS = "text/event-stream"
 _UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN}
 _LONGEST_CHAIN = 50
@@ -36,11 +39,15 @@ def host_of(url: str) -> str:
 
 
 def client_options(
-    timeout_s: float, heard: Heard | None = None, *, most_bytes: int = MOST_BYTES, streams: bool = False
+    timeout_s: float,
+    heard: Heard | None = None,
+    *,
+    most_bytes: int = MOST_BYTES,
+    streams: bool = False,
 ) -> dict[str, Any]:
-    """Options for an httpx2 client whose replies are bounded: by `most_bytes`, and where it `streams`, event streams by more.
-    `heard` gets the headers of every reply. The client raises Unreadable where a reply cannot be unpacked, and JudgeError
-    where it is too large."""
+    """Options for an httpx2 client whose replies are bounded: by `most_bytes`, and where it
+    `streams`, event streams by more. `heard` gets the headers of every reply. The client raises
+    Unreadable where a reply cannot be unpacked, and JudgeError where it is too large."""
 
     async def hear(response: httpx2.Response) -> None:
         is_stream = streams and response.headers.get("content-type", "").startswith(_EVENTS)
@@ -48,7 +55,11 @@ def client_options(
         if heard is not None:
             await heard(response.headers)
 
-    return {"timeout": timeout_s, "headers": {"accept-encoding": "gzip"}, "event_hooks": {"response": [hear]}}
+    return {
+        "timeout": timeout_s,
+        "headers": {"accept-encoding": "gzip"},
+        "event_hooks": {"response": [hear]},
+    }
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -71,7 +82,10 @@ class _Bounded(httpx2.AsyncByteStream):
                 for piece in unpack(part):
                     seen += len(piece)
                     if seen > self._most:
-                        raise JudgeError(f"{self._host} sent a reply of more than {self._most / 1e6:g} MB, which is refused")
+                        raise JudgeError(
+                            f"{self._host} sent a reply of more than {self._most / 1e6:g} MB, "
+                            f"which is refused"
+                        )
                     yield piece
         finally:
             if hasattr(parts, "aclose"):
@@ -84,7 +98,10 @@ class _Bounded(httpx2.AsyncByteStream):
         if self._packing in ("", "identity"):
             return lambda part: iter((part,))
         if self._packing not in ("gzip", "x-gzip", "deflate"):
-            raise Unreadable(f"{self._host} sent a reply packed as {self._packing[:20]!r}, which was not asked for")
+            raise Unreadable(
+                f"{self._host} sent a reply packed as {self._packing[:20]!r}, which was not asked "
+                f"for"
+            )
         inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
 
         def unpack(part: bytes) -> Iterator[bytes]:
@@ -92,7 +109,9 @@ class _Bounded(httpx2.AsyncByteStream):
                 try:
                     piece = inflate.decompress(part, self._most + 1)
                 except zlib.error:
-                    raise Unreadable(f"{self._host} sent a reply that is no {self._packing}, as it says") from None
+                    raise Unreadable(
+                        f"{self._host} sent a reply that is no {self._packing}, as it says"
+                    ) from None
                 part = inflate.unconsumed_tail
                 yield piece
 
@@ -100,8 +119,8 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def lost(error: BaseException, host: str) -> JudgeError | None:
-    """What happened on the way to `host`, by its name; one of our own errors, where that is what an SDK wrapped. None where the
-    exception says nothing of a connection."""
+    """What happened on the way to `host`, by its name; one of our own errors, where that is what an
+    SDK wrapped. None where the exception says nothing of a connection."""
     chain = list(_chain(error))
     for ours in chain:
         if isinstance(ours, JudgeError):
@@ -123,9 +142,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(one))
         yield one
-        waiting.append(one.__cause__ or one.__context__)  # also one that was suppressed: httpcore2 does so
+        waiting.append(
+            one.__cause__ or one.__context__
+        )  # also one that was suppressed: httpcore2 does so
         waiting.extend(one.exceptions if isinstance(one, BaseExceptionGroup) else ())
-        waiting.append(inner if isinstance(inner := getattr(one, "os_error", None), BaseException) else None)
+        waiting.append(
+            inner if isinstance(inner := getattr(one, "os_error", None), BaseException) else None
+        )
 
 
 def _detail(error: BaseException) -> str:
@@ -140,10 +163,16 @@ def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
 
 # In this order: the first that any exception of the chain is.
 _HAPPENED: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
-    (_is(socket.gaierror, aiohttp.ClientConnectorDNSError), "no answer: the name {host} cannot be resolved (DNS)"),
+    (
+        _is(socket.gaierror, aiohttp.ClientConnectorDNSError),
+        "no answer: the name {host} cannot be resolved (DNS)",
+    ),
     (_is(ssl.SSLError, ssl.CertificateError), "no answer: TLS with {host} failed: {detail}"),
     (_is(ConnectionRefusedError), "no answer: {host} refused the connection"),
-    (_is(ConnectionResetError, BrokenPipeError, ConnectionAbortedError), "no answer: {host} reset the connection"),
+    (
+        _is(ConnectionResetError, BrokenPipeError, ConnectionAbortedError),
+        "no answer: {host} reset the connection",
+    ),
     (
         lambda error: isinstance(error, OSError) and error.errno in _UNREACHABLE,
         "no answer: {host} cannot be reached (no route to it)",
@@ -152,8 +181,14 @@ _HAPPENED: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
         _is(aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError),
         "no answer: {host} closed the connection before its reply was whole",
     ),
-    (_is(httpx2.RemoteProtocolError, aiohttp.ClientResponseError), "no answer: {host} closed the connection, or sent no HTTP"),
+    (
+        _is(httpx2.RemoteProtocolError, aiohttp.ClientResponseError),
+        "no answer: {host} closed the connection, or sent no HTTP",
+    ),
     (_is(TimeoutError), "no answer: {host} did not answer in time (timed out)"),
     (_is(httpx2.TimeoutException), "no answer: {host} did not answer in time (timed out)"),
-    (_is(httpx2.TransportError, aiohttp.ClientError, OSError), "no answer: the connection to {host} was lost ({detail})"),
+    (
+        _is(httpx2.TransportError, aiohttp.ClientError, OSError),
+        "no answer: the connection to {host} was lost ({detail})",
+    ),
 )

@@ -1,8 +1,7 @@
 """Coefficients of agreement: how far raters say the same of the same units.
 
-`ratings` has a row a unit and a column a rater, NaN where one gave none. A coefficient is NaN where it is not defined. Tested
-against hand cases, brute force from the definitions, and scipy.
-"""
+`ratings` has a row a unit and a column a rater, NaN where one gave none. A coefficient is NaN where
+it is not defined. Tested against hand cases, brute force from the definitions, and scipy."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ def rescaled(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArr
 
 
 def categories(values: FloatArray, scale: Scale) -> FloatArray:
-    """The nearest whole step of a scale, counted from its low end, a half going up: two for 0-1, five for 1-5."""
+    """The nearest whole step of a scale, counted from its low end, a half going up: two for 0-1,
+    five for 1-5."""
     low, high = scale
     return np.floor((values - low) / min(1.0, high - low) + 0.5)
 
@@ -34,8 +34,9 @@ def same(ratings: FloatArray) -> float:
 
 
 def weighted_kappa(ratings: FloatArray) -> float:
-    """Cohen's kappa of two columns with quadratic weights, 1 - E(x - y)² / (the same by chance). For scores that are no whole
-    numbers it is Lin's concordance, 2 cov / (var x + var y + (mean x - mean y)²), to which it is equal for those that are."""
+    """Cohen's kappa of two columns with quadratic weights, 1 - E(x - y)² / (the same by chance).
+    For scores that are no whole numbers it is Lin's concordance, 2 cov / (var x + var y + (mean x -
+    mean y)²), to which it is equal for those that are."""
     x, y = ratings[:, 0], ratings[:, 1]
     if not x.size:
         return np.nan
@@ -52,8 +53,9 @@ def spearman(ratings: FloatArray) -> float:
 
 
 def alpha_interval(ratings: FloatArray) -> float:
-    """Krippendorff's alpha for any number of raters with gaps, difference (x - y)². Source: Krippendorff, Computing
-    Krippendorff's Alpha-Reliability (2011); both sums over pairs are written as sums over values."""
+    """Krippendorff's alpha for any number of raters with gaps, difference (x - y)². Source:
+    Krippendorff, Computing Krippendorff's Alpha-Reliability (2011); both sums over pairs are
+    written as sums over values."""
     pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
     if not pairable.size:
         return np.nan
@@ -66,7 +68,8 @@ def alpha_interval(ratings: FloatArray) -> float:
 
 
 def alpha_ordinal(ratings: FloatArray) -> float:
-    """The ordinal difference of two values is that of their midranks among all that can be paired."""
+    """The ordinal difference of two values is that of their midranks among all that can be
+    paired."""
     ranked = ratings[(~np.isnan(ratings)).sum(axis=1) > 1].copy()
     given = ~np.isnan(ranked)
     ranked[given] = midranks(ranked[given])
@@ -79,7 +82,9 @@ def alpha_nominal(ratings: FloatArray) -> float:
     if not pairable.size:
         return np.nan
     each = (~np.isnan(pairable)).sum(axis=1)
-    by_value = np.stack([(pairable == value).sum(axis=1) for value in np.unique(pairable[~np.isnan(pairable)])])
+    by_value = np.stack(
+        [(pairable == value).sum(axis=1) for value in np.unique(pairable[~np.isnan(pairable)])]
+    )
     n = each.sum()
     observed = ((each**2 - (by_value**2).sum(axis=0)) / (each - 1)).sum() / n
     by_chance = (n**2 - (by_value.sum(axis=1) ** 2).sum()) / (n * (n - 1))
@@ -94,7 +99,8 @@ def midranks(values: FloatArray) -> FloatArray:
 
 
 def over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
-    """The mean of a statistic of two columns over all pairs of columns, each on the rows that have both."""
+    """The mean of a statistic of two columns over all pairs of columns, each on the rows that have
+    both."""
     found = []
     for one, other in combinations(range(ratings.shape[1]), 2):
         both = ratings[:, [one, other]]

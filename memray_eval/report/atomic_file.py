@@ -14,8 +14,9 @@ from memray_eval.storage.paths import locate, reaching, whole_file
 
 @contextmanager
 def written_whole(path: str, mend: str = "name another place") -> Iterator[IO[bytes]]:
-    """A file to write to, at a local path or cloud URL. What was there stays where the writing raises. Raises ConfigError for a
-    place that cannot be written, with what would `mend` that, and what `reaching` raises of a cloud."""
+    """A file to write to, at a local path or cloud URL. What was there stays where the writing
+    raises. Raises ConfigError for a place that cannot be written, with what would `mend` that, and
+    what `reaching` raises of a cloud."""
     filesystem, inner = locate(path)
     with reaching(path), ExitStack() as stack:
         try:

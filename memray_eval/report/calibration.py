@@ -1,10 +1,11 @@
-"""A judge against people: how far its scores of the same responses agree with theirs, and how sure that is.
+"""A judge against people: how far its scores of the same responses agree with theirs, and how sure
+that is.
 
-All figures are on the people's own scale, to which the judge's is mapped linearly; agreement does not depend on which of the
-two it is, and a bias reads as people would say it. Several labels of one response count as their mean. Intervals are 95 %
-bootstrap ones over clusters (expanded percentile): all responses to one question come along together. What is not defined,
-such as the correlation with a judge that always says the same, is None.
-"""
+All figures are on the people's own scale, to which the judge's is mapped linearly; agreement does
+not depend on which of the two it is, and a bias reads as people would say it. Several labels of one
+response count as their mean. Intervals are 95 % bootstrap ones over clusters (expanded percentile):
+all responses to one question come along together. What is not defined, such as the correlation with
+a judge that always says the same, is None."""
 
 from __future__ import annotations
 
@@ -42,8 +43,9 @@ Statistic = Callable[["Table"], float]  # NaN where it is not defined
 
 
 class Unit(Frozen):
-    """One labelled response: people's labels on their scale (None where one of them gave none), the judge's score on the
-    metric's (None where it gave none), how sure it was, and its score at each repeat."""
+    """One labelled response: people's labels on their scale (None where one of them gave none), the
+    judge's score on the metric's (None where it gave none), how sure it was, and its score at each
+    repeat."""
 
     id: str
     people: tuple[float | None, ...]
@@ -63,8 +65,8 @@ class Figure(Frozen):
 
 
 class Bin(Frozen):
-    """A part of the calibration curve: what the judge gave on average (its confidence or its score), and what people say (the
-    share on which they agree with it, or their mean score)."""
+    """A part of the calibration curve: what the judge gave on average (its confidence or its
+    score), and what people say (the share on which they agree with it, or their mean score)."""
 
     low: float
     high: float
@@ -74,8 +76,9 @@ class Bin(Frozen):
 
 
 class Calibration(Frozen):
-    """One judge on one metric, over the `n` labelled responses. `figures` are named in JUDGE_FIGURES; `curve_by` says what the
-    curve is over: `confidence`, where every judgment has one, else `score`. `cost_usd` is what was paid, cached calls at 0."""
+    """One judge on one metric, over the `n` labelled responses. `figures` are named in
+    JUDGE_FIGURES; `curve_by` says what the curve is over: `confidence`, where every judgment has
+    one, else `score`. `cost_usd` is what was paid, cached calls at 0."""
 
     judge: str
     n: int
@@ -88,8 +91,8 @@ class Calibration(Frozen):
 
 
 class People(Frozen):
-    """How far people agree among themselves, over the `n` responses that two or more of them labelled; agreement, kappa and
-    Spearman are means over the pairs of label columns."""
+    """How far people agree among themselves, over the `n` responses that two or more of them
+    labelled; agreement, kappa and Spearman are means over the pairs of label columns."""
 
     n: int
     raters: int
@@ -118,8 +121,9 @@ class CalibrationReport(Frozen):
 
 
 class Table(NamedTuple):
-    """Units as columns. `ratings`: a row a unit, a column a rater, NaN where one gave none; `flips`: the share of the pairs of
-    repeats that differ; `confidence` and `flips` are NaN where there is none."""
+    """Units as columns. `ratings`: a row a unit, a column a rater, NaN where one gave none;
+    `flips`: the share of the pairs of repeats that differ; `confidence` and `flips` are NaN where
+    there is none."""
 
     ratings: FloatArray
     confidence: FloatArray
@@ -129,8 +133,11 @@ class Table(NamedTuple):
         return Table(self.ratings[rows], self.confidence[rows], self.flips[rows])
 
 
-def calibrated(units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS) -> Calibration:
-    """All figures of one judge. `scale` is the metric's. Figures are None where it scored nothing."""
+def calibrated(
+    units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
+) -> Calibration:
+    """All figures of one judge. `scale` is the metric's. Figures are None where it scored
+    nothing."""
     scored = [unit for unit in units if unit.judge is not None]
     table, clusters = _table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
@@ -147,26 +154,42 @@ def calibrated(units: Sequence[Unit], judge: str, scale: Scale, human_scale: Sca
     )
 
 
-def people_agreement(units: Sequence[Unit], human_scale: Scale, draws: int = DRAWS) -> People | None:
+def people_agreement(
+    units: Sequence[Unit], human_scale: Scale, draws: int = DRAWS
+) -> People | None:
     """People among themselves; None where no response has two labels."""
     shared = [unit for unit in units if sum(label is not None for label in unit.people) > 1]
     if not shared:
         return None
-    ratings = np.array([[np.nan if label is None else label for label in unit.people] for unit in shared])
+    ratings = np.array(
+        [[np.nan if label is None else label for label in unit.people] for unit in shared]
+    )
     nothing = np.full(len(shared), np.nan)
     found = with_intervals(
-        agreement_statistics(human_scale), Table(ratings, nothing, nothing), [unit.cluster for unit in shared], draws
+        agreement_statistics(human_scale),
+        Table(ratings, nothing, nothing),
+        [unit.cluster for unit in shared],
+        draws,
     )
     return People(n=len(shared), raters=ratings.shape[1], figures=found)
 
 
-def suggested(trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale) -> Suggestion:
-    """The judge of the highest kappa among those that cover MIN_COVERAGE and agree beyond chance (the interval of kappa is
-    above 0), and those that cannot be told from it: the 95 % interval of the paired difference holds 0."""
-    able = [trial for trial in trials if trial[0].coverage >= MIN_COVERAGE and (trial[0].figures["kappa"].low or 0.0) > 0]
+def suggested(
+    trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale
+) -> Suggestion:
+    """The judge of the highest kappa among those that cover MIN_COVERAGE and agree beyond chance
+    (the interval of kappa is above 0), and those that cannot be told from it: the 95 % interval of
+    the paired difference holds 0."""
+    able = [
+        trial
+        for trial in trials
+        if trial[0].coverage >= MIN_COVERAGE and (trial[0].figures["kappa"].low or 0.0) > 0
+    ]
     if not able:
         return Suggestion(
-            judge=None, reason=f"none agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the responses"
+            judge=None,
+            reason=f"none agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of "
+            f"the responses",
         )
     able.sort(key=lambda trial: trial[0].figures["kappa"].value or 0.0, reverse=True)
     best, units = able[0]
@@ -177,29 +200,44 @@ def suggested(trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale
             alike.append(other.judge)
     reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
     if alike:
-        reason += f"; these responses cannot tell it from {', '.join(alike)}: take the cheapest, or label more"
+        reason += (
+            f"; these responses cannot tell it from {', '.join(alike)}: take the cheapest, "
+            f"or label more"
+        )
     elif len(able) > 1:
         reason += ", beyond chance above every other judge that can be suggested"
     else:
-        reason += f"; no other agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the responses"
+        reason += (
+            f"; no other agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} "
+            f"of the responses"
+        )
     return Suggestion(judge=best.judge, reason=reason)
 
 
-def _kappa_difference(one: Sequence[Unit], other: Sequence[Unit], scale: Scale, human_scale: Scale) -> Figure:
+def _kappa_difference(
+    one: Sequence[Unit], other: Sequence[Unit], scale: Scale, human_scale: Scale
+) -> Figure:
     """Kappa of one judge less that of another, on the units that both scored."""
     by_id = {unit.id: unit for unit in other if unit.judge is not None}
     shared = [unit for unit in one if unit.judge is not None and unit.id in by_id]
-    first, second = (_table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared]))
-    both = Table(np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips)
+    first, second = (
+        _table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared])
+    )
+    both = Table(
+        np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
+    )
 
     def difference(table: Table) -> float:
         return weighted_kappa(table.ratings[:, :2]) - weighted_kappa(table.ratings[:, [0, 2]])
 
-    return with_intervals({"difference": difference}, both, [unit.cluster for unit in shared])["difference"]
+    return with_intervals({"difference": difference}, both, [unit.cluster for unit in shared])[
+        "difference"
+    ]
 
 
 def _table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
-    """Column 0: the mean label, column 1: the judge, both on the human scale (rounded, so that equal scores stay equal)."""
+    """Column 0: the mean label, column 1: the judge, both on the human scale (rounded, so that
+    equal scores stay equal)."""
     labels = [[label for label in unit.people if label is not None] for unit in units]
     human = np.array([sum(each) / len(each) for each in labels])
     judge = rescaled(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
@@ -211,7 +249,8 @@ def _table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
 
 
 def flip_share(repeats: Sequence[float]) -> float:
-    """The chance that two repeats of the same call give different scores: the share of their pairs that do."""
+    """The chance that two repeats of the same call give different scores: the share of their pairs
+    that do."""
     pairs = list(combinations(repeats, 2))
     return sum(one != other for one, other in pairs) / len(pairs) if pairs else np.nan
 
@@ -229,7 +268,8 @@ def agreement_statistics(human_scale: Scale) -> dict[str, Statistic]:
 
 
 def judge_statistics(human_scale: Scale, by_confidence: bool) -> dict[str, Statistic]:
-    """Those, and what only a judge has: bias (judge less people), the mean gap of its calibration curve, its flip rate."""
+    """Those, and what only a judge has: bias (judge less people), the mean gap of its calibration
+    curve, its flip rate."""
     return agreement_statistics(human_scale) | {
         "bias": lambda table: mean(table.ratings[:, 1] - table.ratings[:, 0]),
         "calibration_error": lambda table: curve_gap(table, human_scale, by_confidence),
@@ -258,14 +298,17 @@ def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
 
 
 def curve_gap(table: Table, human_scale: Scale, by_confidence: bool) -> float:
-    """The mean of |judge - people| over the bins of the curve, each weighing as many units as it has."""
+    """The mean of |judge - people| over the bins of the curve, each weighing as many units as it
+    has."""
     given, said = _curve_columns(table, human_scale, by_confidence)
     places = _bins(given, (0.0, 1.0) if by_confidence else human_scale)
     gaps = np.bincount(places, given - said, minlength=BINS)
     return float(np.abs(gaps).sum() / given.size) if given.size else np.nan
 
 
-def _curve_columns(table: Table, human_scale: Scale, by_confidence: bool) -> tuple[FloatArray, FloatArray]:
+def _curve_columns(
+    table: Table, human_scale: Scale, by_confidence: bool
+) -> tuple[FloatArray, FloatArray]:
     if not by_confidence:
         return table.ratings[:, 1], table.ratings[:, 0]
     classes = categories(table.ratings, human_scale)
@@ -274,15 +317,18 @@ def _curve_columns(table: Table, human_scale: Scale, by_confidence: bool) -> tup
 
 def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
     low, high = scale
-    places: npt.NDArray[np.intp] = np.clip(np.floor((values - low) / (high - low) * BINS + 1e-9), 0, BINS - 1).astype(np.intp)
+    places: npt.NDArray[np.intp] = np.clip(
+        np.floor((values - low) / (high - low) * BINS + 1e-9), 0, BINS - 1
+    ).astype(np.intp)
     return places
 
 
 def with_intervals(
     statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
 ) -> dict[str, Figure]:
-    """Each statistic with its bootstrap interval: whole clusters drawn with replacement, always the same ones for the same
-    data. No interval for a single cluster, or where fewer than half the draws define the statistic."""
+    """Each statistic with its bootstrap interval: whole clusters drawn with replacement, always the
+    same ones for the same data. No interval for a single cluster, or where fewer than half the
+    draws define the statistic."""
     if not clusters:
         return dict.fromkeys(statistics, Figure(value=None))
     names, codes = np.unique(np.array(clusters), return_inverse=True)
@@ -307,4 +353,6 @@ def _figure(value: float, drawn: FloatArray, level: float) -> Figure:
     if not defined.size or defined.size < drawn.size / 2:
         return Figure(value=round(float(value), DIGITS))
     low, high = percentile_interval(defined, level)
-    return Figure(value=round(float(value), DIGITS), low=round(low, DIGITS), high=round(high, DIGITS))
+    return Figure(
+        value=round(float(value), DIGITS), low=round(low, DIGITS), high=round(high, DIGITS)
+    )

@@ -1,5 +1,5 @@
-"""The console summary, in seed 000's form: sections, names, four decimals, bars; and the tables of seeds 001 and 004
-below them."""
+"""The console summary, in seed 000's form: sections, names, four decimals, bars; and the tables of
+seeds 001 and 004 below them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
 def render(summary: Summary) -> str:
-    """The whole summary as text, from a Summary alone; what names hold of control characters is shown escaped."""
+    """The whole summary as text, from a Summary alone; what names hold of control characters is
+    shown escaped."""
     return escape_controls("\n".join(_lines(summary)) + "\n")
 
 
@@ -56,7 +57,9 @@ def _breakdown(summary: Summary) -> Iterator[str]:
     """What the run found by task, and by length and depth: nothing for a suite without these."""
     for macro in summary.macro:
         if lines := list(task_table(summary, macro)):
-            yield from _titled(f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines)
+            yield from _titled(
+                f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines
+            )
     if summary.n_disagreements is not None:
         yield from (disagreements_line(summary), "")
     for heat in summary.heat_maps:
@@ -65,10 +68,14 @@ def _breakdown(summary: Summary) -> Iterator[str]:
 
 
 def _comparison(summary: Summary) -> Iterator[str]:
-    """Speed beside quality, and metrics against temperature: nothing for a run that compares nothing."""
+    """Speed beside quality, and metrics against temperature: nothing for a run that compares
+    nothing."""
     for candidate in summary.candidates:
         if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
-            yield from _titled(f"SPEED AND QUALITY - {candidate.candidate}", performance_lines(rows, summary.headline))
+            yield from _titled(
+                f"SPEED AND QUALITY - {candidate.candidate}",
+                performance_lines(rows, summary.headline),
+            )
     for title, lines in sweep_lines(summary.sweeps):
         yield from _titled(title, lines)
     if summary.recommendation is not None:
@@ -80,12 +87,17 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _header(summary: Summary) -> Iterator[str]:
-    models = [f"{c.candidate} ({c.model})" if c.candidate != c.model else c.model for c in summary.candidates]
+    models = [
+        f"{c.candidate} ({c.model})" if c.candidate != c.model else c.model
+        for c in summary.candidates
+    ]
     yield f"Run: {summary.run_id}"
     yield f"Suite: {summary.suite}"
     yield f"Generation Model: {', '.join(models)}"
     yield f"Judge Model: {_judges(summary)}"
-    yield f"Total Samples: {summary.n_samples}" + (f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else "")
+    yield f"Total Samples: {summary.n_samples}" + (
+        f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else ""
+    )
     if summary.n_failed_units:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
         yield from cause_lines(summary)
@@ -101,7 +113,9 @@ def cause_lines(summary: Summary) -> Iterator[str]:
     """Why units failed, most frequent first, with one example of each."""
     for cause in summary.causes[:CAUSES_SHOWN]:
         yield f"  {cause.n_units} x {cause.cause}"
-        yield f"    such as unit {cause.unit_id}" + (f": {cause.example}" if cause.example != cause.cause else "")
+        yield f"    such as unit {cause.unit_id}" + (
+            f": {cause.example}" if cause.example != cause.cause else ""
+        )
     if (rest := len(summary.causes) - CAUSES_SHOWN) > 0:
         yield f"  and {rest} other causes; summary.json lists them"
 
@@ -114,15 +128,30 @@ def _judges(summary: Summary) -> str:
             names = by_judge.setdefault(judge, [])
             if metric.metric not in names:
                 names.append(metric.metric)
-    return "; ".join(f"{judge} ({', '.join(metrics)})" for judge, metrics in by_judge.items()) or "none"
+    return (
+        "; ".join(f"{judge} ({', '.join(metrics)})" for judge, metrics in by_judge.items())
+        or "none"
+    )
 
 
 def _speed(candidate: GenerationSummary) -> str:
-    rate = f"{candidate.output_tokens_per_s:.1f} tokens/s" if candidate.output_tokens_per_s else "speed not measured"
-    ttft = f", first token {candidate.ttft_s_mean:.2f}s on average" if candidate.ttft_s_mean is not None else ""
-    ends = ", ".join(f"{count} {reason}" for reason, count in candidate.finish_reasons.items()) or "none"
+    rate = (
+        f"{candidate.output_tokens_per_s:.1f} tokens/s"
+        if candidate.output_tokens_per_s
+        else "speed not measured"
+    )
+    ttft = (
+        f", first token {candidate.ttft_s_mean:.2f}s on average"
+        if candidate.ttft_s_mean is not None
+        else ""
+    )
+    ends = (
+        ", ".join(f"{count} {reason}" for reason, count in candidate.finish_reasons.items())
+        or "none"
+    )
     return (
-        f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, {rate}{ttft}; "
+        f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, "
+        f"{rate}{ttft}; "
         f"ended by: {ends}"
         + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
         + (f"; tokens unknown of {candidate.uncounted} answers" if candidate.uncounted else "")
@@ -132,18 +161,29 @@ def _speed(candidate: GenerationSummary) -> str:
 def _prompts(candidate: GenerationSummary) -> Iterator[str]:
     """What is out of the ordinary with a candidate's prompts and answers."""
     if candidate.cached_tokens is not None:
-        share = "" if candidate.cache_hit_rate is None else f", {candidate.cache_hit_rate:.1%} of those measured"
+        share = (
+            ""
+            if candidate.cache_hit_rate is None
+            else f", {candidate.cache_hit_rate:.1%} of those measured"
+        )
         yield f"Prefix Cache: {candidate.cached_tokens} prompt tokens were in it already{share}"
     if candidate.truncated:
-        yield f"Truncated: {candidate.truncated} of {candidate.n} prompts lost their middle to fit the model"
+        yield (
+            f"Truncated: {candidate.truncated} of {candidate.n} prompts lost their middle to "
+            f"fit the model"
+        )
     if candidate.thinking:
-        yield f"Thinking: {candidate.thinking} of {candidate.n} answers held thinking blocks, not judged"
+        yield (
+            f"Thinking: {candidate.thinking} of {candidate.n} answers held thinking blocks, not "
+            f"judged"
+        )
     if set(candidate.prompt_forms) - {"chat"}:
-        yield f"Prompt Forms: {', '.join(f'{count} {form}' for form, count in candidate.prompt_forms.items())}"
+        yield f"Prompt Forms: {', '.join(f'{count} {form}' for form, count in candidate.prompt_forms.items())}"  # noqa: E501
 
 
 def section(metric: MetricSummary) -> Iterator[str]:
-    """One metric's section: its blocks of figures, its distribution on an integer scale, its coverage."""
+    """One metric's section: its blocks of figures, its distribution on an integer scale, its
+    coverage."""
     for index, block in enumerate(metric.layout):
         if index:
             yield ""
@@ -152,13 +192,23 @@ def section(metric: MetricSummary) -> Iterator[str]:
         yield ""
         told = metric_mark(metric)
         yield f"  Score Distribution{f' ({told})' * bool(told)}:"
-        yield from (f"    Score {score}: {_bar(count, metric.n_scored)}" for score, count in metric.distribution.items())
+        yield from (
+            f"    Score {score}: {_bar(count, metric.n_scored)}"
+            for score, count in metric.distribution.items()
+        )
     yield ""
     yield f"  Coverage: {_coverage(metric)}"
     if metric.worth:
-        yield from wrap(f"Estimate by rules: {metric.worth}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+        yield from wrap(
+            f"Estimate by rules: {metric.worth}",
+            WIDTH,
+            initial_indent="  ",
+            subsequent_indent="    ",
+        )
     if metric.reason:
-        yield from wrap(f"Not applicable: {metric.reason}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+        yield from wrap(
+            f"Not applicable: {metric.reason}", WIDTH, initial_indent="  ", subsequent_indent="    "
+        )
 
 
 def _block(block: Block, metric: MetricSummary) -> Iterator[str]:
@@ -171,7 +221,8 @@ def _block(block: Block, metric: MetricSummary) -> Iterator[str]:
 
 
 def _told(line: Line, metric: MetricSummary) -> str:
-    """A line's figure, and what it is marked with where rules gave it; how many were scored is no estimate."""
+    """A line's figure, and what it is marked with where rules gave it; how many were scored is no
+    estimate."""
     shown, told = figure(line, metric), metric_mark(metric)
     return f"{shown}  {told}" if told and shown != NOTHING and line.field != "n_scored" else shown
 
@@ -186,7 +237,9 @@ def figure(line: Line, metric: MetricSummary) -> str:
         return NOTHING
     if line.form in _SCALED:
         return _SCALED[line.form](value, metric)
-    return {"count": f"{value:.0f}", "average": f"{value:.2f}", "percent": f"{value:.1%}"}.get(line.form, f"{value:.4f}")
+    return {"count": f"{value:.0f}", "average": f"{value:.2f}", "percent": f"{value:.1%}"}.get(
+        line.form, f"{value:.4f}"
+    )
 
 
 def _bar(count: float, total: int) -> str:
@@ -214,12 +267,20 @@ def _coverage(metric: MetricSummary) -> str:
             parts.append(f"{count} {what}")
     if unverified := metric.extras.get(UNVERIFIED):
         pieces, trust = metric.extras.get(EVIDENCE) or unverified, metric.extras.get(TRUST) or 0.0
-        parts.append(f"{unverified:.0f} of {pieces:.0f} pieces of evidence unverified (not found), trust {trust:.0%}")
+        parts.append(
+            f"{unverified:.0f} of {pieces:.0f} pieces of evidence unverified (not found), trust "
+            f"{trust:.0%}"
+        )
         if metric.n_abstained:
             parts.append("trust is of scored units alone")
     if dropped := metric.extras.get(EVIDENCE_DROPPED):  # a run of an older version
-        parts.append(f"{dropped:.0f} pieces of evidence dropped, as the response does not hold them")
-    judges = ", ".join(f"{judge} {count}" if len(metric.judges) > 1 else judge for judge, count in metric.judges.items())
+        parts.append(
+            f"{dropped:.0f} pieces of evidence dropped, as the response does not hold them"
+        )
+    judges = ", ".join(
+        f"{judge} {count}" if len(metric.judges) > 1 else judge
+        for judge, count in metric.judges.items()
+    )
     return "; ".join(parts) + (f"; judged by {judges}" if judges else "")
 
 

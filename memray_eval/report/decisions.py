@@ -1,9 +1,10 @@
-"""What to do with a companion's candidate: seed 002's quality levels and decision guideline, by candidate and scenario.
+"""What to do with a companion's candidate: seed 002's quality levels and decision guideline, by
+candidate and scenario.
 
-The seed's levels leave gaps (0.8 to 0.9, say): here each reaches up to the next. Its guideline is read so: the average is that
-of overall_quality; a candidate is deployed where it reaches 0.7 in every scenario; an individual metric is the mean of one of
-the six others. It speaks of all scenarios, so a run of some of them gets a verdict on each of those and none over all.
-"""
+The seed's levels leave gaps (0.8 to 0.9, say): here each reaches up to the next. Its guideline is
+read so: the average is that of overall_quality; a candidate is deployed where it reaches 0.7 in
+every scenario; an individual metric is the mean of one of the six others. It speaks of all
+scenarios, so a run of some of them gets a verdict on each of those and none over all."""
 
 from __future__ import annotations
 
@@ -55,9 +56,10 @@ LEVELS = (
 
 
 class ScenarioMeans(Frozen):
-    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where nothing was scored. `n` counts
-    the scores of each metric, and `fixed` those of them that the rules would have given to any answer. Of all `n_scored` scores
-    of the family, `estimates` are offline estimates, and `fallbacks` are what a rule gave because the judge failed."""
+    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where
+    nothing was scored. `n` counts the scores of each metric, and `fixed` those of them that the
+    rules would have given to any answer. Of all `n_scored` scores of the family, `estimates` are
+    offline estimates, and `fallbacks` are what a rule gave because the judge failed."""
 
     candidate: str
     scenario: str
@@ -70,10 +72,11 @@ class ScenarioMeans(Frozen):
 
 
 class Decision(Frozen):
-    """What the guideline says of a candidate in a scenario (EVERY: in all), and why. `average` is that of overall_quality,
-    None where it was not scored. `caveats` say which metrics the rules could not move, whatever was answered. `n_scenarios`
-    counts those of SCENARIOS that a decision over all of them rests on. `mark` says how much of it is no judge's verdict, of
-    which `is_by_rules` says that rules gave some."""
+    """What the guideline says of a candidate in a scenario (EVERY: in all), and why. `average` is
+    that of overall_quality, None where it was not scored. `caveats` say which metrics the rules
+    could not move, whatever was answered. `n_scenarios` counts those of SCENARIOS that a decision
+    over all of them rests on. `mark` says how much of it is no judge's verdict, of which
+    `is_by_rules` says that rules gave some."""
 
     candidate: str
     scenario: str
@@ -92,7 +95,9 @@ class Decision(Frozen):
 
 def level_of(score: float) -> Level:
     """The quality level of a score within 0-1."""
-    return next(level for level in LEVELS if round(score, _DIGITS) >= level.at_least or level is LEVELS[-1])
+    return next(
+        level for level in LEVELS if round(score, _DIGITS) >= level.at_least or level is LEVELS[-1]
+    )
 
 
 def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
@@ -114,12 +119,15 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
 def _counts(task: TaskSummary) -> dict[str, int]:
     """How many scores the family has in a scenario, and how many of them no judge gave."""
     family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
-    return {name: sum(getattr(metric, name) for metric in family) for name in ("n_scored", "estimates", "fallbacks")}
+    return {
+        name: sum(getattr(metric, name) for metric in family)
+        for name in ("n_scored", "estimates", "fallbacks")
+    }
 
 
 def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
-    """A decision for every candidate in every scenario, each candidate's followed by the one over all of its scenarios. Those
-    where none of the family's metrics was computed are passed over."""
+    """A decision for every candidate in every scenario, each candidate's followed by the one over
+    all of its scenarios. Those where none of the family's metrics was computed are passed over."""
     by_candidate: dict[str, list[ScenarioMeans]] = {}
     for means in found:
         if {OVERALL, *METRICS} & set(means.means):
@@ -132,7 +140,8 @@ def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
 
 
 def lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """A table, a line a candidate and scenario; then the reasons of each, the rule, and what the levels mean."""
+    """A table, a line a candidate and scenario; then the reasons of each, the rule, and what the
+    levels mean."""
     head = ("candidate", "scenario", "average", "level", "decision")
     yield from aligned([head, *map(_row, decisions)])
     for decision in decisions:
@@ -142,7 +151,10 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     yield ""
     if any(decision.is_by_rules for decision in decisions):
         yield from RULES_READ
-    yield f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} or more."
+    yield (
+        f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} "
+        f"or more."
+    )
     yield f"needs revision: less, or the mean of any metric below {METRIC_FROM}."
     yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
 
@@ -179,7 +191,8 @@ def _in_one(means: ScenarioMeans) -> Decision:
 
 
 def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
-    """Each scenario counts once, whatever its size. No verdict where one of SCENARIOS was not run."""
+    """Each scenario counts once, whatever its size. No verdict where one of SCENARIOS was not
+    run."""
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
     average = _mean(list(averages.values()))
@@ -188,7 +201,10 @@ def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
     verdict, reasons = _judge(average, averages, figures, _unmovable(scenarios))
     if not_run:
         verdict = "undecided"
-        reasons = [f"{n_run} of {len(SCENARIOS)} scenarios were run: no verdict over all; not run: {', '.join(not_run)}"]
+        reasons = [
+            f"{n_run} of {len(SCENARIOS)} scenarios were run: no verdict over all; not run: "
+            f"{', '.join(not_run)}"
+        ]
     return Decision(
         candidate=candidate,
         scenario=EVERY,
@@ -203,12 +219,19 @@ def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
 
 
 def _mark(scenarios: Sequence[ScenarioMeans]) -> str:
-    return mark(*(sum(getattr(each, name) for each in scenarios) for name in ("n_scored", "estimates", "fallbacks")))
+    return mark(
+        *(
+            sum(getattr(each, name) for each in scenarios)
+            for name in ("n_scored", "estimates", "fallbacks")
+        )
+    )
 
 
 def _fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
     """How many scores of a metric the rules would have given to any answer, and of how many."""
-    return sum(means.fixed.get(metric, 0) for means in scenarios), sum(means.n.get(metric, 0) for means in scenarios)
+    return sum(means.fixed.get(metric, 0) for means in scenarios), sum(
+        means.n.get(metric, 0) for means in scenarios
+    )
 
 
 def _unmovable(scenarios: Sequence[ScenarioMeans]) -> set[str]:
@@ -221,7 +244,10 @@ def _caveats(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
     for name in METRICS:
         fixed, n = _fixed(scenarios, name)
         if fixed:
-            yield f"{name} could not move for {fixed} of {n} answers: their queries name no emotion that the rules know"
+            yield (
+                f"{name} could not move for {fixed} of {n} answers: their queries name no "
+                f"emotion that the rules know"
+            )
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:
@@ -231,25 +257,37 @@ def _mean(figures: Sequence[float | None]) -> float | None:
 
 
 def _judge(
-    average: float | None, averages: Mapping[str, float | None], figures: Mapping[str, float | None], unmovable: Collection[str]
+    average: float | None,
+    averages: Mapping[str, float | None],
+    figures: Mapping[str, float | None],
+    unmovable: Collection[str],
 ) -> tuple[Verdict, list[str]]:
-    """The verdict and its reasons. What is known to be too low decides also where other figures are missing. An `unmovable`
-    metric is none that the candidate could improve."""
-    low = [f"{name} {figure:.4f} is below {METRIC_FROM}" for name, figure in figures.items() if _below(figure, METRIC_FROM)]
+    """The verdict and its reasons. What is known to be too low decides also where other figures are
+    missing. An `unmovable` metric is none that the candidate could improve."""
+    low = [
+        f"{name} {figure:.4f} is below {METRIC_FROM}"
+        for name, figure in figures.items()
+        if _below(figure, METRIC_FROM)
+    ]
     if _below(average, TEST_FROM):
         low.insert(0, f"average {average:.4f} is below {TEST_FROM}")
     if low:
         return "needs_revision", low
     if average is None or None in figures.values():
         lacking = [name for name, figure in {OVERALL: average, **figures}.items() if figure is None]
-        return "undecided", [f"no mean of {name}: it was not computed, or not scored throughout" for name in lacking]
+        return "undecided", [
+            f"no mean of {name}: it was not computed, or not scored throughout" for name in lacking
+        ]
     weak = [
         f"{name}: average {figure:.4f} is below {DEPLOY_FROM}"
         for name, figure in averages.items()
         if _below(figure, DEPLOY_FROM)
     ]
     if not weak:
-        return "deploy", [f"average {average:.4f} is {DEPLOY_FROM} or more", f"no metric is below {METRIC_FROM}"]
+        return "deploy", [
+            f"average {average:.4f} is {DEPLOY_FROM} or more",
+            f"no metric is below {METRIC_FROM}",
+        ]
     areas = [
         f"to improve: {name} {figure:.4f}"
         for name, figure in figures.items()

@@ -1,4 +1,5 @@
-"""The files of the original benchmarks: seed 000's responses_{model}_{time}.json and eval_{input}.json, seed 004's list."""
+"""The files of the original benchmarks: seed 000's responses_{model}_{time}.json and
+eval_{input}.json, seed 004's list."""
 
 from __future__ import annotations
 
@@ -18,35 +19,50 @@ INSTRUCTION = "instruction_quality"
 
 
 def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
-    """A score's parts as subscores, with the issues and passed checks of its judgment, or of the instruction checks."""
+    """A score's parts as subscores, with the issues and passed checks of its judgment, or of the
+    instruction checks."""
     if score.metric == INSTRUCTION and record.response is not None:
         found = result(record.sample, record.response)
-        return {"subscores": found.subscores, "issues": list(found.issues), "passed_checks": list(found.passed_checks)}
+        return {
+            "subscores": found.subscores,
+            "issues": list(found.issues),
+            "passed_checks": list(found.passed_checks),
+        }
     judgment = json.loads(score.judgment) if score.judgment else {}
     lists = {name: judgment.get(name, []) for name in ("issues", "passed_checks")}
     return {"subscores": score.parts, **lists}
 
 
 def export_responses(path: str, records: Iterable[Record], model: str, stamp: str) -> None:
-    """Writes seed 000's responses file: model, timestamp, and every sample with its response, under `results`."""
+    """Writes seed 000's responses file: model, timestamp, and every sample with its response, under
+    `results`."""
     _export(path, {"model": model, "timestamp": stamp}, (_answer_row(record) for record in records))
 
 
 def export_evaluation(path: str, records: Iterable[Record], summary: Summary) -> None:
-    """Writes seed 000's evaluation file: the summary, and every response with its judgments, under `results`."""
-    head = {"summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})}
+    """Writes seed 000's evaluation file: the summary, and every response with its judgments, under
+    `results`."""
+    head = {
+        "summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
+    }
     _export(path, head, (_evaluated_row(record) for record in records))
 
 
-def export_benchmark(path: str, records: Iterable[Record], summary: Summary, details: Details = _score_details) -> None:
-    """Writes seed 004's benchmark file: a list with one object a candidate, its answers under `tests`.
+def export_benchmark(
+    path: str, records: Iterable[Record], summary: Summary, details: Details = _score_details
+) -> None:
+    """Writes seed 004's benchmark file: a list with one object a candidate, its answers under
+    `tests`.
 
-    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, to one decimal as in the seed;
-    `details` says what stands behind it, and an offline estimate is marked by `quality_is_estimate`. What was not measured, or
-    failed, is null. `prompt_name` is the task, as in the seed; `prompt_id`, which the seed lacks, tells the prompts of a task
-    apart. Rows are kept on disk until their candidate's turn comes.
-    """
-    scale = next((metric.scale for metric in summary.metrics if metric.metric == summary.headline), (0.0, 1.0))
+    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, to
+    one decimal as in the seed; `details` says what stands behind it, and an offline estimate is
+    marked by `quality_is_estimate`. What was not measured, or failed, is null. `prompt_name` is the
+    task, as in the seed; `prompt_id`, which the seed lacks, tells the prompts of a task apart. Rows
+    are kept on disk until their candidate's turn comes."""
+    scale = next(
+        (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
+        (0.0, 1.0),
+    )
     with ExitStack() as stack:
         tests: dict[str, IO[bytes]] = {}
         for record in records:
@@ -84,21 +100,36 @@ def _answer_row(record: Record) -> dict[str, Any]:
     response = record.response.model_dump() if record.response else {"error": "no response"}
     text = response.pop("text", "")
     sample = record.sample.model_dump(mode="json", exclude={"context"}, exclude_defaults=True)
-    return {**sample, "candidate": record.candidate.name, "model": record.candidate.model, "response": text, **response}
+    return {
+        **sample,
+        "candidate": record.candidate.name,
+        "model": record.candidate.model,
+        "response": text,
+        **response,
+    }
 
 
 def _evaluated_row(record: Record) -> dict[str, Any]:
     scores = {}
     for score in record.scores:
         row = score.model_dump(mode="json", exclude={"metric", "judgment"})
-        scores[score.metric] = {**row, "estimate": score.is_estimate, **(json.loads(score.judgment) if score.judgment else {})}
+        scores[score.metric] = {
+            **row,
+            "estimate": score.is_estimate,
+            **(json.loads(score.judgment) if score.judgment else {}),
+        }
     return {**_answer_row(record), "scores": scores}
 
 
-def _test_row(record: Record, headline: str, scale: tuple[float, float], details: Details) -> dict[str, Any]:
+def _test_row(
+    record: Record, headline: str, scale: tuple[float, float], details: Details
+) -> dict[str, Any]:
     sample, response = record.sample, record.response or Response()
     tokens, duration_s = response.output_tokens, response.duration_s
-    score = next((score for score in record.scores if score.metric == headline and score.value is not None), None)
+    score = next(
+        (score for score in record.scores if score.metric == headline and score.value is not None),
+        None,
+    )
     low, high = scale
     preview, text = response.text[:PREVIEW_CHARACTERS], response.text
     return {
@@ -109,7 +140,9 @@ def _test_row(record: Record, headline: str, scale: tuple[float, float], details
         "tokens_per_second": tokens / duration_s if tokens is not None and duration_s else None,
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
-        "quality_score": round((score.value - low) / (high - low) * 100, 1) if score and score.value is not None else None,
+        "quality_score": round((score.value - low) / (high - low) * 100, 1)
+        if score and score.value is not None
+        else None,
         **({"quality_is_estimate": True} if score and score.is_estimate else {}),
         "quality_details": details(record, score) if score else None,
     }

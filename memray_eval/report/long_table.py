@@ -1,9 +1,10 @@
-"""A run as one flat table, a row a unit and metric, for a spreadsheet (CSV) or a data frame (Parquet).
+"""A run as one flat table, a row a unit and metric, for a spreadsheet (CSV) or a data frame
+(Parquet).
 
-Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that no metric scored has one
-row without a metric, so that none is missing; a unit written twice counts once. `estimate` marks a value that is an offline
-estimate by rules, `fallback` one that a rule gave because the judge failed.
-"""
+Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
+no metric scored has one row without a metric, so that none is missing; a unit written twice counts
+once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a rule gave
+because the judge failed."""
 
 from __future__ import annotations
 
@@ -24,43 +25,56 @@ from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, is_estimate
 
 _OF_UNITS = (
-    "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type", "language",
+    "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type",
+    "language",
     "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", "error",
 )  # fmt: skip
 _OF_SCORES = {  # a score's field: its column
-    "metric": "metric", "status": "status", "value": "value", "judge": "judge", "input_tokens": "judge_input_tokens",
-    "output_tokens": "judge_output_tokens", "cost_usd": "judge_cost_usd", "latency_s": "judge_latency_s",
+    "metric": "metric", "status": "status", "value": "value", "judge": "judge",
+    "input_tokens": "judge_input_tokens",
+    "output_tokens": "judge_output_tokens", "cost_usd": "judge_cost_usd",
+    "latency_s": "judge_latency_s",
     "cached": "judge_cached", "calls": "judge_calls", "error": "judge_error",
 }  # fmt: skip
 FLAT_SCHEMA = pa.schema(
     [
-        *(pa.field("generation_error" if name == "error" else name, RECORD_SCHEMA.field(name).type) for name in _OF_UNITS),
+        *(
+            pa.field(
+                "generation_error" if name == "error" else name, RECORD_SCHEMA.field(name).type
+            )
+            for name in _OF_UNITS
+        ),
         *(pa.field(column, SCORE_TYPE.field(name).type) for name, column in _OF_SCORES.items()),
         pa.field("estimate", pa.bool_()),
         pa.field("fallback", pa.bool_()),
     ]
 )
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls finds, for Arrow
-_FORMULA = (
-    "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"  # what a spreadsheet takes for a formula, and the mark that says it is none
-)
+# what a spreadsheet takes for a formula, and the mark that says it is none
+_FORMULA = "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"
 
 
 def write_parquet(path: str, records: pads.Dataset) -> None:
     """Writes FLAT_SCHEMA to a path or cloud URL, a block at a time."""
-    with written_whole(path) as stream, pq.ParquetWriter(stream, FLAT_SCHEMA, compression="zstd") as writer:
+    with (
+        written_whole(path) as stream,
+        pq.ParquetWriter(stream, FLAT_SCHEMA, compression="zstd") as writer,
+    ):
         for batch in flat(records):
             writer.write_batch(batch)
 
 
 def write_csv(path: str, records: pads.Dataset) -> None:
-    """Writes the same columns as CSV in UTF-8; an empty cell is null, an empty text stands in quotes. A text that a spreadsheet
-    would take for a formula (it begins with = + - @, also as wide ones, a tab or an end of line) gets an apostrophe before it,
-    and so does one that begins with an apostrophe: without its first apostrophe it is the text again. Control characters
-    stand as \\uXXXX: a terminal that shows the file obeys none. Numbers stay as they are."""
+    """Writes the same columns as CSV in UTF-8; an empty cell is null, an empty text stands in
+    quotes. A text that a spreadsheet would take for a formula (it begins with = + - @, also as wide
+    ones, a tab or an end of line) gets an apostrophe before it, and so does one that begins with an
+    apostrophe: without its first apostrophe it is the text again. Control characters stand as
+    \\uXXXX: a terminal that shows the file obeys none. Numbers stay as they are."""
     with written_whole(path) as stream, pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer:
         for batch in flat(records):
-            writer.write_batch(pa.record_batch([_guarded(column) for column in batch.columns], schema=FLAT_SCHEMA))
+            writer.write_batch(
+                pa.record_batch([_guarded(column) for column in batch.columns], schema=FLAT_SCHEMA)
+            )
 
 
 def flat(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
@@ -77,7 +91,9 @@ def flat(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
 def _taken_apart(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A row a score, and one for each unit without any, among them."""
     scores = batch["scores"]
-    unscored = np.flatnonzero(pc.equal(pc.fill_null(pc.list_value_length(scores), 0), 0).to_numpy(zero_copy_only=False))
+    unscored = np.flatnonzero(
+        pc.equal(pc.fill_null(pc.list_value_length(scores), 0), 0).to_numpy(zero_copy_only=False)
+    )
     parents = pc.list_parent_indices(scores).to_numpy()
     unit: npt.NDArray[np.int64] = np.concatenate([parents, unscored])
     score = np.concatenate([np.arange(parents.size), np.full(unscored.size, -1)])
@@ -86,7 +102,9 @@ def _taken_apart(batch: pa.RecordBatch) -> pa.RecordBatch:
     flattened = scores.flatten()
     columns = [batch[name].take(units) for name in _OF_UNITS]
     columns += [pc.struct_field(flattened, name).take(places) for name in _OF_SCORES]
-    columns += [_kinds(flattened, is_kind).take(places) for is_kind in (is_estimate, FALLBACKS.__contains__)]
+    columns += [
+        _kinds(flattened, is_kind).take(places) for is_kind in (is_estimate, FALLBACKS.__contains__)
+    ]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
 
 
@@ -94,7 +112,9 @@ def _kinds(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Array:
     """Whether each score has a value, by a judge of the kind."""
     judges = pc.struct_field(scores, "judge").dictionary_encode()
     wanted = [name for name in judges.dictionary.to_pylist() if is_kind(name)]
-    return pc.and_(pc.struct_field(scores, "value").is_valid(), pc.is_in(judges, pa.array(wanted, pa.string())))
+    return pc.and_(
+        pc.struct_field(scores, "value").is_valid(), pc.is_in(judges, pa.array(wanted, pa.string()))
+    )
 
 
 def _guarded(column: pa.Array) -> pa.Array:

@@ -11,9 +11,9 @@ _REPLACED = "by fallback"
 
 
 def mark(n_scored: int, estimates: int, fallbacks: int | Mapping[str, int] = 0) -> str:
-    """What a figure over `n_scored` units is to be marked with: "estimate" where rules alone scored it, how many where they
-    scored some, and how many a rule scored in place of a judge that failed (by its name, where they are told apart). "" for
-    verdicts alone."""
+    """What a figure over `n_scored` units is to be marked with: "estimate" where rules alone scored
+    it, how many where they scored some, and how many a rule scored in place of a judge that failed
+    (by its name, where they are told apart). "" for verdicts alone."""
     return ", ".join(_parts(n_scored, estimates, fallbacks))
 
 

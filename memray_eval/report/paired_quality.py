@@ -1,8 +1,9 @@
-"""What the qualities of a run's candidates differ by on the prompts that two of them have in common, as `compare` has it.
+"""What the qualities of a run's candidates differ by on the prompts that two of them have in
+common, as `compare` has it.
 
-Only ids, metric names and values are decoded, and the key that units belong together by, where samples name one. What stays in
-memory is a number a prompt and candidate. A unit written twice counts once.
-"""
+Only ids, metric names and values are decoded, and the key that units belong together by, where
+samples name one. What stays in memory is a number a prompt and candidate. A unit written twice
+counts once."""
 
 from __future__ import annotations
 
@@ -37,18 +38,27 @@ _POINTS = 100.0
 def paired_qualities(
     records: pads.Dataset, headline: Metric, candidates: Sequence[str], level: float = 0.95
 ) -> tuple[QualityPair, ...]:
-    """Every pair of the candidates by their values of the headline metric, its scale laid over 0-100. `level` is that of all
-    intervals together (Bonferroni): the chance that any pair of equal candidates is told apart is 1 - level at most."""
+    """Every pair of the candidates by their values of the headline metric, its scale laid over
+    0-100. `level` is that of all intervals together (Bonferroni): the chance that any pair of equal
+    candidates is told apart is 1 - level at most."""
     pairs = list(combinations(candidates, 2))
     if not pairs:
         return ()
     values, clusters = _read(records, headline, candidates)
     how = Settings(level=1 - (1 - level) / len(pairs))
-    return tuple(pair_of(a, b, values[candidates.index(a)], values[candidates.index(b)], clusters, how) for a, b in pairs)
+    return tuple(
+        pair_of(a, b, values[candidates.index(a)], values[candidates.index(b)], clusters, how)
+        for a, b in pairs
+    )
 
 
 def pair_of(
-    a: str, b: str, of_a: FloatArray, of_b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+    a: str,
+    b: str,
+    of_a: FloatArray,
+    of_b: FloatArray,
+    clusters: Clusters | None = None,
+    settings: Settings | None = None,
 ) -> QualityPair:
     """The pair of columns of qualities in 0-1, a row a prompt, NaN where there is none."""
     how, both = settings or Settings(), ~np.isnan(of_a) & ~np.isnan(of_b)
@@ -58,7 +68,9 @@ def pair_of(
     if not left.size:
         return found
     difference = float((right - left).mean())
-    error = (standard_error(right - left) if groups is None else clustered_error(right - left, groups)) or 0.0
+    error = (
+        standard_error(right - left) if groups is None else clustered_error(right - left, groups)
+    ) or 0.0
     units = left.size if groups is None else int(np.unique(groups).size)
     interval = difference_interval(left, right, groups, how)
     if interval is not None:
@@ -77,14 +89,22 @@ def pair_of(
     )
 
 
-def _read(records: pads.Dataset, headline: Metric, candidates: Sequence[str]) -> tuple[FloatArray, Clusters | None]:
-    """A row a candidate and a column a prompt, in 0-1, and the cluster of each prompt, None where they stand alone."""
+def _read(
+    records: pads.Dataset, headline: Metric, candidates: Sequence[str]
+) -> tuple[FloatArray, Clusters | None]:
+    """A row a candidate and a column a prompt, in 0-1, and the cluster of each prompt, None where
+    they stand alone."""
     cluster = find_cluster(records)
     columns = (*_COLUMNS, METADATA) if cluster else _COLUMNS
     rows = pa.concat_tables([_rows(file, columns, headline) for file in records.get_fragments()])
-    prompts = pc.binary_join_element_wise(rows["sample_id"], pc.fill_null(rows["task"], ""), "\x1f").combine_chunks()
+    prompts = pc.binary_join_element_wise(
+        rows["sample_id"], pc.fill_null(rows["task"], ""), "\x1f"
+    ).combine_chunks()
     coded = prompts.dictionary_encode()
-    place, whose = coded.indices.to_numpy(), pc.index_in(rows["candidate"], pa.array(candidates)).to_numpy()
+    place, whose = (
+        coded.indices.to_numpy(),
+        pc.index_in(rows["candidate"], pa.array(candidates)).to_numpy(),
+    )
     low, high = headline.scale
     values = np.full((len(candidates), len(coded.dictionary)), np.nan)
     shares = (rows["value"].to_numpy() - low) / ((high - low) or 1.0)

@@ -13,8 +13,8 @@ from memray_eval.storage.paths import reaching
 
 @contextmanager
 def readable(path: str, told: str = "") -> Iterator[None]:
-    """While a run's records are listed or read: a part that goes or is broken, or a cloud that does not answer, is a DataError,
-    which begins with what was `told`."""
+    """While a run's records are listed or read: a part that goes or is broken, or a cloud that does
+    not answer, is a DataError, which begins with what was `told`."""
     try:
         with reaching(path):
             yield

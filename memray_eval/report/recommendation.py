@@ -1,10 +1,11 @@
-"""Which candidate to use: speed against quality (seed 004's "Interpreting Tradeoffs"), by a rule that is printed with it.
+"""Which candidate to use: speed against quality (seed 004's "Interpreting Tradeoffs"), by a rule
+that is printed with it.
 
-Along the Pareto front, from its fastest candidate on, the next better one is taken where the points that it gains over the
-fastest, and over the one in hand, are worth its slowdown, and its gain is shown on the prompts that both answered: by their
-paired differences (report/paired_quality.py). Else the one in hand stays: at parity, and where no difference is shown, speed
-wins, and it is said about how many more prompts would show one.
-"""
+Along the Pareto front, from its fastest candidate on, the next better one is taken where the points
+that it gains over the fastest, and over the one in hand, are worth its slowdown, and its gain is
+shown on the prompts that both answered: by their paired differences (report/paired_quality.py).
+Else the one in hand stays: at parity, and where no difference is shown, speed wins, and it is said
+about how many more prompts would show one."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
 
 
 class Worth(Frozen):
-    """`points` of quality (0-100) are worth being up to `slowdown` times slower; None: however slow."""
+    """`points` of quality (0-100) are worth being up to `slowdown` times slower; None: however
+    slow."""
 
     points: float
     slowdown: float | None
@@ -31,25 +33,30 @@ class Rule(Frozen):
 
     def is_worth(self, points: float, slowdown: float) -> bool:
         return any(
-            points >= each.points - _ROUNDING and (each.slowdown is None or slowdown <= each.slowdown + _ROUNDING)
+            points >= each.points - _ROUNDING
+            and (each.slowdown is None or slowdown <= each.slowdown + _ROUNDING)
             for each in self.worth
         )
 
     def in_words(self, n_pairs: int = 1) -> str:
         steps = (
-            f"{each.points:g} points better at {'any speed' if each.slowdown is None else f'up to {each.slowdown:g}x slower'}"
+            f"{each.points:g} points better at "
+            f"{'any speed' if each.slowdown is None else f'up to {each.slowdown:g}x slower'}"
             for each in self.worth
         )
         each = 1 - (1 - self.level) / max(1, n_pairs)
         several = f" ({each * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
         return (
-            f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and the "
-            f"{self.level * 100:g} % interval of the difference on common prompts{several} lies above 0; else speed wins."
+            f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, "
+            f"and the "
+            f"{self.level * 100:g} % interval of the difference on common prompts{several} lies "
+            f"above 0; else speed wins."
         )
 
 
-# Seed 004: at parity speed wins; 13 points are worth 1.7x; "quality gap large (15-20pts), worth slowdown". The first step keeps
-# two candidates of one model, whose speeds differ by chance, from being told apart by that.
+# Seed 004: at parity speed wins; 13 points are worth 1.7x; "quality gap large (15-20pts), worth
+# slowdown". The first step keeps two candidates of one model, whose speeds differ by chance, from
+# being told apart by that.
 RULE = Rule(
     worth=(
         Worth(points=2, slowdown=1.1),
@@ -77,25 +84,42 @@ class _Known(Point):
 
 
 def quality_interval(row: Performance, rule: Rule = RULE) -> Interval | None:
-    """Of a quality on 0-100, its answers taken as independent: Wilson's where all lie at the ends of the scale, else Student's.
-    None for fewer than two scored answers, and for answers that all score the same within the scale."""
-    return figures_interval(row.quality, row.quality_stderr, row.n_scored, rule.level, scale=(0.0, 100.0))
+    """Of a quality on 0-100, its answers taken as independent: Wilson's where all lie at the ends
+    of the scale, else Student's. None for fewer than two scored answers, and for answers that all
+    score the same within the scale."""
+    return figures_interval(
+        row.quality, row.quality_stderr, row.n_scored, rule.level, scale=(0.0, 100.0)
+    )
 
 
 def recommend(
     performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: Rule = RULE
 ) -> Recommendation | None:
-    """The recommendation over candidates, of their rows over all tasks and what they differ by on common prompts; None for
-    fewer than two. The same figures give the same one in whatever order they come."""
+    """The recommendation over candidates, of their rows over all tasks and what they differ by on
+    common prompts; None for fewer than two. The same figures give the same one in whatever order
+    they come."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
-    points = [Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality) for row in rows]
+    points = [
+        Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality)
+        for row in rows
+    ]
     if len(points) < 2:
         return None
     compared: Sequence[Point]
     use: str | None
-    known = [_Known(**dict(point)) for point in points if point.speed is not None and point.quality is not None]
-    rated = sorted((point for point in points if point.quality is not None), key=lambda point: -(point.quality or 0.0))
-    timed = sorted((point for point in points if point.speed is not None), key=lambda point: -(point.speed or 0.0))
+    known = [
+        _Known(**dict(point))
+        for point in points
+        if point.speed is not None and point.quality is not None
+    ]
+    rated = sorted(
+        (point for point in points if point.quality is not None),
+        key=lambda point: -(point.quality or 0.0),
+    )
+    timed = sorted(
+        (point for point in points if point.speed is not None),
+        key=lambda point: -(point.speed or 0.0),
+    )
     front, differences = pareto(known), _Differences(pairs)
     if len(known) > 1:
         compared, use, reason = known, *_traded(front, differences, rule)
@@ -124,7 +148,9 @@ class _Differences:
     """The pairs of candidates, found from either side."""
 
     def __init__(self, pairs: Sequence[QualityPair]) -> None:
-        self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {(pair.b, pair.a): turned(pair) for pair in pairs}
+        self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {
+            (pair.b, pair.a): turned(pair) for pair in pairs
+        }
 
     def of(self, a: str, b: str) -> QualityPair:
         """B against A; of nothing where they have no prompt in common."""
@@ -137,13 +163,17 @@ class _Differences:
 
 def turned(pair: QualityPair) -> QualityPair:
     """The same pair from the other side."""
-    low, high, difference = (None if figure is None else -figure for figure in (pair.high, pair.low, pair.difference))
-    return pair.model_copy(update={"a": pair.b, "b": pair.a, "difference": difference, "low": low, "high": high})
+    low, high, difference = (
+        None if figure is None else -figure for figure in (pair.high, pair.low, pair.difference)
+    )
+    return pair.model_copy(
+        update={"a": pair.b, "b": pair.a, "difference": difference, "low": low, "high": high}
+    )
 
 
 def pareto(points: Sequence[_Known]) -> list[_Known]:
-    """The candidates to which no other is equal in speed and quality and better in one, the fastest first. Equal ones are all
-    on the front."""
+    """The candidates to which no other is equal in speed and quality and better in one, the fastest
+    first. Equal ones are all on the front."""
 
     def is_beaten(point: _Known) -> bool:
         return any(
@@ -153,14 +183,19 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
             for other in points
         )
 
-    return sorted((point for point in points if not is_beaten(point)), key=lambda point: (-point.speed, point.name))
+    return sorted(
+        (point for point in points if not is_beaten(point)),
+        key=lambda point: (-point.speed, point.name),
+    )
 
 
 def _traded(front: Sequence[_Known], differences: _Differences, rule: Rule) -> tuple[str, str]:
     """Which of the front to use, and why."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
-        return differences.is_better(better, faster) and rule.is_worth(*_trade(faster, better, differences))
+        return differences.is_better(better, faster) and rule.is_worth(
+            *_trade(faster, better, differences)
+        )
 
     fastest = chosen = front[0]
     for point in front[1:]:
@@ -185,17 +220,29 @@ def _why_not(best: _Known, against: _Known, differences: _Differences, rule: Rul
     """Why the one with the best quality is not taken in place of a faster one."""
     points, slowdown = _trade(against, best, differences)
     if not differences.is_better(best, against):
-        return f"no difference shown in quality to {best.name} ({why_not_shown(differences.of(against.name, best.name))})"
+        return (
+            f"no difference shown in quality to {best.name} "
+            f"({why_not_shown(differences.of(against.name, best.name))})"
+        )
     if points < min(each.points for each in rule.worth) - _ROUNDING:
-        return f"quality parity with {best.name} (+{_pts(points)}), which is {slowdown:.1f}x slower than {against.name}"
-    return f"{best.name} is better (+{_pts(points)}), but {slowdown:.1f}x slower than {against.name}"
+        return (
+            f"quality parity with {best.name} (+{_pts(points)}), which is {slowdown:.1f}x "
+            f"slower than {against.name}"
+        )
+    return (
+        f"{best.name} is better (+{_pts(points)}), but {slowdown:.1f}x slower than {against.name}"
+    )
 
 
 def _by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str | None, str]:
     best, second = rated[:2]
     if not differences.is_better(best, second):
         why = why_not_shown(differences.of(second.name, best.name))
-        return None, f"no difference shown in quality between {best.name} and {second.name} ({why}); speed was not measured"
+        return (
+            None,
+            f"no difference shown in quality between {best.name} and {second.name} ({why}); speed "
+            f"was not measured",
+        )
     return best.name, "best quality; speed was not measured"
 
 
@@ -207,14 +254,23 @@ def _by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
 
 
 def why_not_shown(pair: QualityPair) -> str:
-    """What is known of a difference that is not shown, and about how many more prompts would show one of its size."""
+    """What is known of a difference that is not shown, and about how many more prompts would show
+    one of its size."""
     prompts = f"{pair.n} common prompt{'s' * (pair.n != 1)}"
     if pair.n < 2 or pair.difference is None:
         return f"{prompts}, too few to tell" if pair.n else "no common prompts"
     if abs(pair.difference) <= _ROUNDING:
         return f"equal on average over {prompts}"
-    span = "" if pair.low is None or pair.high is None else f", interval {pair.low:.1f} to {pair.high:.1f}"
-    more = f"about {about(pair.more):,} more would show one of this size" if pair.more else "no number of them would show it"
+    span = (
+        ""
+        if pair.low is None or pair.high is None
+        else f", interval {pair.low:.1f} to {pair.high:.1f}"
+    )
+    more = (
+        f"about {about(pair.more):,} more would show one of this size"
+        if pair.more
+        else "no number of them would show it"
+    )
     return f"{pair.difference:+.1f}pts on {prompts}{span}; {more}".replace(".0pts", "pts")
 
 
@@ -225,8 +281,8 @@ def about(count: int) -> int:
 
 
 def _trade(faster: _Known, slower: _Known, differences: _Differences) -> tuple[float, float]:
-    """The points that the slower one gains on the common prompts, over all where there are none, and how many times slower it
-    is."""
+    """The points that the slower one gains on the common prompts, over all where there are none,
+    and how many times slower it is."""
     gain = differences.of(faster.name, slower.name).difference
     return slower.quality - faster.quality if gain is None else gain, faster.speed / slower.speed
 

@@ -1,4 +1,5 @@
-"""A run's scores as columns: of the records only ids, metric names and values are decoded. And the texts of a few units."""
+"""A run's scores as columns: of the records only ids, metric names and values are decoded. And the
+texts of a few units."""
 
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ _BETWEEN = "\x1f"  # of a unit's sample id and task, in its key
 
 @dataclass(frozen=True)
 class Scores:
-    """One candidate's scores: `units` with a row a unit (key, sample_id, task, cluster), each metric's value a unit, NaN where
-    it has none, and the suites the samples are of. `kinds` says by metric which units' values are no judge's: ESTIMATED where
-    they are offline estimates, REPLACED where a rule gave them because the judge failed, 0 elsewhere."""
+    """One candidate's scores: `units` with a row a unit (key, sample_id, task, cluster), each
+    metric's value a unit, NaN where it has none, and the suites the samples are of. `kinds` says by
+    metric which units' values are no judge's: ESTIMATED where they are offline estimates, REPLACED
+    where a rule gave them because the judge failed, 0 elsewhere."""
 
     units: pa.Table
     values: Mapping[str, FloatArray]
@@ -48,14 +50,16 @@ def candidates_of(records: pads.Dataset) -> list[str]:
 
 
 def find_cluster(records: pads.Dataset) -> str | None:
-    """The first of CLUSTER_KEYS by which the samples' metadata put them into groups, two or more; None where each stands alone,
-    or all belong to one."""
+    """The first of CLUSTER_KEYS by which the samples' metadata put them into groups, two or more;
+    None where each stands alone, or all belong to one."""
     read = records.to_table(columns=["sample_id", METADATA])
     texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
     named = _top_keys(texts[:_LOOKED_AT])
     for key in CLUSTER_KEYS:
         if key in named:
-            found = [cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None]
+            found = [
+                cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None
+            ]
             if 1 < len(set(found)) < len(found):
                 return key
     return None
@@ -66,17 +70,30 @@ def _top_keys(texts: pa.ChunkedArray) -> set[str]:
 
 
 def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = None) -> Scores:
-    """One candidate's scores, of Parquet files with RECORD_SCHEMA. A unit written twice counts once. `cluster` is one of
-    CLUSTER_COLUMNS, or a key of the samples' metadata, with or without "metadata." before it."""
+    """One candidate's scores, of Parquet files with RECORD_SCHEMA. A unit written twice counts
+    once. `cluster` is one of CLUSTER_COLUMNS, or a key of the samples' metadata, with or without
+    "metadata." before it."""
     column = cluster if cluster is None or cluster in CLUSTER_COLUMNS else METADATA
     extra = () if column is None or column in _UNIT else (column,)
     read = [_read(file, candidate, (*_UNIT, *extra)) for file in records.get_fragments()]
     units = pa.concat_tables([table for table, _, _ in read])
     names = list(dict.fromkeys(name for _, values, _ in read for name in values))
-    values = {name: np.concatenate([v.get(name, np.full(len(t), np.nan)) for t, v, _ in read]) for name in names}
-    kinds = {name: np.concatenate([k.get(name, np.zeros(len(t), np.int8)) for t, _, k in read]) for name in names}
-    keys = pc.binary_join_element_wise(units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN)
-    groups = [None] * len(units) if column is None or cluster is None else clusters_of(units[column], column, cluster)
+    values = {
+        name: np.concatenate([v.get(name, np.full(len(t), np.nan)) for t, v, _ in read])
+        for name in names
+    }
+    kinds = {
+        name: np.concatenate([k.get(name, np.zeros(len(t), np.int8)) for t, _, k in read])
+        for name in names
+    }
+    keys = pc.binary_join_element_wise(
+        units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN
+    )
+    groups = (
+        [None] * len(units)
+        if column is None or cluster is None
+        else clusters_of(units[column], column, cluster)
+    )
     kept = first_of_each(keys)
     table = pa.table(
         {
@@ -103,16 +120,22 @@ class Text(NamedTuple):
     error: str
 
 
-def read_texts(records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]) -> dict[tuple[str, str], Text]:
+def read_texts(
+    records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], Text]:
     """The texts of one candidate's units, by sample id and task."""
     ids = pa.array({sample_id for sample_id, _ in units}, pa.string())
     wanted = (pc.field("candidate") == candidate) & pc.field("sample_id").isin(ids)
     found: dict[tuple[str, str], Text] = {}
-    for batch in records.to_batches(columns=["sample_id", "task", "query", "response", "error"], filter=wanted):
+    for batch in records.to_batches(
+        columns=["sample_id", "task", "query", "response", "error"], filter=wanted
+    ):
         for row in batch.to_pylist():
             unit = (row["sample_id"], row["task"] or "")
             if unit in units:
-                found.setdefault(unit, Text(row["query"] or "", row["response"] or "", row["error"] or ""))
+                found.setdefault(
+                    unit, Text(row["query"] or "", row["response"] or "", row["error"] or "")
+                )
     return found
 
 
@@ -126,7 +149,10 @@ def _read(
     scores = table["scores"].combine_chunks()
     unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
     coded = pc.struct_field(each, "metric").dictionary_encode()
-    codes, figures = coded.indices.to_numpy(), pc.struct_field(each, "value").to_numpy(zero_copy_only=False)
+    codes, figures = (
+        coded.indices.to_numpy(),
+        pc.struct_field(each, "value").to_numpy(zero_copy_only=False),
+    )
     judges = pc.struct_field(each, "judge").dictionary_encode()
     of_judge = np.array([_kind(judge) for judge in judges.dictionary.to_pylist()] + [0], np.int8)
     kind = of_judge[judges.indices.fill_null(-1).to_numpy()]
@@ -144,7 +170,11 @@ def _kind(judge: str) -> int:
 
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """The rows that no earlier one has the key of, in order."""
-    rows = pa.table({"key": keys, "row": np.arange(len(keys))}).group_by("key").aggregate([("row", "min")])
+    rows = (
+        pa.table({"key": keys, "row": np.arange(len(keys))})
+        .group_by("key")
+        .aggregate([("row", "min")])
+    )
     return np.sort(rows["row_min"].to_numpy())
 
 
@@ -158,13 +188,25 @@ def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | No
         value: Any = json.loads(text or "{}")
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
-        found.append(None if value is None else value if isinstance(value, str) else json.dumps(value, sort_keys=True))
+        found.append(
+            None
+            if value is None
+            else value
+            if isinstance(value, str)
+            else json.dumps(value, sort_keys=True)
+        )
     return found
 
 
 def numbered(names: pa.ChunkedArray) -> Clusters:
     """A number a cluster; a unit that names none is a cluster of its own."""
-    codes: Clusters = names.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy().astype(np.intp, copy=True)
+    codes: Clusters = (
+        names.combine_chunks()
+        .dictionary_encode()
+        .indices.fill_null(-1)
+        .to_numpy()
+        .astype(np.intp, copy=True)
+    )
     alone = np.flatnonzero(codes < 0)
     codes[alone] = codes.max() + 1 + np.arange(alone.size)
     return codes

@@ -1,4 +1,5 @@
-"""Speed beside quality as text, in seed 004's form: a block a candidate, then the recommendations."""
+"""Speed beside quality as text, in seed 004's form: a block a candidate, then the
+recommendations."""
 
 from __future__ import annotations
 
@@ -11,14 +12,21 @@ from memray_eval.report.tables import NOTHING, in_words
 from memray_eval.types import Performance, Recommendation, Summary
 
 _WIDTH = 80
-_TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = 14, 20, 4  # the seed's columns, wider where a name or a speed is
+_TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = (
+    14,
+    20,
+    4,
+)  # the seed's columns, wider where a name or a speed is
 
 
 def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[str]:
     """One candidate's block: its row over all tasks, then a line for each task."""
     (whole,) = (row for row in rows if row.task is None)
     within = "" if whole.ttft_s_p95 is None else f"  (95% within {whole.ttft_s_p95:.3f}s)"
-    yield f"  Total Duration:      {_figure(whole.duration_s_total, '.2f', 's')}  (of all answers; they overlap in a run)"
+    yield (
+        f"  Total Duration:      {_figure(whole.duration_s_total, '.2f', 's')}  (of all "
+        f"answers; they overlap in a run)"
+    )
     yield f"  Total Tokens:        {whole.output_tokens}"
     yield f"  Avg Speed:           {_figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"
     yield f"  Avg Time to First:   {_figure(whole.ttft_s_mean, '.3f', 's')}{within}"
@@ -30,10 +38,14 @@ def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[st
 
 
 def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[str]:
-    """The fastest and the best, speed and quality of each, the Pareto front, what to use, and by which rule."""
+    """The fastest and the best, speed and quality of each, the Pareto front, what to use, and by
+    which rule."""
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in found.fastest]
-    best = [marked(f"{whole[name].quality:.1f}/100", performance_mark(whole[name])) for name in found.best]
+    best = [
+        marked(f"{whole[name].quality:.1f}/100", performance_mark(whole[name]))
+        for name in found.best
+    ]
     yield from _listed("Fastest Model:", found.fastest, *fastest[:1])
     yield from _listed("Best Quality:", found.best, *best[:1])
     if found.as_good:
@@ -60,7 +72,10 @@ def _task_lines(tasks: Sequence[Performance]) -> Iterator[str]:
     for row, speed in zip(tasks, speeds, strict=True):
         duration = _figure(row.duration_s_mean, ".2f", "s")
         quality = marked(_figure(row.quality, ".0f", "/100"), performance_mark(row))
-        yield f"    {row.task:<{name_width}}{duration:>7}  |  {speed:>{speed_width}} tok/s  |  Q: {quality}"
+        yield (
+            f"    {row.task:<{name_width}}{duration:>7}  |  {speed:>{speed_width}} tok/s  |  Q: "
+            f"{quality}"
+        )
 
 
 def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
@@ -68,23 +83,39 @@ def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
     name_width = max(_NAME_WIDTH, *(len(row.candidate) for row in rows))
     speed_width = max(_SPEED_WIDTH, *map(len, speeds))
     for row, speed in zip(rows, speeds, strict=True):
-        yield f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: {_quality(row)}"
+        yield (
+            f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: "
+            f"{_quality(row)}"
+        )
 
 
 def _pair_lines(found: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:
     """What the others differ by from the one to use, or from the best, on common prompts."""
     base = found.use or next(iter(found.best), "")
-    pairs = [turned(pair) if pair.b == base else pair for pair in found.pairs if base in (pair.a, pair.b)]
+    pairs = [
+        turned(pair) if pair.b == base else pair for pair in found.pairs if base in (pair.a, pair.b)
+    ]
     if not pairs:
         return
-    yield from ("", f"Quality Against {base}, on Common Prompts ({pairs[0].level * 100:.4g} % intervals):")
+    yield from (
+        "",
+        f"Quality Against {base}, on Common Prompts ({pairs[0].level * 100:.4g} % intervals):",
+    )
     width = max(_NAME_WIDTH, *(len(pair.b) for pair in pairs))
     for pair in pairs:
-        span = "" if pair.low is None or pair.high is None else f" [{pair.low:+.1f}, {pair.high:+.1f}]"
-        figure = NOTHING if pair.difference is None else f"{pair.difference:+.1f}{span} points on {pair.n}"
+        span = (
+            "" if pair.low is None or pair.high is None else f" [{pair.low:+.1f}, {pair.high:+.1f}]"
+        )
+        figure = (
+            NOTHING
+            if pair.difference is None
+            else f"{pair.difference:+.1f}{span} points on {pair.n}"
+        )
         more = "" if pair.more is None else f"; ~{about(pair.more):,} more would tell"
         row = whole.get(pair.b)
-        yield marked(f"   {pair.b:<{width}} {figure}{more}", performance_mark(row) if row is not None else "")
+        yield marked(
+            f"   {pair.b:<{width}} {figure}{more}", performance_mark(row) if row is not None else ""
+        )
 
 
 def _listed(label: str, names: Sequence[str], note: str = "") -> Iterator[str]:
@@ -93,13 +124,17 @@ def _listed(label: str, names: Sequence[str], note: str = "") -> Iterator[str]:
 
 
 def _wrapped(text: str, indent: str) -> Iterator[str]:
-    yield from wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
+    yield from wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
+    )
 
 
 def _quality(row: Performance) -> str:
     """The quality with its 95 % interval: half its width, or its ends; and its mark."""
     spread = in_words(row.quality, quality_interval(row), 1)
-    figure = _figure(row.quality, ".1f", "/100") + (spread and (f" {spread}" if spread.startswith("±") else f" ({spread})"))
+    figure = _figure(row.quality, ".1f", "/100") + (
+        spread and (f" {spread}" if spread.startswith("±") else f" ({spread})")
+    )
     return marked(figure, performance_mark(row))
 
 

@@ -1,10 +1,11 @@
-"""What a difference between scores is worth: standard errors, intervals, tests, and the smallest difference that would show.
+"""What a difference between scores is worth: standard errors, intervals, tests, and the smallest
+difference that would show.
 
-Every function takes figures as one-dimensional arrays, a figure a unit, none of them NaN. `clusters` gives each unit's cluster
-as an integer: units of one user, context or document are not independent, and are drawn, flipped and summed together. Figures
-are None where the data say nothing: one unit has no standard error, and equal values have no interval. Tested against
-scipy's figures; statsmodels' formulas by hand.
-"""
+Every function takes figures as one-dimensional arrays, a figure a unit, none of them NaN.
+`clusters` gives each unit's cluster as an integer: units of one user, context or document are not
+independent, and are drawn, flipped and summed together. Figures are None where the data say
+nothing: one unit has no standard error, and equal values have no interval. Tested against scipy's
+figures; statsmodels' formulas by hand."""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Settings(Frozen):
-    """How a comparison is worked out. `resamples` are permutations, and of the bootstrap; `bootstrap` takes its intervals
-    instead of Student's, Wilson's and Tango's. The same `seed` gives the same figures."""
+    """How a comparison is worked out. `resamples` are permutations, and of the bootstrap;
+    `bootstrap` takes its intervals instead of Student's, Wilson's and Tango's. The same `seed`
+    gives the same figures."""
 
     level: OpenShare = 0.95
     power: OpenShare = 0.8
@@ -60,11 +62,11 @@ class Counts(NamedTuple):
 class Paired(Frozen):
     """B against A on the same `n` units; `difference` = mean of B - A, in the metric's own scale.
 
-    `stderr` is clustered (CR1) where clusters were given, and the interval and `detectable` have `n_clusters` - 1 degrees of
-    freedom then. `low` and `high` are as `difference_interval` has them. `p_value` is of the sign-flip test, two-sided.
-    `effect_size` is Cohen's d of the differences. `detectable` is the smallest true difference that a test at 1 - level would
-    find with the power asked for.
-    """
+    `stderr` is clustered (CR1) where clusters were given, and the interval and `detectable` have
+    `n_clusters` - 1 degrees of freedom then. `low` and `high` are as `difference_interval` has
+    them. `p_value` is of the sign-flip test, two-sided. `effect_size` is Cohen's d of the
+    differences. `detectable` is the smallest true difference that a test at 1 - level would find
+    with the power asked for."""
 
     n: int
     n_clusters: int | None = None
@@ -82,7 +84,9 @@ class Paired(Frozen):
     detectable: float | None = None
 
 
-def paired(a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> Paired:
+def paired(
+    a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> Paired:
     """The paired comparison of two columns of scores, unit by unit."""
     how = settings or Settings()
     n = a.size
@@ -116,12 +120,14 @@ def standard_error(values: FloatArray) -> float | None:
     return float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else None
 
 
-def clustered_error(values: FloatArray, clusters: Clusters, *, correct: bool = True) -> float | None:
+def clustered_error(
+    values: FloatArray, clusters: Clusters, *, correct: bool = True
+) -> float | None:
     """Of the mean, robust to any dependence within clusters. None for fewer than two clusters.
 
-    CR0 = sqrt(sum over clusters of (sum of residuals)^2) / n; CR1, the default, times sqrt(G / (G - 1)) for G clusters. These
-    are statsmodels' OLS on a constant with cov_type="cluster", use_correction False and True.
-    """
+    CR0 = sqrt(sum over clusters of (sum of residuals)^2) / n; CR1, the default, times sqrt(G / (G -
+    1)) for G clusters. These are statsmodels' OLS on a constant with cov_type="cluster",
+    use_correction False and True."""
     residuals, _ = _by_cluster(values - values.mean(), clusters)
     groups = residuals.size
     if groups < 2:
@@ -130,10 +136,12 @@ def clustered_error(values: FloatArray, clusters: Clusters, *, correct: bool = T
     return error * math.sqrt(groups / (groups - 1)) if correct else error
 
 
-def mean_interval(values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> Interval | None:
-    """The mean's confidence interval: Wilson's for independent zeros and ones, of which Student's would miss the truth far too
-    often near 0 and 1; else Student's; or the bootstrap's (BCa, expanded) where `settings` say so. None without a standard
-    error above 0, but for Wilson's."""
+def mean_interval(
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> Interval | None:
+    """The mean's confidence interval: Wilson's for independent zeros and ones, of which Student's
+    would miss the truth far too often near 0 and 1; else Student's; or the bootstrap's (BCa,
+    expanded) where `settings` say so. None without a standard error above 0, but for Wilson's."""
     how = settings or Settings()
     if values.size and clusters is None and not how.bootstrap and is_binary(values):
         return wilson_interval(int(values.sum()), values.size, how.level)
@@ -143,10 +151,13 @@ def mean_interval(values: FloatArray, clusters: Clusters | None = None, settings
 def difference_interval(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> Interval | None:
-    """Of the mean of B - A, unit by unit: Tango's for independent zeros and ones, else as a mean's."""
+    """Of the mean of B - A, unit by unit: Tango's for independent zeros and ones, else as a
+    mean's."""
     how = settings or Settings()
     if a.size and clusters is None and not how.bootstrap and is_binary(a) and is_binary(b):
-        return tango_interval(int(np.count_nonzero(b > a)), int(np.count_nonzero(b < a)), a.size, how.level)
+        return tango_interval(
+            int(np.count_nonzero(b > a)), int(np.count_nonzero(b < a)), a.size, how.level
+        )
     return _general_interval(b - a, clusters, how)
 
 
@@ -155,7 +166,9 @@ def is_binary(values: FloatArray) -> bool:
     return bool(np.isin(values, (0.0, 1.0)).all())
 
 
-def _general_interval(values: FloatArray, clusters: Clusters | None, how: Settings) -> Interval | None:
+def _general_interval(
+    values: FloatArray, clusters: Clusters | None, how: Settings
+) -> Interval | None:
     """Of a mean, by Student or the bootstrap."""
     error = _error(values, clusters)
     if not error:
@@ -168,10 +181,15 @@ def _general_interval(values: FloatArray, clusters: Clusters | None, how: Settin
 
 
 def figures_interval(
-    mean: float | None, stderr: float | None, n: int, level: float = 0.95, scale: tuple[float, float] = (0.0, 1.0)
+    mean: float | None,
+    stderr: float | None,
+    n: int,
+    level: float = 0.95,
+    scale: tuple[float, float] = (0.0, 1.0),
 ) -> Interval | None:
-    """`mean_interval` of n independent values of which only the figures are left, all of them within `scale`. They all lie at
-    its ends if, and only if, their variance is (mean - low) (high - mean): then it is Wilson's, laid over the scale."""
+    """`mean_interval` of n independent values of which only the figures are left, all of them
+    within `scale`. They all lie at its ends if, and only if, their variance is (mean - low) (high -
+    mean): then it is Wilson's, laid over the scale."""
     if mean is None or stderr is None or n < 2:
         return None
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
@@ -187,8 +205,8 @@ def t_interval(mean: float, stderr: float, freedom: int, level: float = 0.95) ->
 
 
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
-    """A share's interval (Wilson 1927, no continuity correction): within 0-1, and not empty where all or none succeed.
-    n is 1 or more."""
+    """A share's interval (Wilson 1927, no continuity correction): within 0-1, and not empty where
+    all or none succeed. n is 1 or more."""
     z = _NORMAL.inv_cdf((1 + level) / 2)
     share, spread = successes / n, z * z / n
     middle = (share + spread / 2) / (1 + spread)
@@ -197,15 +215,18 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
 
 
 def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
-    """Of the difference of two shares of the same n units, of which `up` went from 0 to 1 and `down` from 1 to 0: all
-    differences that the score test would not reject (Tango 1998). Not empty where no unit went either way."""
+    """Of the difference of two shares of the same n units, of which `up` went from 0 to 1 and
+    `down` from 1 to 0: all differences that the score test would not reject (Tango 1998). Not empty
+    where no unit went either way."""
     z = _NORMAL.inv_cdf((1 + level) / 2)
     seen = (up - down) / n
 
     def is_apart(difference: float) -> bool:
         linear = (2 * n - up + down) * difference - up - down
         root = math.sqrt(max(0.0, linear * linear + 8 * n * down * difference * (1 - difference)))
-        share = (root - linear) / (4 * n)  # of units that go down: the likeliest, were this the difference
+        share = (root - linear) / (
+            4 * n
+        )  # of units that go down: the likeliest, were this the difference
         variance = max(0.0, n * (2 * share + difference * (1 - difference)))
         return abs(up - down - n * difference) > z * math.sqrt(variance)
 
@@ -222,20 +243,31 @@ def _edge(is_apart: Callable[[float], bool], out: float, within: float) -> float
     return within
 
 
-def bootstrap_means(values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> FloatArray:
+def bootstrap_means(
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> FloatArray:
     """The mean of each resample with replacement, of whole clusters where these are given."""
     how = settings or Settings()
     sums, sizes = _by_cluster(values, clusters)
-    n_units = sizes[0] * sums.size if not np.ptp(sizes) else None  # clusters of one size: nothing to gather
+    n_units = (
+        sizes[0] * sums.size if not np.ptp(sizes) else None
+    )  # clusters of one size: nothing to gather
     draws = drawn_clusters(sums.size, how.resamples, how.seed)
-    means = [sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if n_units is None else n_units) for drawn in draws]
+    means = [
+        sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if n_units is None else n_units)
+        for drawn in draws
+    ]
     return np.concatenate(means)
 
 
 def bootstrap_statistics(
-    statistics: Mapping[str, Callable[[Rows], float]], clusters: Clusters, resamples: int, seed: int = 0
+    statistics: Mapping[str, Callable[[Rows], float]],
+    clusters: Clusters,
+    resamples: int,
+    seed: int = 0,
 ) -> dict[str, FloatArray]:
-    """Each statistic of each resample of whole clusters. A statistic is given the rows of the resample, as indices."""
+    """Each statistic of each resample of whole clusters. A statistic is given the rows of the
+    resample, as indices."""
     _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
     found: dict[str, list[float]] = {name: [] for name in statistics}
@@ -248,7 +280,8 @@ def bootstrap_statistics(
 
 
 def drawn_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
-    """Resamples with replacement of clusters 0 to n_clusters - 1, in parts: arrays with a row a resample."""
+    """Resamples with replacement of clusters 0 to n_clusters - 1, in parts: arrays with a row a
+    resample."""
     random = np.random.default_rng(seed)
     for rows in _chunks(resamples, n_clusters):
         yield random.integers(0, n_clusters, size=(rows, n_clusters))
@@ -260,16 +293,20 @@ def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval
 
 
 def expanded(level: float, n: int) -> float:
-    """The level at which a bootstrap interval of n units (or clusters) covers what it is to cover: resamples spread by
-    sqrt((n - 1) / n) too little, and by the normal instead of Student's quantiles (Hesterberg 2015)."""
+    """The level at which a bootstrap interval of n units (or clusters) covers what it is to cover:
+    resamples spread by sqrt((n - 1) / n) too little, and by the normal instead of Student's
+    quantiles (Hesterberg 2015)."""
     if n < 2:
         return level
     return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1)) - 1
 
 
-def bca_interval(replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95) -> Interval:
-    """The percentile interval, corrected for bias and skewness (Efron 1987, as scipy.stats.bootstrap has it). `jackknife` holds
-    the estimate without each unit (or cluster) in turn."""
+def bca_interval(
+    replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95
+) -> Interval:
+    """The percentile interval, corrected for bias and skewness (Efron 1987, as
+    scipy.stats.bootstrap has it). `jackknife` holds the estimate without each unit (or cluster) in
+    turn."""
     below = (np.mean(replicates < estimate) + np.mean(replicates <= estimate)) / 2
     if not 0.0 < below < 1.0:
         return percentile_interval(replicates, level)
@@ -293,10 +330,13 @@ def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> Flo
     return means
 
 
-def sign_flip_p(differences: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None) -> float:
-    """Two-sided p-value of a mean difference of zero: if A and B are exchangeable, each difference (or cluster's sum of them)
-    could as well have had the other sign. Exact, over all patterns, where there are no more than `resamples`; else drawn, with
-    the observed one counted in, so that it is never 0."""
+def sign_flip_p(
+    differences: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> float:
+    """Two-sided p-value of a mean difference of zero: if A and B are exchangeable, each difference
+    (or cluster's sum of them) could as well have had the other sign. Exact, over all patterns,
+    where there are no more than `resamples`; else drawn, with the observed one counted in, so that
+    it is never 0."""
     how = settings or Settings()
     sums, _ = _by_cluster(differences, clusters)
     sums = sums[np.abs(sums) > TIE]
@@ -314,13 +354,17 @@ def sign_flip_p(differences: FloatArray, clusters: Clusters | None = None, setti
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Corrected so that the chance of any false finding stays below the level (Holm 1979). In the order given."""
+    """Corrected so that the chance of any false finding stays below the level (Holm 1979). In the
+    order given."""
     n = len(p_values)
-    return _stepped(p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate)
+    return _stepped(
+        p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate
+    )
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Corrected so that the share of false ones among the findings stays below the level (1995). In the order given."""
+    """Corrected so that the share of false ones among the findings stays below the level (1995). In
+    the order given."""
     n = len(p_values)
     falling = np.argsort(p_values, kind="stable")[::-1]
     return _stepped(p_values, falling, lambda rank: n / (n - rank), np.minimum.accumulate)
@@ -335,7 +379,9 @@ def _stepped(
     corrected = np.empty(len(p_values))
     factors = np.array([factor(rank) for rank in range(len(p_values))], dtype=np.float64)
     if corrected.size:
-        corrected[order] = np.minimum(1.0, accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors))
+        corrected[order] = np.minimum(
+            1.0, accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors)
+        )
     return [float(p) for p in corrected]
 
 
@@ -346,20 +392,26 @@ def cohens_d(differences: FloatArray) -> float | None:
 
 
 def win_tie_loss(differences: FloatArray) -> Counts:
-    wins, losses = int(np.count_nonzero(differences > TIE)), int(np.count_nonzero(differences < -TIE))
+    wins, losses = (
+        int(np.count_nonzero(differences > TIE)),
+        int(np.count_nonzero(differences < -TIE)),
+    )
     return Counts(wins, differences.size - wins - losses, losses)
 
 
 def detectable_difference(stderr: float, freedom: int, settings: Settings | None = None) -> float:
-    """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 - alpha/2) + t(power)) x stderr
-    (Bloom 1995). In the scale of `stderr`."""
+    """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 -
+    alpha/2) + t(power)) x stderr (Bloom 1995). In the scale of `stderr`."""
     how = settings or Settings()
     return (t_quantile((1 + how.level) / 2, freedom) + t_quantile(how.power, freedom)) * stderr
 
 
-def units_to_show(difference: float, stderr: float, units: int, settings: Settings | None = None) -> int | None:
-    """About how many units (or clusters) a test at 1 - level needs to find this difference with the given power, where `units`
-    of them give it this standard error: the fewest of which `detectable_difference` is no more. None for no difference."""
+def units_to_show(
+    difference: float, stderr: float, units: int, settings: Settings | None = None
+) -> int | None:
+    """About how many units (or clusters) a test at 1 - level needs to find this difference with the
+    given power, where `units` of them give it this standard error: the fewest of which
+    `detectable_difference` is no more. None for no difference."""
     how = settings or Settings()
     if abs(difference) <= TIE or units < 2:
         return None
@@ -390,7 +442,8 @@ def _by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArr
 
 
 def _error(values: FloatArray, clusters: Clusters | None) -> float | None:
-    """The mean's standard error; 0.0 where the values are equal but for float error, as 0.3 - 0.2 and 0.2 - 0.1 are."""
+    """The mean's standard error; 0.0 where the values are equal but for float error, as 0.3 - 0.2
+    and 0.2 - 0.1 are."""
     error = standard_error(values) if clusters is None else clustered_error(values, clusters)
     return 0.0 if error is not None and error <= TIE else error
 

@@ -14,7 +14,8 @@ _NORMAL = NormalDist()
 
 @lru_cache(maxsize=4096)
 def t_quantile(share: float, freedom: int) -> float:
-    """Student's t below which `share` (0-1, ends excluded) lies, for 1 or more whole degrees of freedom."""
+    """Student's t below which `share` (0-1, ends excluded) lies, for 1 or more whole degrees of
+    freedom."""
     if share < 0.5:
         return -t_quantile(1 - share, freedom)
     if freedom > _SERIES_UP_TO:
@@ -27,7 +28,8 @@ def t_quantile(share: float, freedom: int) -> float:
 
 
 def _within(angle: float, freedom: int) -> float:
-    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even degrees of freedom)."""
+    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even
+    degrees of freedom)."""
     sine, square = math.sin(angle), math.cos(angle) ** 2
     if freedom % 2 == 0:
         above = np.arange(1, freedom - 2, 2)
@@ -35,11 +37,19 @@ def _within(angle: float, freedom: int) -> float:
     if freedom == 1:
         return 2 * angle / math.pi
     above = np.arange(2, freedom - 2, 2)
-    return 2 / math.pi * (angle + sine * math.cos(angle) * (1.0 + float(np.cumprod(above / (above + 1) * square).sum())))
+    return (
+        2
+        / math.pi
+        * (
+            angle
+            + sine * math.cos(angle) * (1.0 + float(np.cumprod(above / (above + 1) * square).sum()))
+        )
+    )
 
 
 def _t_expanded(z: float, freedom: int) -> float:
-    """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun 26.7.5."""
+    """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun
+    26.7.5."""
     terms = (
         z,
         (z**3 + z) / 4,

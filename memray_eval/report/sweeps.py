@@ -1,4 +1,5 @@
-"""Temperature sweeps: each metric against temperature, for candidates that differ in nothing else."""
+"""Temperature sweeps: each metric against temperature, for candidates that differ in nothing
+else."""
 
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ from memray_eval.report.tables import NOTHING, TABLE_WIDTH, aligned
 from memray_eval.types import Candidate, MetricSummary, Sweep
 
 
-def temperature_sweeps(candidates: Sequence[Candidate], metrics: Sequence[MetricSummary]) -> tuple[Sweep, ...]:
-    """A sweep for every metric and every set of candidates that are the same but for name and temperature, of which it takes
-    two different ones. By set in the order of its first candidate, then by metric as given."""
+def temperature_sweeps(
+    candidates: Sequence[Candidate], metrics: Sequence[MetricSummary]
+) -> tuple[Sweep, ...]:
+    """A sweep for every metric and every set of candidates that are the same but for name and
+    temperature, of which it takes two different ones. By set in the order of its first candidate,
+    then by metric as given."""
     sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
@@ -31,11 +35,14 @@ def temperature_sweeps(candidates: Sequence[Candidate], metrics: Sequence[Metric
 
 
 def sweep_lines(sweeps: Sequence[Sweep]) -> Iterator[tuple[str, list[str]]]:
-    """A title and a table for each set of candidates: their names, a row a metric, a column a temperature, as many to a table
-    as its width takes."""
+    """A title and a table for each set of candidates: their names, a row a metric, a column a
+    temperature, as many to a table as its width takes."""
     for _, group in groupby(sweeps, key=lambda sweep: sweep.candidates):
         of_set = list(group)
-        yield f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}", list(_table(of_set))
+        yield (
+            f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}",
+            list(_table(of_set)),
+        )
 
 
 def _temperature(candidate: Candidate) -> float:
@@ -60,7 +67,9 @@ def _sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> 
 def _table(sweeps: Sequence[Sweep]) -> Iterator[str]:
     counts = [n for sweep in sweeps for n in sweep.n]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    yield from wrap(f"Candidates: {', '.join(sweeps[0].candidates)}", TABLE_WIDTH, break_on_hyphens=False)
+    yield from wrap(
+        f"Candidates: {', '.join(sweeps[0].candidates)}", TABLE_WIDTH, break_on_hyphens=False
+    )
     yield f"Mean ± standard error in the metric's own scale; {span} scored a cell"
     names = ["temperature", *(sweep.metric for sweep in sweeps)]
     columns = [
@@ -89,7 +98,10 @@ def _cell(sweep: Sweep, place: int) -> str:
     mean, stderr = sweep.means[place], sweep.stderrs[place]
     if mean is None:
         return NOTHING
-    return marked(f"{mean:.4f} ± {NOTHING if stderr is None else format(stderr, '.4f')}", sweep_mark(sweep, place))
+    return marked(
+        f"{mean:.4f} ± {NOTHING if stderr is None else format(stderr, '.4f')}",
+        sweep_mark(sweep, place),
+    )
 
 
 def sweep_mark(sweep: Sweep, place: int) -> str:

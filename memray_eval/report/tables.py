@@ -37,26 +37,40 @@ Row = Sequence[str]
 
 
 def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
-    """A line a task, its buckets below it, and what they amount to; then the means of the metrics that have no column. The
-    judge's column is named after who judged, and what rules scored is marked."""
+    """A line a task, its buckets below it, and what they amount to; then the means of the metrics
+    that have no column. The judge's column is named after who judged, and what rules scored is
+    marked."""
     tasks = [task for task in summary.tasks if task.candidate == macro.candidate]
     judge = judge_label(summary, macro.candidate)
     if any(task.metrics for task in tasks):
         head = tuple(name.format(judge=judge) for name in _HEAD)
-        yield from aligned(_with_marks([head, *map(_task_row, tasks), _macro_row(macro, tasks)], tasks))
-        yield f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
+        yield from aligned(
+            _with_marks([head, *map(_task_row, tasks), _macro_row(macro, tasks)], tasks)
+        )
+        yield (
+            f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
+        )
         yield "the least covered metric. errors, calls, cost ($): over all metrics."
         yield from _others(tasks, macro)
     elif macro.agreement is not None:
         yield _over_all(macro.agreement, judge)
-    if fallbacks := sum(metric.fallbacks for task in tasks if task.bucket is None for metric in task.metrics):
-        yield f"Fallbacks: {fallbacks} scores are a rule's, because the judge failed; agreement leaves them out."
+    if fallbacks := sum(
+        metric.fallbacks for task in tasks if task.bucket is None for metric in task.metrics
+    ):
+        yield (
+            f"Fallbacks: {fallbacks} scores are a rule's, because the judge failed; agreement "
+            f"leaves them out."
+        )
 
 
 def judge_label(summary: Summary, candidate: str | None = None) -> str:
-    """Who gave the verdicts of a candidate (None: of all), in a few characters: a model's name, "jury", "judges" where several
-    judged one unit or the other, "estimate" where rules did."""
-    judged = [metric for metric in summary.metrics if metric.metric == VERDICT_METRIC and candidate in (None, metric.candidate)]
+    """Who gave the verdicts of a candidate (None: of all), in a few characters: a model's name,
+    "jury", "judges" where several judged one unit or the other, "estimate" where rules did."""
+    judged = [
+        metric
+        for metric in summary.metrics
+        if metric.metric == VERDICT_METRIC and candidate in (None, metric.candidate)
+    ]
     named = {judge for metric in judged for judge in metric.judges}
     judges = named - set(FALLBACKS) - {RULES_ON_EMPTY}
     if not judges:
@@ -72,35 +86,46 @@ def judge_label(summary: Summary, candidate: str | None = None) -> str:
 def disagreements_line(summary: Summary) -> str:
     count = summary.n_disagreements or 0
     where = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
-    return f"{_who(judge_label(summary))} and rule disagree on {count} unit{'s' * (count != 1)}{where}"
+    return (
+        f"{_who(judge_label(summary))} and rule disagree on {count} unit{'s' * (count != 1)}{where}"
+    )
 
 
 def heat_map(heat: HeatMap) -> Iterator[str]:
-    """Lengths as columns, depths as rows, each cell the metric's mean as percent of its scale with a block as dark as it is
-    high. More than LENGTHS_AT_ONCE lengths go on in a further grid."""
+    """Lengths as columns, depths as rows, each cell the metric's mean as percent of its scale with
+    a block as dark as it is high. More than LENGTHS_AT_ONCE lengths go on in a further grid."""
     counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
     told = mark(sum(counts), heat.estimates, heat.fallbacks)
-    yield f"Mean as percent{f', {told}' * bool(told)}. Columns: {length}; rows: depth. {span} scored a cell"
+    yield (
+        f"Mean as percent{f', {told}' * bool(told)}. Columns: {length}; rows: depth. {span} "
+        f"scored a cell"
+    )
     for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
         part = slice(start, start + LENGTHS_AT_ONCE)
         yield _heat_row("depth", [length_label(length) for length in heat.lengths[part]])
         for depth, values in zip(heat.depths, heat.values, strict=True):
-            yield _heat_row(f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%", _cells(heat, values[part]))
+            yield _heat_row(
+                f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%",
+                _cells(heat, values[part]),
+            )
         if heat.without_depth:
             yield _heat_row(_NO_DEPTH, _cells(heat, heat.without_depth[part]))
 
 
 def length_label(length: float) -> str:
-    """A number of tokens in five characters at most: 512, 4k (4,096), 1M (1,048,576), ~98k (100,000), ~1.4M."""
+    """A number of tokens in five characters at most: 512, 4k (4,096), 1M (1,048,576), ~98k
+    (100,000), ~1.4M."""
     for unit, suffix in _UNITS:
         if length >= unit and length % unit == 0:
             return f"{length / unit:.0f}{suffix}"
     if length < 10_000:
         return f"{length:.0f}"
     unit, suffix = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
-    return f"~{length / unit:.1f}{suffix}" if length / unit < 9.95 else f"~{length / unit:.0f}{suffix}"
+    return (
+        f"~{length / unit:.1f}{suffix}" if length / unit < 9.95 else f"~{length / unit:.0f}{suffix}"
+    )
 
 
 def aligned(rows: Sequence[Row]) -> Iterator[str]:
@@ -131,7 +156,14 @@ def _task_row(task: TaskSummary) -> Row:
 def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
     metrics = [metric for task in tasks if task.bucket is None for metric in task.metrics]
     means = (macro.means.get(metric) for metric in _COMPARED)
-    return ("macro", str(macro.n), *map(_hundredths, means), *_agreed(macro.agreement), "", *_spent(metrics))
+    return (
+        "macro",
+        str(macro.n),
+        *map(_hundredths, means),
+        *_agreed(macro.agreement),
+        "",
+        *_spent(metrics),
+    )
 
 
 def _spent(metrics: Sequence[TaskMetric]) -> Row:
@@ -147,7 +179,9 @@ def _spent(metrics: Sequence[TaskMetric]) -> Row:
 def _agreed(agreement: Agreement | None) -> Row:
     if agreement is None:
         return NOTHING, NOTHING
-    return _percent(agreement.share), NOTHING if agreement.kappa is None else f"{round(agreement.kappa, 2) + 0.0:.2f}"
+    return _percent(
+        agreement.share
+    ), NOTHING if agreement.kappa is None else f"{round(agreement.kappa, 2) + 0.0:.2f}"
 
 
 def _who(judge: str) -> str:
@@ -161,9 +195,14 @@ def _over_all(agreement: Agreement, judge: str) -> str:
 
 
 def _others(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
-    """Means of the metrics without a column above, in their own scale and marked, as many to a table as its width takes."""
+    """Means of the metrics without a column above, in their own scale and marked, as many to a
+    table as its width takes."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
-    columns = [(name, *_means(name, tasks), _macro_mean(name, tasks, macro)) for name in macro.means if name not in _COMPARED]
+    columns = [
+        (name, *_means(name, tasks), _macro_mean(name, tasks, macro))
+        for name in macro.means
+        if name not in _COMPARED
+    ]
     while columns:
         taken, room = 1, TABLE_WIDTH - max(map(len, first)) - 2 - max(map(len, columns[0]))
         while taken < len(columns) and (room := room - max(map(len, columns[taken])) - 2) >= 0:
@@ -177,11 +216,21 @@ def _means(name: str, tasks: Sequence[TaskSummary]) -> Iterator[str]:
     """A metric's mean in each task."""
     for task in tasks:
         found = next((metric for metric in task.metrics if metric.metric == name), None)
-        yield NOTHING if found is None or found.mean is None else marked(_own_scale(found.mean), task_mark([found]))
+        yield (
+            NOTHING
+            if found is None or found.mean is None
+            else marked(_own_scale(found.mean), task_mark([found]))
+        )
 
 
 def _macro_mean(name: str, tasks: Sequence[TaskSummary], macro: MacroSummary) -> str:
-    found = [metric for task in tasks if task.bucket is None for metric in task.metrics if metric.metric == name]
+    found = [
+        metric
+        for task in tasks
+        if task.bucket is None
+        for metric in task.metrics
+        if metric.metric == name
+    ]
     mean = macro.means[name]
     return NOTHING if mean is None else marked(_own_scale(mean), task_mark(found))
 
@@ -189,15 +238,27 @@ def _macro_mean(name: str, tasks: Sequence[TaskSummary], macro: MacroSummary) ->
 def task_mark(metrics: Sequence[TaskMetric]) -> str:
     """The mark of a metric's figures in one task or more."""
     scored = sum(metric.n_scored for metric in metrics)
-    return mark(scored, sum(each.estimates for each in metrics), sum(each.fallbacks for each in metrics))
+    return mark(
+        scored, sum(each.estimates for each in metrics), sum(each.fallbacks for each in metrics)
+    )
 
 
 def _with_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
-    """The rows with a further column that says what the verdicts in them are, where any are not a judge's."""
-    verdicts = [[metric for metric in task.metrics if metric.metric == VERDICT_METRIC] for task in tasks]
-    whole = [metric for task, found in zip(tasks, verdicts, strict=True) if task.bucket is None for metric in found]
+    """The rows with a further column that says what the verdicts in them are, where any are not a
+    judge's."""
+    verdicts = [
+        [metric for metric in task.metrics if metric.metric == VERDICT_METRIC] for task in tasks
+    ]
+    whole = [
+        metric
+        for task, found in zip(tasks, verdicts, strict=True)
+        if task.bucket is None
+        for metric in found
+    ]
     marks = ["", *map(task_mark, verdicts), task_mark(whole)]
-    return [(*row, told) for row, told in zip(rows, marks, strict=True)] if any(marks) else list(rows)
+    return (
+        [(*row, told) for row, told in zip(rows, marks, strict=True)] if any(marks) else list(rows)
+    )
 
 
 def _cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
@@ -211,7 +272,9 @@ def _cell(share: float) -> str:
 
 
 def _heat_row(label: str, cells: Sequence[str]) -> str:
-    return (f"{label:>{_LABEL_WIDTH}}" + "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)).rstrip()
+    return (
+        f"{label:>{_LABEL_WIDTH}}" + "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)
+    ).rstrip()
 
 
 def _printed(form: str) -> Callable[[float | None], str]:

@@ -6,7 +6,7 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  problems.jsonl      the dataset's invalid entries, when a run skipped them
                  disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -53,18 +53,21 @@ class RunFolder:
         return self.path.rpartition("/")[2]
 
     def create(self) -> None:
-        """Makes the folder. Raises ConfigError where it cannot be written; an object store says that at the first object."""
+        """Makes the folder. Raises ConfigError where it cannot be written; an object store says
+        that at the first object."""
         if is_object_store(self._filesystem):
             return
         try:
             for kind in (RECORDS, RESPONSES):
                 self._filesystem.create_dir(f"{self._inner}/{kind}", recursive=True)
         except OSError as error:
-            raise ConfigError(f"cannot make the run folder {self.path}: {error}; name another place with --out") from None
+            raise ConfigError(
+                f"cannot make the run folder {self.path}: {error}; name another place with --out"
+            ) from None
 
     def write_config(self, config: RunConfig) -> None:
-        """Raises ConfigError or ResourceError where the config keeps calls or sounds at a cloud URL that cannot be used, or
-        that holds keys: none is written."""
+        """Raises ConfigError or ResourceError where the config keeps calls or sounds at a cloud URL
+        that cannot be used, or that holds keys: none is written."""
         for place in (config.judging.cache, config.affect.cache):
             if place is not None and "://" in place:
                 locate(place)
@@ -75,22 +78,30 @@ class RunFolder:
         self._write("manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
     def read_config(self) -> RunConfig:
-        """The config that the run was started with. Raises DataError when there is none, or it is not one."""
+        """The config that the run was started with. Raises DataError when there is none, or it is
+        not one."""
         try:
             data = yaml.safe_load(self._read("run.yaml"))
             if isinstance(data, dict) and data.get("limit") is not None:
                 data.setdefault("limit_order", "first")  # what a limit took before it had an order
             if isinstance(data, dict):
-                data.setdefault("transitions", "extended")  # what text metrics counted before there were two lists
+                data.setdefault(
+                    "transitions", "extended"
+                )  # what text metrics counted before there were two lists
             return RunConfig.model_validate(data)
         except (ValidationError, yaml.YAMLError) as error:
-            raise DataError(f"{self.path}/run.yaml is not a config of this version: {error}") from None
+            raise DataError(
+                f"{self.path}/run.yaml is not a config of this version: {error}"
+            ) from None
 
     @contextmanager
-    def held(self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = leased) -> Iterator[None]:
-        """Keeps other processes out of the run folder until this one ends, however it ends: those of this machine by a lock, in
-        the cloud all of them by a lease; who loses that writes no manifest over the next one's. Raises ConfigError where one
-        is at work, and what `leased` raises."""
+    def held(
+        self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = leased
+    ) -> Iterator[None]:
+        """Keeps other processes out of the run folder until this one ends, however it ends: those
+        of this machine by a lock, in the cloud all of them by a lease; who loses that writes no
+        manifest over the next one's. Raises ConfigError where one is at work, and what `leased`
+        raises."""
         if not isinstance(self._filesystem, fs.LocalFileSystem):
             with lease(self._filesystem, f"{self._inner}/{LEASE}", self.path) as self._is_lost:
                 yield
@@ -100,20 +111,29 @@ class RunFolder:
                 lock = stack.enter_context(open(f"{self._inner}/{LOCK}", "w"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ConfigError(f"another process is at work in {self.path}; wait for it, or end it first") from None
+                raise ConfigError(
+                    f"another process is at work in {self.path}; wait for it, or end it first"
+                ) from None
             except OSError as error:
-                raise ConfigError(f"cannot keep {self.path} to this process: {error}; is it yours to write?") from None
+                raise ConfigError(
+                    f"cannot keep {self.path} to this process: {error}; is it yours to write?"
+                ) from None
             yield
 
     def has_manifest(self) -> bool:
         """Whether a run has begun here."""
         with reaching(self.path):
-            return bool(self._filesystem.get_file_info(f"{self._inner}/manifest.json").type == fs.FileType.File)
+            return bool(
+                self._filesystem.get_file_info(f"{self._inner}/manifest.json").type
+                == fs.FileType.File
+            )
 
     def has_config(self) -> bool:
         """Whether the run's config lies here."""
         with reaching(self.path):
-            return bool(self._filesystem.get_file_info(f"{self._inner}/run.yaml").type == fs.FileType.File)
+            return bool(
+                self._filesystem.get_file_info(f"{self._inner}/run.yaml").type == fs.FileType.File
+            )
 
     def read_manifest(self) -> dict[str, Any]:
         """Raises DataError when there is none, or it is no JSON object."""
@@ -123,13 +143,18 @@ class RunFolder:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
-        self._write("problems.jsonl", "".join(problem.model_dump_json() + "\n" for problem in problems))
+        self._write(
+            "problems.jsonl", "".join(problem.model_dump_json() + "\n" for problem in problems)
+        )
 
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Writes a line of JSON a row as they come, and returns how many. What an earlier session wrote is replaced, and stays
-        where `rows` raises."""
+        """Writes a line of JSON a row as they come, and returns how many. What an earlier session
+        wrote is replaced, and stays where `rows` raises."""
         count = 0
-        with reaching(self.path), whole_file(self._filesystem, f"{self._inner}/{DISAGREEMENTS}") as file:
+        with (
+            reaching(self.path),
+            whole_file(self._filesystem, f"{self._inner}/{DISAGREEMENTS}") as file,
+        ):
             for row in rows:
                 count += 1
                 file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
@@ -145,11 +170,13 @@ class RunFolder:
             return Summary.model_validate_json(self._read("summary.json"))
         except ValidationError as error:
             raise DataError(
-                f"{self.path}/summary.json is not a summary of this version: {error.error_count()} problems"
+                f"{self.path}/summary.json is not a summary of this version: "
+                f"{error.error_count()} problems"
             ) from None
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS) -> str:
-        """Writes a block as one file, named by its units, so that a retried task writes the same file again."""
+        """Writes a block as one file, named by its units, so that a retried task writes the same
+        file again."""
         units = "\n".join(table.column("unit_id").to_pylist())
         name = f"part-{hashlib.blake2b(units.encode(), digest_size=8).hexdigest()}.parquet"
         buffer = io.BytesIO()
@@ -165,9 +192,13 @@ class RunFolder:
             infos = self._filesystem.get_file_info(selector)
         return sorted(info.base_name for info in infos if info.base_name.endswith(".parquet"))
 
-    def read_part(self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None) -> pa.Table:
+    def read_part(
+        self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
+    ) -> pa.Table:
         with reaching(self.path):
-            return pq.read_table(f"{self._inner}/{kind}/{name}", columns=columns, filesystem=self._filesystem)
+            return pq.read_table(
+                f"{self._inner}/{kind}/{name}", columns=columns, filesystem=self._filesystem
+            )
 
     def delete_part(self, name: str, kind: Kind = RECORDS) -> None:
         with reaching(self.path):
@@ -178,13 +209,20 @@ class RunFolder:
         selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
         with reaching(self.path):
             infos = self._filesystem.get_file_info(selector)
-        moments = (info.mtime.timestamp() for info in infos if info.mtime is not None and info.base_name not in (LOCK, LEASE))
+        moments = (
+            info.mtime.timestamp()
+            for info in infos
+            if info.mtime is not None and info.base_name not in (LOCK, LEASE)
+        )
         return max(moments, default=0.0)
 
     def delete_responses(self) -> None:
         """Drops what was kept for a resume; nothing where there is nothing."""
         with reaching(self.path):
-            if self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type == fs.FileType.Directory:
+            if (
+                self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type
+                == fs.FileType.Directory
+            ):
                 self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
 
     def records(self) -> pads.Dataset:
@@ -192,12 +230,17 @@ class RunFolder:
         files = [f"{self._inner}/{RECORDS}/{name}" for name in self.parts()]
         if not files:
             raise DataError(f"{self.path} holds no records")
-        return pads.dataset(files, schema=RECORD_SCHEMA, format="parquet", filesystem=self._filesystem)
+        return pads.dataset(
+            files, schema=RECORD_SCHEMA, format="parquet", filesystem=self._filesystem
+        )
 
     def each(self) -> Iterator[Record]:
-        """All records, a block at a time in memory; a row that broke a stage and is none any more is left out."""
+        """All records, a block at a time in memory; a row that broke a stage and is none any more
+        is left out."""
         for batch in self.records().to_batches():
-            yield from from_table_apart(pa.Table.from_batches([batch]), lambda sample_id, error: None)[0]
+            yield from from_table_apart(
+                pa.Table.from_batches([batch]), lambda sample_id, error: None
+            )[0]
 
     def _write(self, name: str, text: str) -> None:
         if self._is_lost():
@@ -207,14 +250,21 @@ class RunFolder:
 
     def _read(self, name: str) -> bytes:
         try:
-            with reaching(self.path), self._filesystem.open_input_stream(f"{self._inner}/{name}") as stream:
+            with (
+                reaching(self.path),
+                self._filesystem.open_input_stream(f"{self._inner}/{name}") as stream,
+            ):
                 return bytes(stream.read())
         except (FileNotFoundError, NotADirectoryError):
-            raise DataError(f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)") from None
+            raise DataError(
+                f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)"
+            ) from None
 
 
 def new_run_id(config: RunConfig) -> str:
     """suite-candidate-time-random: sorts by suite and time, and two runs of one second differ."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    candidate = "".join(letter if letter.isalnum() else "-" for letter in config.candidates[0].name)[:32]
+    candidate = "".join(
+        letter if letter.isalnum() else "-" for letter in config.candidates[0].name
+    )[:32]
     return f"{config.suite}-{candidate}-{stamp}-{secrets.token_hex(2)}"

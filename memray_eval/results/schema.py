@@ -1,8 +1,8 @@
 """Records as Arrow rows: the schema of every block between stages and of records/*.parquet.
 
-Free-form parts (memory, history, metadata, judgment, ...) travel as JSON strings, because Arrow would invent keys for the
-missing ones; everything that an aggregate or a filter reads is a typed column.
-"""
+Free-form parts (memory, history, metadata, judgment, ...) travel as JSON strings, because Arrow
+would invent keys for the missing ones; everything that an aggregate or a filter reads is a typed
+column."""
 
 from __future__ import annotations
 
@@ -77,17 +77,21 @@ def from_table(table: pa.Table) -> Iterator[Record]:
     return (from_row(row) for row in table.to_pylist(maps_as_pydicts="strict"))
 
 
-Broken: TypeAlias = Callable[[str, Exception], None]  # hears of a sample's id, and of what its record raised
+Broken: TypeAlias = Callable[
+    [str, Exception], None
+]  # hears of a sample's id, and of what its record raised
 
 
 def to_table_apart(records: Sequence[Record], on_broken: Broken) -> pa.Table:
-    """The table of the records. One that no table can hold, such as one with half of a surrogate pair
-    in a text, becomes an error of its unit, of which `on_broken` hears; one that cannot even be that is
-    left out."""
+    """The table of the records. One that no table can hold, such as one with half of a surrogate
+    pair in a text, becomes an error of its unit, of which `on_broken` hears; one that cannot even
+    be that is left out."""
     try:
         return to_table(records)
     except Exception:
-        return pa.concat_tables([RECORD_SCHEMA.empty_table(), *(_alone(record, on_broken) for record in records)])
+        return pa.concat_tables(
+            [RECORD_SCHEMA.empty_table(), *(_alone(record, on_broken) for record in records)]
+        )
 
 
 def _alone(record: Record, on_broken: Broken) -> pa.Table:
@@ -118,7 +122,8 @@ def _with_sound_scores(record: Record, error: str) -> Record:
 
 
 def from_table_apart(table: pa.Table, on_broken: Broken) -> tuple[list[Record], pa.Table]:
-    """The records of a table with RECORD_SCHEMA, and the rows that are none any more, as rows with an error."""
+    """The records of a table with RECORD_SCHEMA, and the rows that are none any more, as rows with
+    an error."""
     records, broken = [], []
     for row in table.to_pylist(maps_as_pydicts="strict"):
         try:
@@ -131,7 +136,8 @@ def from_table_apart(table: pa.Table, on_broken: Broken) -> tuple[list[Record], 
 
 
 def unanswered(record: Record, error: str) -> Record:
-    """The record as one whose candidate gave no answer, with no text that UTF-8 has no bytes for."""
+    """The record as one whose candidate gave no answer, with no text that UTF-8 has no bytes
+    for."""
     return _encodable(record.model_copy(update={"response": Response(error=error), "scores": ()}))
 
 
@@ -172,7 +178,9 @@ def from_row(row: Mapping[str, Any]) -> Record:
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
         text = {"text": fields["text"] or "", "thinking": fields["thinking"] or ""}
-        response = Response.model_validate({**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0})
+        response = Response.model_validate(
+            {**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0}
+        )
     return Record(
         unit_id=row["unit_id"],
         sample=Sample.model_validate(sample),

@@ -1,7 +1,7 @@
 """What the records say by task, and by length and depth: seed 001's monitoring.
 
-Only the columns that a figure needs are decoded (no texts, no judgments). They go to DuckDB as they are read, as numbers; it
-keeps a narrow row a unit and a score. A unit written twice counts once.
+Only the columns that a figure needs are decoded (no texts, no judgments). They go to DuckDB as they
+are read, as numbers; it keeps a narrow row a unit and a score. A unit written twice counts once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from memray_eval.types import (
     is_estimate,
 )
 
-MAX_LENGTHS, MAX_DEPTHS = 12, 21  # more distinct ones are binned: lengths by powers of two, depths by 5 percent
+MAX_LENGTHS, MAX_DEPTHS = (
+    12,
+    21,
+)  # more distinct ones are binned: lengths by powers of two, depths by 5 percent
 
 _ROWS_AT_ONCE = 8192
 _SCORE = "scores.list.element"
@@ -63,7 +66,8 @@ _SCORE_ROWS = pa.schema(
     ]
 )
 
-# A depth of null says that the task has none (common words); a sample that does not speak of depth is on no heat map.
+# A depth of null says that the task has none (common words); a sample that does not speak of depth
+# is on no heat map.
 _TAKE_UNITS = """
 CREATE MACRO number(said, path) AS
     CASE WHEN json_type(said, path) IN ('BIGINT', 'UBIGINT', 'DOUBLE') THEN json_extract_string(said, path)::DOUBLE END;
@@ -79,15 +83,19 @@ FROM said;
 CREATE TABLE units AS
 SELECT * EXCLUDE (unit_id) FROM every WHERE unit IN (SELECT min(unit) FROM every GROUP BY unit_id);
 DROP TABLE every;
-"""
+"""  # noqa: E501
 _CONTENTS = """
 SELECT coalesce(bool_or(task != ''), false), count(DISTINCT length), count(DISTINCT depth) FILTER (length IS NOT NULL)
 FROM units
-"""
+"""  # noqa: E501
 _BY_TASK = (
-    "GROUP BY GROUPING SETS ((candidate, task{0}), (candidate, task, bucket{0})) HAVING grouping(bucket) = 1 OR bucket != ''"
+    "GROUP BY GROUPING SETS ((candidate, task{0}), (candidate, task, bucket{0})) HAVING "
+    "grouping(bucket) = 1 OR bucket != ''"
 )
-_TASKS = f"SELECT candidate, task, bucket, count(*) AS n FROM units {_BY_TASK.format('')} ORDER BY ALL NULLS FIRST"
+_TASKS = (
+    f"SELECT candidate, task, bucket, count(*) AS n FROM units {_BY_TASK.format('')} ORDER "
+    f"BY ALL NULLS FIRST"
+)
 _TASK_METRICS = f"""
 SELECT candidate, task, bucket, metric, count(*) AS n, count(value) AS n_scored, count_if(is_failed) AS n_failed,
        avg(value) AS mean, stddev_samp(value) / sqrt(count(value)) AS stderr,
@@ -99,7 +107,7 @@ SELECT candidate, task, bucket, metric, count(*) AS n, count(value) AS n_scored,
        avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
        count(value) FILTER (is_fixed) AS fixed
 FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
-"""
+"""  # noqa: E501
 # Rows without a task are those of all of a candidate's units.
 _AGREEMENTS = f"""
 WITH pairs AS (
@@ -111,7 +119,7 @@ SELECT candidate, task, bucket, count_if(judge AND rule), count_if(NOT judge AND
 FROM pairs JOIN units USING (unit) WHERE judge IS NOT NULL AND rule IS NOT NULL
 GROUP BY GROUPING SETS ((candidate), (candidate, task), (candidate, task, bucket))
 HAVING grouping(bucket) = 1 OR bucket != ''
-"""
+"""  # noqa: E501
 _CELLS = """
 SELECT candidate, metric, {length} AS cell_length, {depth} AS cell_depth, avg(value), count(value),
        count_if(is_estimate AND value IS NOT NULL), count_if(is_fallback AND value IS NOT NULL)
@@ -132,24 +140,36 @@ class Breakdown:
 
 
 def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
-    """Aggregates by candidate and task, also by bucket, of Parquet files with RECORD_SCHEMA. Empty where no sample names a
-    task, or length and depth in its metadata, and no rule was compared with the judge: then no score is read."""
+    """Aggregates by candidate and task, also by bucket, of Parquet files with RECORD_SCHEMA. Empty
+    where no sample names a task, or length and depth in its metadata, and no rule was compared with
+    the judge: then no score is read."""
     files = list(records.get_fragments())
     with duckdb.connect() as database:
-        database.register("unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(files)))
+        database.register(
+            "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(files))
+        )
         database.execute(_TAKE_UNITS)
         (found,) = database.execute(_CONTENTS).fetchall()
         has_tasks, n_lengths, n_depths = found
         if not (has_tasks or n_lengths or compares(metrics)):
             return Breakdown()
-        database.register("score_rows", pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(files, metrics)))
+        database.register(
+            "score_rows",
+            pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(files, metrics)),
+        )
         database.execute("CREATE TABLE scores AS SELECT * FROM score_rows")
         agreements = _agreements(database)
         tasks = tuple(_tasks(database, metrics, agreements)) if has_tasks else ()
         return Breakdown(
             tasks=tasks,
-            macro=tuple(_macro(database, metrics, tasks, agreements)) if has_tasks or agreements else (),
-            heat_maps=tuple(_heat_maps(database, metrics, n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS)) if n_lengths else (),
+            macro=tuple(_macro(database, metrics, tasks, agreements))
+            if has_tasks or agreements
+            else (),
+            heat_maps=tuple(
+                _heat_maps(database, metrics, n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS)
+            )
+            if n_lengths
+            else (),
         )
 
 
@@ -161,19 +181,31 @@ def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordB
             for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_OF_UNITS):
                 number = np.arange(first, first + batch.num_rows)
                 first += batch.num_rows
-                yield pa.record_batch([pa.array(number), *(batch[name] for name in _OF_UNITS)], schema=_UNIT_ROWS)
+                yield pa.record_batch(
+                    [pa.array(number), *(batch[name] for name in _OF_UNITS)], schema=_UNIT_ROWS
+                )
 
 
-def _score_rows(files: Sequence[pads.ParquetFileFragment], metrics: Sequence[Metric]) -> Iterator[pa.RecordBatch]:
+def _score_rows(
+    files: Sequence[pads.ParquetFileFragment], metrics: Sequence[Metric]
+) -> Iterator[pa.RecordBatch]:
     """A row a score of one of the metrics, with the number of its unit."""
     first = 0
     # Parts are decoded only where one of the metrics may hold the one that is counted here.
-    columns = (*_OF_SCORES, f"{_SCORE}.parts") if any(FIXED in metric.columns for metric in metrics) else _OF_SCORES
+    columns = (
+        (*_OF_SCORES, f"{_SCORE}.parts")
+        if any(FIXED in metric.columns for metric in metrics)
+        else _OF_SCORES
+    )
     for file in files:
         with file.open() as stream:
             parquet = pq.ParquetFile(stream, read_dictionary=_NAMES, pre_buffer=True)
-            for group in range(parquet.num_row_groups):  # pyarrow cannot join the codes of two groups within a list
-                for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns):
+            for group in range(
+                parquet.num_row_groups
+            ):  # pyarrow cannot join the codes of two groups within a list
+                for batch in parquet.iter_batches(
+                    _ROWS_AT_ONCE, row_groups=[group], columns=columns
+                ):
                     yield _scores(batch["scores"], first, metrics)
                     first += batch.num_rows
 
@@ -186,11 +218,15 @@ def _scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.R
     figures = {name: _figures(each, name) for name in _FIGURES}
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
     was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
-    guessed = pa.array(np.where(was_asked, mapped(judge, _n_asked), 0))  # where an older version did not count them
+    guessed = pa.array(
+        np.where(was_asked, mapped(judge, _n_asked), 0)
+    )  # where an older version did not count them
     columns = {
         **figures,
         "unit": pa.array(unit),
-        "metric": pa.DictionaryArray.from_arrays(pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])),
+        "metric": pa.DictionaryArray.from_arrays(
+            pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
+        ),
         "is_failed": pa.array(mapped(status, lambda name: name == "error") > 0),
         "is_applicable": pa.array(mapped(status, lambda name: name != "not_applicable") > 0),
         "is_fallback": pa.array(mapped(judge, is_fallback) > 0),
@@ -216,20 +252,27 @@ def _is_fixed(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
 def _figures(scores: pa.StructArray, name: str) -> pa.Array:
     """A column of figures; nothing but nulls where the file was written before there was one."""
     place = scores.type.get_field_index(name)
-    return scores.field(place) if place >= 0 else pa.nulls(len(scores), _SCORE_ROWS.field(name).type)
+    return (
+        scores.field(place) if place >= 0 else pa.nulls(len(scores), _SCORE_ROWS.field(name).type)
+    )
 
 
 def _n_asked(judge: str) -> int:
-    """How many models stand behind a score: none where it was estimated by rules, or failed before a judge was asked."""
+    """How many models stand behind a score: none where it was estimated by rules, or failed before
+    a judge was asked."""
     return 0 if not judge or judge.startswith(RULES) else len(judge.split(JURORS))
 
 
 def _agreements(database: Any) -> dict[Place, Agreement]:
     rows = database.execute(_AGREEMENTS).fetchall()
-    return {(candidate, task, bucket): agreement(*counts) for candidate, task, bucket, *counts in rows}
+    return {
+        (candidate, task, bucket): agreement(*counts) for candidate, task, bucket, *counts in rows
+    }
 
 
-def _tasks(database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]) -> Iterator[TaskSummary]:
+def _tasks(
+    database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
+) -> Iterator[TaskSummary]:
     found: dict[tuple[Place, str], TaskMetric] = {}
     for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
         place = row.pop("candidate"), row.pop("task"), row.pop("bucket")
@@ -241,21 +284,30 @@ def _tasks(database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agr
             task=task,
             bucket=bucket,
             n=n,
-            metrics=tuple(found[place, metric.name] for metric in metrics if (place, metric.name) in found),
+            metrics=tuple(
+                found[place, metric.name] for metric in metrics if (place, metric.name) in found
+            ),
             agreement=agreements.get(place),
         )
 
 
 def _macro(
-    database: Any, metrics: Sequence[Metric], tasks: Sequence[TaskSummary], agreements: dict[Place, Agreement]
+    database: Any,
+    metrics: Sequence[Metric],
+    tasks: Sequence[TaskSummary],
+    agreements: dict[Place, Agreement],
 ) -> Iterator[MacroSummary]:
     means: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for task in tasks:
         for metric in task.metrics:
             if task.bucket is None and metric.mean is not None:
                 means[task.candidate, metric.metric].append(metric.mean)
-    for candidate, n in database.execute("SELECT candidate, count(*) FROM units GROUP BY 1 ORDER BY 1").fetchall():
-        of_tasks = {metric.name: means[candidate, metric.name] for metric in metrics} if tasks else {}
+    for candidate, n in database.execute(
+        "SELECT candidate, count(*) FROM units GROUP BY 1 ORDER BY 1"
+    ).fetchall():
+        of_tasks = (
+            {metric.name: means[candidate, metric.name] for metric in metrics} if tasks else {}
+        )
         yield MacroSummary(
             candidate=candidate,
             n=n,
@@ -265,19 +317,32 @@ def _macro(
         )
 
 
-def _heat_maps(database: Any, metrics: Sequence[Metric], bins_lengths: bool, bins_depths: bool) -> Iterator[HeatMap]:
-    axes = {"length": _BINNED["length"] if bins_lengths else "length", "depth": _BINNED["depth"] if bins_depths else "depth"}
-    cells: defaultdict[tuple[str, str], dict[tuple[float, float | None], tuple[float | None, int]]] = defaultdict(dict)
+def _heat_maps(
+    database: Any, metrics: Sequence[Metric], bins_lengths: bool, bins_depths: bool
+) -> Iterator[HeatMap]:
+    axes = {
+        "length": _BINNED["length"] if bins_lengths else "length",
+        "depth": _BINNED["depth"] if bins_depths else "depth",
+    }
+    cells: defaultdict[
+        tuple[str, str], dict[tuple[float, float | None], tuple[float | None, int]]
+    ] = defaultdict(dict)
     replaced: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for candidate, name, length, depth, mean, n, *others in database.execute(_CELLS.format(**axes)).fetchall():
+    for candidate, name, length, depth, mean, n, *others in database.execute(
+        _CELLS.format(**axes)
+    ).fetchall():
         cells[candidate, name][length, depth] = mean, n
-        replaced[candidate, name] = [sum(pair) for pair in zip(replaced[candidate, name], others, strict=True)]
+        replaced[candidate, name] = [
+            sum(pair) for pair in zip(replaced[candidate, name], others, strict=True)
+        ]
     by_name = {metric.name: metric for metric in metrics}
     for candidate, name in sorted(cells, key=lambda key: (list(by_name).index(key[1]), key[0])):
         at = cells[candidate, name]
         lengths = sorted({length for length, _ in at})
         depths = sorted({depth for _, depth in at if depth is not None})
-        rows = [[at.get((length, depth), (None, 0)) for length in lengths] for depth in (*depths, None)]
+        rows = [
+            [at.get((length, depth), (None, 0)) for length in lengths] for depth in (*depths, None)
+        ]
         no_depth = rows.pop() if any(depth is None for _, depth in at) else rows.pop()[:0]
         yield HeatMap(
             candidate=candidate,

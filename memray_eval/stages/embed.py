@@ -1,4 +1,5 @@
-"""The embed stage: embedded metrics, and offline estimates that compare paraphrases. One embedding call for a whole batch."""
+"""The embed stage: embedded metrics, and offline estimates that compare paraphrases. One embedding
+call for a whole batch."""
 
 from __future__ import annotations
 
@@ -18,30 +19,51 @@ from memray_eval.ports import Embedder, Vectors
 from memray_eval.types import Record, Response, Score
 
 
-async def embed_records(records: Sequence[Record], metrics: Sequence[Metric], embedder: Embedder) -> list[Record]:
-    """The records with a score for each of the metrics that they have none for. If the embedding call fails, those scores are
-    errors; if it fails in a way that no embedder should, each record is tried alone, for one odd text may be the reason."""
+async def embed_records(
+    records: Sequence[Record], metrics: Sequence[Metric], embedder: Embedder
+) -> list[Record]:
+    """The records with a score for each of the metrics that they have none for. If the embedding
+    call fails, those scores are errors; if it fails in a way that no embedder should, each record
+    is tried alone, for one odd text may be the reason."""
     wanted = [_wanted(record, metrics) for record in records]
-    texts = sorted({text for asked in wanted for found in asked.values() if not isinstance(found, Score) for text in found})
+    texts = sorted(
+        {
+            text
+            for asked in wanted
+            for found in asked.values()
+            if not isinstance(found, Score)
+            for text in found
+        }
+    )
     try:
-        vectors: Vectors = dict(zip(texts, await embedder.embed(texts), strict=True)) if texts else {}
+        vectors: Vectors = (
+            dict(zip(texts, await embedder.embed(texts), strict=True)) if texts else {}
+        )
     except EmbeddingError as error:
         return [_failed(record, metrics, str(error), embedder.name) for record in records]
     except Exception as error:
         if len(records) == 1:
             return [_failed(records[0], metrics, describe_error(error), embedder.name)]
-        return [one for record in records for one in await embed_records([record], metrics, embedder)]
-    return [_scored(record, metrics, asked, vectors, embedder.name) for record, asked in zip(records, wanted, strict=True)]
+        return [
+            one for record in records for one in await embed_records([record], metrics, embedder)
+        ]
+    return [
+        _scored(record, metrics, asked, vectors, embedder.name)
+        for record, asked in zip(records, wanted, strict=True)
+    ]
 
 
 def _wanted(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
-    """By metric the texts whose vectors it wants, or the score that it has because it could not say."""
+    """By metric the texts whose vectors it wants, or the score that it has because it could not
+    say."""
     found: dict[str, list[str] | Score] = {}
     for metric in _missing(record, metrics):
         try:
             texts = list(_texts(record, metric))
             if other := [text for text in texts if not isinstance(text, str)]:
-                raise TypeError(f"the metric's texts hold {type(other[0]).__name__}, which is no text")
+                raise TypeError(
+                    f"the metric's texts hold {type(other[0]).__name__}, which is no text"
+                )
             found[metric.name] = texts
         except Exception as error:
             found[metric.name] = failed_score(metric, error)
@@ -50,7 +72,9 @@ def _wanted(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | 
 
 def _failed(record: Record, metrics: Sequence[Metric], error: str, embedder: str) -> Record:
     missing = _missing(record, metrics)
-    return _with(record, [Score(metric=m.name, status="error", judge=embedder, error=error) for m in missing])
+    return _with(
+        record, [Score(metric=m.name, status="error", judge=embedder, error=error) for m in missing]
+    )
 
 
 def _texts(record: Record, metric: Metric) -> Sequence[str]:
@@ -65,12 +89,20 @@ def _texts(record: Record, metric: Metric) -> Sequence[str]:
 
 
 def _scored(
-    record: Record, metrics: Sequence[Metric], asked: Mapping[str, list[str] | Score], vectors: Vectors, embedder: str
+    record: Record,
+    metrics: Sequence[Metric],
+    asked: Mapping[str, list[str] | Score],
+    vectors: Vectors,
+    embedder: str,
 ) -> Record:
     response, scores = record.response or Response(error="not generated"), []
     for metric in _missing(record, metrics):
         texts = asked[metric.name]
-        scores.append(texts if isinstance(texts, Score) else _score(record, response, metric, vectors, embedder))
+        scores.append(
+            texts
+            if isinstance(texts, Score)
+            else _score(record, response, metric, vectors, embedder)
+        )
     return _with(record, scores)
 
 
@@ -83,7 +115,9 @@ def _with(record: Record, scores: Sequence[Score]) -> Record:
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
-def _score(record: Record, response: Response, metric: Metric, vectors: Vectors, embedder: str) -> Score:
+def _score(
+    record: Record, response: Response, metric: Metric, vectors: Vectors, embedder: str
+) -> Score:
     if isinstance(metric, EmbeddedMetric):
         return score_by_vectors(metric, record.sample, response, vectors, embedder)
     assert isinstance(metric, JudgedMetric)

@@ -1,4 +1,5 @@
-"""The judge stage: every metric that needs no vectors. LLM judges, computed metrics, and estimates from words alone."""
+"""The judge stage: every metric that needs no vectors. LLM judges, computed metrics, and estimates
+from words alone."""
 
 from __future__ import annotations
 
@@ -26,18 +27,30 @@ from memray_eval.metric import (
     unscorable,
 )
 from memray_eval.ports import Judge
-from memray_eval.types import JURORS, RULES_ON_EMPTY, Frozen, Message, Record, Response, Score, Usage, dumps
+from memray_eval.types import (
+    JURORS,
+    RULES_ON_EMPTY,
+    Frozen,
+    Message,
+    Record,
+    Response,
+    Score,
+    Usage,
+    dumps,
+)
 
-# "metric" or "metric/task" -> who judges it; a judged metric that is not named, or by nobody, goes by its rules
+# "metric" or "metric/task" -> who judges it; a judged metric that is not named, or by nobody, goes
+# by its rules
 Judges = Mapping[str, Sequence[Judge]]
 Vote = Literal["median", "majority"]
 T = TypeVar("T")
 
 
 class Asking(Frozen):
-    """How judges are asked: how several verdicts are settled, with which rubric text where it is not the metric's own (by
-    "metric" or "metric/task"), what stands in for a verdict that no judge gave, where the metric has such a way, and, by the
-    same keys, why the rules give no estimate where they do not."""
+    """How judges are asked: how several verdicts are settled, with which rubric text where it is
+    not the metric's own (by "metric" or "metric/task"), what stands in for a verdict that no judge
+    gave, where the metric has such a way, and, by the same keys, why the rules give no estimate
+    where they do not."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
@@ -46,15 +59,19 @@ class Asking(Frozen):
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
-    """Whether this stage scores the metric, given which metrics a model judges; the embed stage scores the others."""
+    """Whether this stage scores the metric, given which metrics a model judges; the embed stage
+    scores the others."""
     if isinstance(metric, JudgedMetric):
         return metric.name in judges or metric.rules_texts is None
     return isinstance(metric, ComputedMetric)
 
 
-async def judge_record(record: Record, metrics: Sequence[Metric], judges: Judges, asking: Asking | None = None) -> Record:
-    """The record with a score for each of the metrics that it has none for, asked side by side; several judges of a metric
-    vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call that was made has ended."""
+async def judge_record(
+    record: Record, metrics: Sequence[Metric], judges: Judges, asking: Asking | None = None
+) -> Record:
+    """The record with a score for each of the metrics that it has none for, asked side by side;
+    several judges of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call
+    that was made has ended."""
     there = {score.metric for score in record.scores}
     wanted = [metric for metric in metrics if metric.name not in there]
     scores = await _all(_score(record, metric, judges, asking or Asking()) for metric in wanted)
@@ -62,14 +79,16 @@ async def judge_record(record: Record, metrics: Sequence[Metric], judges: Judges
 
 
 def unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
-    """The record with an error for each of the metrics that it has no score for: what judging it raised."""
+    """The record with an error for each of the metrics that it has no score for: what judging it
+    raised."""
     there = {score.metric for score in record.scores}
     scores = [failed_score(metric, error) for metric in metrics if metric.name not in there]
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
 async def _all(asked: Iterable[Awaitable[T]]) -> list[T]:
-    """All results; what one of them raises, once the others have ended: a call that was paid is never left alone."""
+    """All results; what one of them raises, once the others have ended: a call that was paid is
+    never left alone."""
     results = await asyncio.gather(*asked, return_exceptions=True)
     return [_raised(result) for result in results]
 
@@ -91,16 +110,22 @@ async def _score(record: Record, metric: Metric, judges: Judges, asking: Asking)
     if jury:
         return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
     if (reason := of_task(asking.withheld, metric.name, record.sample.task)) is not None:
-        return unscorable(metric, record.sample, response) or Score(metric=metric.name, status="not_applicable", error=reason)
+        return unscorable(metric, record.sample, response) or Score(
+            metric=metric.name, status="not_applicable", error=reason
+        )
     return score_by_rules(metric, record.sample, response, {}, RULES)
 
 
-async def _judged(record: Record, response: Response, metric: JudgedMetric, jury: Sequence[Judge], asking: Asking) -> Score:
+async def _judged(
+    record: Record, response: Response, metric: JudgedMetric, jury: Sequence[Judge], asking: Asking
+) -> Score:
     """The score of a jury; where none of it gave a verdict, what `asking` has for that."""
     if (without := unscorable(metric, record.sample, response)) is not None:
         return without
     try:
-        messages = metric.messages(record.sample, response, of_task(asking.rubrics, metric.name, record.sample.task))
+        messages = metric.messages(
+            record.sample, response, of_task(asking.rubrics, metric.name, record.sample.task)
+        )
     except Exception as error:
         return failed_score(metric, error)
     asked = await _all(_ask(record, response, metric, judge, messages) for judge in jury)
@@ -111,14 +136,17 @@ async def _judged(record: Record, response: Response, metric: JudgedMetric, jury
 
 
 def settle(scores: Sequence[Score], vote: Vote) -> Score:
-    """One score of several judges: the verdict in the middle (the lower of two), or the most frequent one (ties: the middle).
+    """One score of several judges: the verdict in the middle (the lower of two), or the most
+    frequent one (ties: the middle).
 
-    It names all who were heard and keeps their values (`jury` in its judgment) and how far they were apart (part
-    DISAGREEMENT); tokens and costs are those of all. Without any verdict the first failure stands.
-    """
+    It names all who were heard and keeps their values (`jury` in its judgment) and how far they
+    were apart (part DISAGREEMENT); tokens and costs are those of all. Without any verdict the first
+    failure stands."""
     if len(scores) == 1:
         return scores[0]
-    heard = sorted((score for score in scores if score.value is not None), key=lambda score: score.value or 0.0)
+    heard = sorted(
+        (score for score in scores if score.value is not None), key=lambda score: score.value or 0.0
+    )
     spent = {
         "usage": sum((score.usage for score in scores), Usage()),
         "cost_usd": sum(score.cost_usd for score in scores),
@@ -130,13 +158,21 @@ def settle(scores: Sequence[Score], vote: Vote) -> Score:
         return scores[0].model_copy(update=spent)
     values = [score.value or 0.0 for score in heard]
     middle = values[(len(values) - 1) // 2]
-    chosen = middle if vote == "median" else max(values, key=lambda value: (values.count(value), value == middle))
+    chosen = (
+        middle
+        if vote == "median"
+        else max(values, key=lambda value: (values.count(value), value == middle))
+    )
     verdict = heard[values.index(chosen)]
-    jury = [{"judge": score.judge, "value": score.value, "status": score.status} for score in scores]
+    jury = [
+        {"judge": score.judge, "value": score.value, "status": score.status} for score in scores
+    ]
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
     names = JURORS.join(dict.fromkeys(score.judge for score in scores if score.value is not None))
-    return verdict.model_copy(update={**spent, "judge": names, "parts": parts, "judgment": dumps(judgment)})
+    return verdict.model_copy(
+        update={**spent, "judge": names, "parts": parts, "judgment": dumps(judgment)}
+    )
 
 
 class _Asked(NamedTuple):
@@ -146,7 +182,13 @@ class _Asked(NamedTuple):
     is_verdict: bool
 
 
-async def _ask(record: Record, response: Response, metric: JudgedMetric, judge: Judge, messages: Sequence[Message]) -> _Asked:
+async def _ask(
+    record: Record,
+    response: Response,
+    metric: JudgedMetric,
+    judge: Judge,
+    messages: Sequence[Message],
+) -> _Asked:
     try:
         verdict = await judge.judge(messages, metric.judgment)
     except JudgeError as error:

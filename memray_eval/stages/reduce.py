@@ -1,8 +1,8 @@
 """The reduce stage: written records to a summary. A unit written twice counts once.
 
-Of each file only the columns that a summary needs are decoded (no texts, no judgments), names as dictionary codes, and the
-scores are taken apart at once. What stays in memory is a number a unit for every column of every metric.
-"""
+Of each file only the columns that a summary needs are decoded (no texts, no judgments), names as
+dictionary codes, and the scores are taken apart at once. What stays in memory is a number a unit
+for every column of every metric."""
 
 from __future__ import annotations
 
@@ -29,14 +29,32 @@ from memray_eval.types import Cause, GenerationSummary, MetricSummary
 
 MOST_CAUSES = 20  # of failures, the most frequent ones
 _FILES_AT_ONCE = 8  # more than there may be cores, because a cloud's files take their time to come
-_UNITS_AT_ONCE = 8192  # of a large file, so that its scores are not all in memory before they are taken apart
+_UNITS_AT_ONCE = (
+    8192  # of a large file, so that its scores are not all in memory before they are taken apart
+)
 _SCORE = "scores.list.element"
 _CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
-_OF_ENGINE = ("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks")  # records of older versions lack them
-_OF_UNITS = ("candidate", "model", "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", *_OF_ENGINE)
+_OF_ENGINE = (
+    "prompt_form",
+    "truncated_tokens",
+    "cached_tokens",
+    "thinking_blocks",
+)  # records of older versions lack them
+_OF_UNITS = (
+    "candidate",
+    "model",
+    "finish_reason",
+    "prompt_tokens",
+    "output_tokens",
+    "ttft_s",
+    "duration_s",
+    *_OF_ENGINE,
+)
 _OF_SCORES = ("metric", "status", "value", "parts", "judge", "error")
 _COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in _OF_SCORES), "unit_id")
-_UNITS = pa.schema([*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())])
+_UNITS = pa.schema(
+    [*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())]
+)
 
 _GENERATION = """
 SELECT candidate, any_value(model), count(*), count_if(unanswered), coalesce(sum(prompt_tokens), 0),
@@ -45,9 +63,15 @@ SELECT candidate, any_value(model), count(*), count_if(unanswered), coalesce(sum
        count(*) FILTER (truncated_tokens > 0), count(*) FILTER (thinking_blocks > 0),
        count(*) FILTER (finish_reason IS NOT NULL AND (prompt_tokens IS NULL OR output_tokens IS NULL))
 FROM units GROUP BY candidate ORDER BY candidate
-"""
-_FINISH = "SELECT finish_reason, count(*) FROM units WHERE candidate = ? AND finish_reason IS NOT NULL GROUP BY 1 ORDER BY 1"
-_FORMS = "SELECT prompt_form, count(*) FROM units WHERE candidate = ? AND prompt_form IS NOT NULL GROUP BY 1 ORDER BY 1"
+"""  # noqa: E501
+_FINISH = (
+    "SELECT finish_reason, count(*) FROM units WHERE candidate = ? AND finish_reason IS NOT "
+    "NULL GROUP BY 1 ORDER BY 1"
+)
+_FORMS = (
+    "SELECT prompt_form, count(*) FROM units WHERE candidate = ? AND prompt_form IS NOT NULL "
+    "GROUP BY 1 ORDER BY 1"
+)
 
 Flags: TypeAlias = npt.NDArray[np.bool_]  # one a unit, or one a score
 Indices: TypeAlias = npt.NDArray[np.intp]
@@ -64,13 +88,19 @@ class Reduced:
     causes: tuple[Cause, ...] = ()
 
 
-def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], generation_s: float | None) -> Reduced:
-    """Aggregates per candidate and metric, of Parquet files with RECORD_SCHEMA. `generation_s` is the stage's wall time, for
-    tokens per second."""
+def reduce_records(
+    records: pads.Dataset, metrics: Sequence[Metric], generation_s: float | None
+) -> Reduced:
+    """Aggregates per candidate and metric, of Parquet files with RECORD_SCHEMA. `generation_s` is
+    the stage's wall time, for tokens per second."""
     files = list(records.get_fragments())
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         kept = _first_of_each(list(pool.map(_unit_ids, files)))
-        found = [block for blocks in pool.map(partial(_read, metrics=metrics), files, kept) for block in blocks]
+        found = [
+            block
+            for blocks in pool.map(partial(_read, metrics=metrics), files, kept)
+            for block in blocks
+        ]
     units = pa.Table.from_batches([block.units for block in found], _UNITS)
     outcomes: defaultdict[tuple[str, str], list[Outcomes]] = defaultdict(list)
     for block in found:
@@ -82,7 +112,9 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], generation_
         n_failed_units=pc.sum(units["failed"]).as_py() or 0,
         generation=generation,
         metrics=tuple(
-            summarise(metric, _joined(candidate.candidate, outcomes[metric.name, candidate.candidate]))
+            summarise(
+                metric, _joined(candidate.candidate, outcomes[metric.name, candidate.candidate])
+            )
             for metric in metrics
             for candidate in generation
         ),
@@ -96,8 +128,8 @@ def _unit_ids(file: pads.ParquetFileFragment) -> pa.ChunkedArray:
 
 
 def _first_of_each(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
-    """Per file, which of its units no earlier row has. A retried write task may leave a unit in two files; the units are the
-    same, so any one of them will do."""
+    """Per file, which of its units no earlier row has. A retried write task may leave a unit in two
+    files; the units are the same, so any one of them will do."""
     column = pa.chunked_array([chunk for file in ids for chunk in file.chunks], pa.string())
     rows = pa.table({"unit_id": column, "row": np.arange(len(column))})
     kept = np.zeros(len(column), dtype=np.bool_)
@@ -106,7 +138,8 @@ def _first_of_each(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
 
 
 class _Block(NamedTuple):
-    """What a block of records holds: a row a unit, the outcomes of each metric and candidate, and why units failed."""
+    """What a block of records holds: a row a unit, the outcomes of each metric and candidate, and
+    why units failed."""
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, Outcomes]]
@@ -119,23 +152,32 @@ def _read(file: pads.ParquetFileFragment, kept: Flags, metrics: Sequence[Metric]
         for batch in _batches(pq.ParquetFile(stream, read_dictionary=_CODED, pre_buffer=True)):
             wanted = kept[row : row + batch.num_rows]
             row += batch.num_rows
-            blocks.append(_block(batch if wanted.all() else batch.filter(pa.array(wanted)), metrics))
+            blocks.append(
+                _block(batch if wanted.all() else batch.filter(pa.array(wanted)), metrics)
+            )
     return blocks
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    for group in range(file.num_row_groups):  # a batch across two fails: pyarrow cannot join their codes within a list
+    for group in range(
+        file.num_row_groups
+    ):  # a batch across two fails: pyarrow cannot join their codes within a list
         yield from file.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=_COLUMNS)
 
 
 def _block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
-    """Takes a batch of records apart. A unit has failed if it is unanswered, or any of its scores is an error."""
+    """Takes a batch of records apart. A unit has failed if it is unanswered, or any of its scores
+    is an error."""
     scores, unit = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"]).to_numpy()
     names = {name: _coded(pc.struct_field(scores, name)) for name in ("metric", "status", "judge")}
     unanswered = batch["error"].is_valid().to_numpy(zero_copy_only=False)
     failed = unanswered.copy()
     failed[unit[names["status"].where("error")]] = True
-    columns = [*(_column(batch, name) for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
+    columns = [
+        *(_column(batch, name) for name in _OF_UNITS),
+        pa.array(unanswered),
+        pa.array(failed),
+    ]
     outcomes = _outcomes(scores, names, _coded(batch["candidate"]), unit, metrics)
     errors = pc.struct_field(scores, "error").filter(pa.array(names["status"].where("error")))
     causes = _block_causes(batch, unit[names["status"].where("error")], errors)
@@ -143,9 +185,11 @@ def _block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
 
 
 def _block_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:
-    """Why units of a block failed, by cause. `errors` are those of scores, of the rows `unit`; where an answer failed, that is
-    the cause, not what its metrics say of it."""
-    texts = {row: {text: None} for row, text in enumerate(batch["error"].to_pylist()) if text is not None}
+    """Why units of a block failed, by cause. `errors` are those of scores, of the rows `unit`;
+    where an answer failed, that is the cause, not what its metrics say of it."""
+    texts = {
+        row: {text: None} for row, text in enumerate(batch["error"].to_pylist()) if text is not None
+    }
     for row, text in zip(unit.tolist(), errors.to_pylist(), strict=True):
         if batch["error"][row].is_valid:
             continue
@@ -153,7 +197,9 @@ def _block_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dic
     found: dict[str, Cause] = {}
     for row, told in texts.items():
         for cause, text in {cause_of(text): text for text in told}.items():
-            known = found.get(cause) or Cause(cause=cause, n_units=0, example=text, unit_id=batch["unit_id"][row].as_py())
+            known = found.get(cause) or Cause(
+                cause=cause, n_units=0, example=text, unit_id=batch["unit_id"][row].as_py()
+            )
             found[cause] = known.model_copy(update={"n_units": known.n_units + 1})
     return found
 
@@ -164,19 +210,32 @@ def _causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
     for block in blocks:
         for cause, here in block.items():
             before = found.get(cause)
-            found[cause] = here if before is None else before.model_copy(update={"n_units": before.n_units + here.n_units})
+            found[cause] = (
+                here
+                if before is None
+                else before.model_copy(update={"n_units": before.n_units + here.n_units})
+            )
     return sorted(found.values(), key=lambda cause: (-cause.n_units, cause.cause))[:MOST_CAUSES]
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     """A column of the batch; nothing but nulls where its file was written before there was one."""
-    return batch[name] if name in batch.schema.names else pa.nulls(batch.num_rows, _UNITS.field(name).type)
+    return (
+        batch[name]
+        if name in batch.schema.names
+        else pa.nulls(batch.num_rows, _UNITS.field(name).type)
+    )
 
 
 def _outcomes(
-    scores: pa.StructArray, names: Mapping[str, _Coded], candidates: _Coded, unit: Indices, metrics: Sequence[Metric]
+    scores: pa.StructArray,
+    names: Mapping[str, _Coded],
+    candidates: _Coded,
+    unit: Indices,
+    metrics: Sequence[Metric],
 ) -> Iterator[tuple[str, Outcomes]]:
-    """Metric and outcomes, for each metric and candidate of a block. `unit` is the row that each of the scores is from."""
+    """Metric and outcomes, for each metric and candidate of a block. `unit` is the row that each of
+    the scores is from."""
     values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
     parts = _parts(pc.struct_field(scores, "parts"))
     candidate = _Coded(candidates.names, candidates.codes[unit])
@@ -185,7 +244,10 @@ def _outcomes(
         for name in candidate.names:
             rows = of_metric & candidate.where(name)
             figures = np.flatnonzero(rows & scored)
-            columns = {part: parts[part][figures] if part in parts else np.zeros(figures.size) for part in metric.columns}
+            columns = {
+                part: parts[part][figures] if part in parts else np.zeros(figures.size)
+                for part in metric.columns
+            }
             yield (
                 metric.name,
                 Outcomes(
@@ -220,7 +282,9 @@ class _Coded(NamedTuple):
 
     def counted(self, rows: Flags | Indices) -> Counter[str]:
         counts = np.bincount(self.codes[rows], minlength=len(self.names))
-        return Counter({name: int(count) for name, count in zip(self.names, counts, strict=True) if count})
+        return Counter(
+            {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
+        )
 
 
 def _coded(names: pa.Array) -> _Coded:
@@ -235,7 +299,9 @@ def _joined(candidate: str, outcomes: Sequence[Outcomes]) -> Outcomes:
         candidate=candidate,
         by_status=_total(outcome.by_status for outcome in outcomes),
         by_judge=_total(outcome.by_judge for outcome in outcomes),
-        columns={name: np.concatenate([outcome.columns[name] for outcome in outcomes]) for name in names},
+        columns={
+            name: np.concatenate([outcome.columns[name] for outcome in outcomes]) for name in names
+        },
     )
 
 

@@ -1,4 +1,5 @@
-"""The render stage: what a candidate is asked, as its own tokens, and without its middle where it is too long."""
+"""The render stage: what a candidate is asked, as its own tokens, and without its middle where it
+is too long."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ CUTS = 4
 
 
 class Rendered(NamedTuple):
-    """A prompt as tokens; the messages that they say; how many tokens of the middle were cut out; `chat` or `plain`."""
+    """A prompt as tokens; the messages that they say; how many tokens of the middle were cut out;
+    `chat` or `plain`."""
 
     tokens: list[int]
     messages: tuple[Message, ...]
@@ -22,11 +24,12 @@ class Rendered(NamedTuple):
 
 
 def render(prompt: Prompt, tokenizer: Tokenizer, room: int | None) -> Rendered:
-    """The prompt in at most `room` tokens (None: as many as it has), cut in the middle of its longest message.
+    """The prompt in at most `room` tokens (None: as many as it has), cut in the middle of its
+    longest message.
 
-    A prompt that may not be cut, or whose other messages alone take the room, comes back whole: the engine refuses it, and
-    says by how much it is too long. A model without a chat template is asked with plain text.
-    """
+    A prompt that may not be cut, or whose other messages alone take the room, comes back whole: the
+    engine refuses it, and says by how much it is too long. A model without a chat template is asked
+    with plain text."""
     is_chat = prompt.is_chat and tokenizer.has_chat
     tokens = _tokens(prompt.messages, tokenizer, is_chat)
     form = "chat" if is_chat else "plain"
@@ -40,7 +43,9 @@ def render(prompt: Prompt, tokenizer: Tokenizer, room: int | None) -> Rendered:
         keep -= len(cut) - room + SEAM_TOKENS
         if keep <= 0:
             break
-        shorter = messages[longest].model_copy(update={"content": _without_middle(content, keep, tokenizer)})
+        shorter = messages[longest].model_copy(
+            update={"content": _without_middle(content, keep, tokenizer)}
+        )
         messages = (*prompt.messages[:longest], shorter, *prompt.messages[longest + 1 :])
         cut = _tokens(messages, tokenizer, is_chat)
         if len(cut) <= room:

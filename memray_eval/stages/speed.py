@@ -1,8 +1,8 @@
-"""Speed beside quality: what answers took and what they were worth, by candidate and task (seed 004's benchmark).
+"""Speed beside quality: what answers took and what they were worth, by candidate and task (seed
+004's benchmark).
 
-Only the columns that a figure needs are decoded. They go to DuckDB as they are read; it keeps a narrow row a unit. A unit
-written twice counts once.
-"""
+Only the columns that a figure needs are decoded. They go to DuckDB as they are read; it keeps a
+narrow row a unit. A unit written twice counts once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,16 @@ from memray_eval.stages.agreement import is_fallback, mapped
 from memray_eval.types import Performance, is_estimate
 
 _SCORE = "scores.list.element"
-_TEXTS, _FIGURES = ("unit_id", "candidate", "task", "prompt_type"), ("output_tokens", "ttft_s", "duration_s")
-_COLUMNS = (*_TEXTS, *_FIGURES, "error", *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge")))
+_TEXTS, _FIGURES = (
+    ("unit_id", "candidate", "task", "prompt_type"),
+    ("output_tokens", "ttft_s", "duration_s"),
+)
+_COLUMNS = (
+    *_TEXTS,
+    *_FIGURES,
+    "error",
+    *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge")),
+)
 _ROWS = pa.schema(
     [
         *((name, pa.string()) for name in _TEXTS),
@@ -35,7 +43,8 @@ _ROWS = pa.schema(
     ]
 )
 
-# A failed answer took its time, but for nothing. The task is the prompt type where a sample names no task.
+# A failed answer took its time, but for nothing. The task is the prompt type where a sample names
+# no task.
 _PERFORMANCE = """
 WITH units AS (
     SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback, coalesce(nullif(task, ''), prompt_type, '') AS task,
@@ -52,17 +61,21 @@ SELECT candidate, task, count(*) AS n, sum(duration_s) AS duration_s_total, avg(
        count_if(is_estimate) AS estimates, count_if(is_fallback) AS fallbacks
 FROM units GROUP BY GROUPING SETS ((candidate), (candidate, task)) HAVING grouping(task) = 1 OR task != ''
 ORDER BY candidate, task NULLS FIRST
-"""
+"""  # noqa: E501
 
 
 def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Performance, ...]:
-    """A row a candidate (task None), then one for each of its tasks, of Parquet files with RECORD_SCHEMA. Quality is that of
-    the `headline` metric, None without one."""
+    """A row a candidate (task None), then one for each of its tasks, of Parquet files with
+    RECORD_SCHEMA. Quality is that of the `headline` metric, None without one."""
     low, high = headline.scale if headline else (0.0, 1.0)
     with duckdb.connect() as database:
         rows = _rows(records, headline)
         database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
-        found = database.sql(_PERFORMANCE, params={"low": low, "high": high}).to_arrow_table().to_pylist()
+        found = (
+            database.sql(_PERFORMANCE, params={"low": low, "high": high})
+            .to_arrow_table()
+            .to_pylist()
+        )
     return tuple(Performance(**row) for row in found)
 
 
@@ -70,12 +83,18 @@ def _rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordB
     for file in records.get_fragments():
         with file.open() as stream:
             for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_COLUMNS):
-                columns = [*(batch[name] for name in (*_TEXTS, *_FIGURES)), batch["error"].is_null()]
-                yield pa.record_batch([*columns, *_quality(batch["scores"], headline)], schema=_ROWS)
+                columns = [
+                    *(batch[name] for name in (*_TEXTS, *_FIGURES)),
+                    batch["error"].is_null(),
+                ]
+                yield pa.record_batch(
+                    [*columns, *_quality(batch["scores"], headline)], schema=_ROWS
+                )
 
 
 def _quality(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
-    """The metric's value in each unit's scores, null where it has none; whether it is an estimate, and whether a fallback."""
+    """The metric's value in each unit's scores, null where it has none; whether it is an estimate,
+    and whether a fallback."""
     each, unit = scores.flatten(), pc.list_parent_indices(scores)
     values = pc.struct_field(each, "value")
     name = metric.name if metric else ""

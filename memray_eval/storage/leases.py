@@ -18,7 +18,10 @@ from pyarrow import fs
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.storage.paths import reaching, write_whole
 
-BEAT_S, BEATS = 3.0, 3  # a lease is written anew so often; one that so many beats did not change has no holder any more
+BEAT_S, BEATS = (
+    3.0,
+    3,
+)  # a lease is written anew so often; one that so many beats did not change has no holder any more
 
 
 @contextmanager
@@ -30,13 +33,14 @@ def leased(
     sleep: Callable[[float], None] = time.sleep,
     on_lost: Callable[[], None] = _thread.interrupt_main,
 ) -> Iterator[Callable[[], bool]]:
-    """Keeps other processes out of what `url` names, by a lease at `path` that is written anew while the block runs.
+    """Keeps other processes out of what `url` names, by a lease at `path` that is written anew
+    while the block runs.
 
-    pyarrow has no conditional PUT, so two that start in the same second may both get in: the one whose lease is gone sees it at
-    its next beat, and `on_lost` interrupts it. A lease that a kill left is watched for BEATS beats first; no clock is compared.
-    Gives the block a way to ask whether the lease is lost: what it holds is then another's to write. Raises ConfigError where
-    another process is at work, ResourceError where one took the lease.
-    """
+    pyarrow has no conditional PUT, so two that start in the same second may both get in: the one
+    whose lease is gone sees it at its next beat, and `on_lost` interrupts it. A lease that a kill
+    left is watched for BEATS beats first; no clock is compared. Gives the block a way to ask
+    whether the lease is lost: what it holds is then another's to write. Raises ConfigError where
+    another process is at work, ResourceError where one took the lease."""
     lease, stopping, lost = _Lease(filesystem, path), threading.Event(), threading.Event()
 
     def keep() -> None:
@@ -77,7 +81,12 @@ class _Lease:
         self._token, self._beats = secrets.token_hex(8), 0
 
     def beat(self) -> None:
-        said = {"token": self._token, "beat": self._beats, "host": socket.gethostname(), "pid": os.getpid()}
+        said = {
+            "token": self._token,
+            "beat": self._beats,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
         write_whole(self._filesystem, self._path, json.dumps(said).encode())
         self._beats += 1
 
@@ -94,8 +103,11 @@ def taken_over(url: str) -> ResourceError:
     return ResourceError(f"another process took over {url}; this one has stopped, nothing is lost")
 
 
-def _wait_out(filesystem: fs.FileSystem, path: str, url: str, beat_s: float, sleep: Callable[[float], None]) -> None:
-    """Raises ConfigError when somebody writes the lease while we look; returns where nobody does."""
+def _wait_out(
+    filesystem: fs.FileSystem, path: str, url: str, beat_s: float, sleep: Callable[[float], None]
+) -> None:
+    """Raises ConfigError when somebody writes the lease while we look; returns where nobody
+    does."""
     before = _holder(filesystem, path)
     for _ in range(BEATS if before else 0):
         sleep(beat_s)

@@ -1,8 +1,8 @@
 """Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems.
 
-Keys, endpoint and region of a cloud come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_REGION, Google's
-application default credentials), never from a URL: URLs are written to configs, manifests and logs.
-"""
+Keys, endpoint and region of a cloud come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL,
+AWS_REGION, Google's application default credentials), never from a URL: URLs are written to
+configs, manifests and logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from pyarrow import fs
 
 from memray_eval.errors import ConfigError, EvalError, ResourceError
 
-JOB_FILE = "job://"  # a file of a submitted job: relative to the working directory, each node's own copy of the job's package
+# a file of a submitted job: relative to the working directory, each node's own copy of the job's
+# package
+JOB_FILE = "job://"
 S3, GCS, ANONYMOUS = "s3", "gcs", "anonymous@"
 GCS_RETRY_S = 20  # the library's own is 15 minutes
 IN_MEMORY_BYTES = 8 << 20  # of a file in the making; what is longer waits on the local disk
@@ -41,17 +43,18 @@ _ENVIRONMENT = (
 )
 # pyarrow has one exception for whatever a cloud answers; its code stands only in the text.
 _CODE = re.compile(r"AWS Error (\w+)|google::cloud::Status\((\w+)")
-_NOT_ALLOWED = re.compile(r"DENIED|ACCESS_KEY|SIGNATURE|TOKEN|CREDENTIAL|UNAUTHENTICATED|OAuth2 access token")
+_NOT_ALLOWED = re.compile(
+    r"DENIED|ACCESS_KEY|SIGNATURE|TOKEN|CREDENTIAL|UNAUTHENTICATED|OAuth2 access token"
+)
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|Bucket '.*' not found|bucket does not exist")
 
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URL, and the path within it. A cloud URL is tried once a process, so that what is wrong with
-    it is said before any work.
+    """The file system of a path or URL, and the path within it. A cloud URL is tried once a
+    process, so that what is wrong with it is said before any work.
 
-    Raises ConfigError for a scheme pyarrow does not know, a URL that holds keys, and a cloud that does not let us in;
-    ResourceError for one that does not answer.
-    """
+    Raises ConfigError for a scheme pyarrow does not know, a URL that holds keys, and a cloud that
+    does not let us in; ResourceError for one that does not answer."""
     path = path.removeprefix(JOB_FILE)
     if "://" not in path:
         return fs.LocalFileSystem(), os.path.abspath(path)
@@ -61,7 +64,8 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
     is_anonymous, inner = inner.startswith(ANONYMOUS), inner.removeprefix(ANONYMOUS).strip("/")
     if "?" in inner or "@" in inner.partition("/")[0] or not inner:
         raise ConfigError(
-            f"a {scheme}:// URL is {scheme}://BUCKET/PATH: keys, endpoint and region are set in the environment "
+            f"a {scheme}:// URL is {scheme}://BUCKET/PATH: keys, endpoint and region are set in "
+            f"the environment "
             "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION)"
         )
     environment = tuple(os.environ.get(name) for name in _ENVIRONMENT)
@@ -71,7 +75,10 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
 def _of_uri(path: str) -> tuple[fs.FileSystem, str]:
     scheme, _, inner = path.partition("://")
     if ":" in inner.partition("/")[0].rpartition("@")[0]:
-        raise ConfigError(f"a {scheme}:// URL with a password in it is not taken: it would be written to configs and logs")
+        raise ConfigError(
+            f"a {scheme}:// URL with a password in it is not taken: it would be written to "
+            f"configs and logs"
+        )
     try:
         return cast(tuple[fs.FileSystem, str], fs.FileSystem.from_uri(path))
     except (ValueError, OSError) as error:
@@ -79,26 +86,43 @@ def _of_uri(path: str) -> tuple[fs.FileSystem, str]:
 
 
 @lru_cache(maxsize=1024)
-def _tried(kind: str, inner: str, is_anonymous: bool, environment: tuple[str | None, ...]) -> fs.FileSystem:
+def _tried(
+    kind: str, inner: str, is_anonymous: bool, environment: tuple[str | None, ...]
+) -> fs.FileSystem:
     """The file system, once the path in it could be asked for."""
     url, bucket = f"{'s3' if kind == S3 else 'gs'}://{inner}", inner.partition("/")[0]
     with reaching(url):
         filesystem = _filesystem(kind, bucket, is_anonymous, environment)
-        # Not of the bucket at first: whoever may use a prefix need not be allowed to look at the bucket.
-        if filesystem.get_file_info(inner).type == fs.FileType.NotFound and _is_missing(filesystem, bucket):
+        # Not of the bucket at first: whoever may use a prefix need not be allowed to look at the
+        # bucket.
+        if filesystem.get_file_info(inner).type == fs.FileType.NotFound and _is_missing(
+            filesystem, bucket
+        ):
             raise ConfigError(f"{url}: there is no bucket {bucket!r}; make it, or name another")
     return filesystem
 
 
 @lru_cache(maxsize=64)
-def _filesystem(kind: str, bucket: str, is_anonymous: bool, environment: tuple[str | None, ...]) -> fs.FileSystem:
+def _filesystem(
+    kind: str, bucket: str, is_anonymous: bool, environment: tuple[str | None, ...]
+) -> fs.FileSystem:
     if kind == GCS:
-        return fs.GcsFileSystem(anonymous=is_anonymous, retry_time_limit=timedelta(seconds=GCS_RETRY_S))
+        return fs.GcsFileSystem(
+            anonymous=is_anonymous, retry_time_limit=timedelta(seconds=GCS_RETRY_S)
+        )
     said = dict(zip(_ENVIRONMENT, environment, strict=True))
-    endpoint = said["AWS_ENDPOINT_URL_S3"] or said["AWS_ENDPOINT_URL"]  # which pyarrow reads for a URL only
-    region = said["AWS_REGION"] or said["AWS_DEFAULT_REGION"] or (None if endpoint else fs.resolve_s3_region(bucket))
+    endpoint = (
+        said["AWS_ENDPOINT_URL_S3"] or said["AWS_ENDPOINT_URL"]
+    )  # which pyarrow reads for a URL only
+    region = (
+        said["AWS_REGION"]
+        or said["AWS_DEFAULT_REGION"]
+        or (None if endpoint else fs.resolve_s3_region(bucket))
+    )
     # allow_delayed_open: a small file is one PUT, not the three calls of a multipart upload
-    return fs.S3FileSystem(anonymous=is_anonymous, region=region, endpoint_override=endpoint, allow_delayed_open=True)
+    return fs.S3FileSystem(
+        anonymous=is_anonymous, region=region, endpoint_override=endpoint, allow_delayed_open=True
+    )
 
 
 def _is_missing(filesystem: fs.FileSystem, bucket: str) -> bool:
@@ -115,10 +139,11 @@ def is_object_store(filesystem: fs.FileSystem) -> bool:
 
 @contextmanager
 def reaching(path: str) -> Iterator[None]:
-    """Says what is wrong with a cloud URL in one message. Local errors, and files that are not there, pass as they are.
+    """Says what is wrong with a cloud URL in one message. Local errors, and files that are not
+    there, pass as they are.
 
-    Raises ConfigError where we are not let in or there is no bucket, ResourceError where nothing answers.
-    """
+    Raises ConfigError where we are not let in or there is no bucket, ResourceError where nothing
+    answers."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError):
@@ -133,30 +158,52 @@ def _refusal(url: str, text: str) -> EvalError:
     code = next((first or second for first, second in _CODE.findall(text)), "no code")
     if _NO_BUCKET.search(text):
         return ConfigError(f"{url}: there is no such bucket; make it, or name another")
-    if _NOT_ALLOWED.search(code if url.startswith("s3://") else text):  # a text may quote a path that holds such a word
-        whose = "its key" if os.environ.get("AWS_ACCESS_KEY_ID") else "there is no AWS_ACCESS_KEY_ID in the environment; a key"
+    if _NOT_ALLOWED.search(
+        code if url.startswith("s3://") else text
+    ):  # a text may quote a path that holds such a word
+        whose = (
+            "its key"
+            if os.environ.get("AWS_ACCESS_KEY_ID")
+            else "there is no AWS_ACCESS_KEY_ID in the environment; a key"
+        )
         if url.startswith("gs://"):
             whose = "the account of GOOGLE_APPLICATION_CREDENTIALS"
-        return ConfigError(f"{url}: access denied ({code}): {whose} must be allowed to list, read, write and delete there")
-    at = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") if url.startswith("s3://") else None
-    where, mend = (f" at {at}", "AWS_ENDPOINT_URL and the network") if at else ("", "the network, or set AWS_ENDPOINT_URL")
-    return ResourceError(f"{url} cannot be reached{where} ({code}); check {mend if url.startswith('s3://') else 'the network'}")
+        return ConfigError(
+            f"{url}: access denied ({code}): {whose} must be allowed to list, read, write and "
+            f"delete there"
+        )
+    at = (
+        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if url.startswith("s3://")
+        else None
+    )
+    where, mend = (
+        (f" at {at}", "AWS_ENDPOINT_URL and the network")
+        if at
+        else ("", "the network, or set AWS_ENDPOINT_URL")
+    )
+    return ResourceError(
+        f"{url} cannot be reached{where} ({code}); check "
+        f"{mend if url.startswith('s3://') else 'the network'}"
+    )
 
 
 class DamagedFile(OSError):
-    """A packed file that cannot be unpacked to its end: damaged, cut off, not packed at all, or a decompression bomb."""
+    """A packed file that cannot be unpacked to its end: damaged, cut off, not packed at all, or a
+    decompression bomb."""
 
 
-# What pyarrow says of packed bytes that are wrong; it has one type for these and for a network that fails.
+# What pyarrow says of packed bytes that are wrong; it has one type for these and for a network that
+# fails.
 _DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
 
 
 class _Unpacked(io.RawIOBase):
-    """A packed file as its bytes unpacked. Seeking reads on, or anew from the start: there is no other way into it.
+    """A packed file as its bytes unpacked. Seeking reads on, or anew from the start: there is no
+    other way into it.
 
-    It is unpacked in steps of UNPACK_BYTES, the same ones in every pass, so that a damaged file can be read up to the same
-    place every time. Raises DamagedFile there.
-    """
+    It is unpacked in steps of UNPACK_BYTES, the same ones in every pass, so that a damaged file can
+    be read up to the same place every time. Raises DamagedFile there."""
 
     def __init__(self, filesystem: fs.FileSystem, path: str, packing: str) -> None:
         self._filesystem, self._path, self._packing = filesystem, path, packing
@@ -164,7 +211,9 @@ class _Unpacked(io.RawIOBase):
         self._rewind()
 
     def _rewind(self) -> None:
-        self._stream: Any = self._filesystem.open_input_stream(self._path, compression=self._packing)
+        self._stream: Any = self._filesystem.open_input_stream(
+            self._path, compression=self._packing
+        )
         self._at = 0
 
     def readable(self) -> bool:
@@ -182,7 +231,8 @@ class _Unpacked(io.RawIOBase):
         return len(data)
 
     def _read(self, size: int) -> bytes:
-        """Up to `size` bytes, none beyond the end of this step; none at all at the end of the file."""
+        """Up to `size` bytes, none beyond the end of this step; none at all at the end of the
+        file."""
         try:
             data = bytes(self._stream.read(min(size, UNPACK_BYTES - self._at % UNPACK_BYTES)))
         except OSError as error:
@@ -192,7 +242,8 @@ class _Unpacked(io.RawIOBase):
         self._at += len(data)
         if self._at > self._most:
             raise DamagedFile(
-                f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression bomb does; if it is meant to, "
+                f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression bomb "
+                f"does; if it is meant to, "
                 "unpack it and name the unpacked file"
             )
         return data
@@ -215,8 +266,9 @@ class _Unpacked(io.RawIOBase):
 
 
 def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.BufferedReader:
-    """A buffered binary reader from byte `start`; of a .gz or .zst, of what it unpacks to. Raises OSError, also for what is no
-    regular file: a FIFO would be waited on for ever, a device may have no end."""
+    """A buffered binary reader from byte `start`; of a .gz or .zst, of what it unpacks to. Raises
+    OSError, also for what is no regular file: a FIFO would be waited on for ever, a device may have
+    no end."""
     if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
     packing = next((packing for suffix, packing in _PACKED.items() if path.endswith(suffix)), None)
@@ -234,17 +286,20 @@ def write_whole(filesystem: fs.FileSystem, path: str, data: bytes) -> None:
 
 @contextmanager
 def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
-    """A file to write to that appears when the block ends, and never where it raises: under a pending name, then moved; in an
-    object store, where a move is a copy, made here first and uploaded as one object. Overwrites. Raises OSError."""
+    """A file to write to that appears when the block ends, and never where it raises: under a
+    pending name, then moved; in an object store, where a move is a copy, made here first and
+    uploaded as one object. Overwrites. Raises OSError."""
     if is_object_store(filesystem):
         with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as made:
             yield cast(IO[bytes], made)
             made.seek(0)
-            # compression=None: pyarrow's own choice packs whatever is named .zst or .gz, packed already or not
+            # compression=None: pyarrow's own choice packs whatever is named .zst or .gz, packed
+            # already or not
             with filesystem.open_output_stream(path, compression=None) as stream:
                 shutil.copyfileobj(made, stream, IN_MEMORY_BYTES)
         return
-    pending = f"{path}.pending-{os.getpid()}-{secrets.token_hex(3)}"  # containers that share a folder have the same numbers
+    # containers that share a folder have the same numbers
+    pending = f"{path}.pending-{os.getpid()}-{secrets.token_hex(3)}"
     try:
         with filesystem.open_output_stream(pending, compression=None) as stream:
             yield stream

@@ -1,8 +1,8 @@
-"""What a cluster's file offers, read without a cluster: a KubeRay RayCluster, RayJob or RayService, or a Ray launcher YAML.
+"""What a cluster's file offers, read without a cluster: a KubeRay RayCluster, RayJob or RayService,
+or a Ray launcher YAML.
 
-A node's CPUs and GPUs are those that Ray would schedule on: what the start parameters say, else the Ray container's limits,
-else its requests.
-"""
+A node's CPUs and GPUs are those that Ray would schedule on: what the start parameters say, else the
+Ray container's limits, else its requests."""
 
 from __future__ import annotations
 
@@ -37,28 +37,44 @@ Read = TypeVar("Read", bound="_Part")
 def read_offer(path: Path) -> Offer:
     """The node groups of a cluster's file. Raises ConfigError that says what the file lacks."""
     try:
-        documents = [document for document in yaml.safe_load_all(path.read_text("utf-8")) if document is not None]
+        documents = [
+            document
+            for document in yaml.safe_load_all(path.read_text("utf-8"))
+            if document is not None
+        ]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the cluster's file {path}: {error}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    clusters = [document for document in documents if isinstance(document, dict) and _is_cluster(document)]
+    clusters = [
+        document for document in documents if isinstance(document, dict) and _is_cluster(document)
+    ]
     if len(clusters) != 1:
         raise ConfigError(
-            f"{path} holds {len(clusters) or 'no'} cluster{'s' * (len(clusters) > 1)}; give the file of one: a KubeRay RayJob "
+            f"{path} holds {len(clusters) or 'no'} cluster{'s' * (len(clusters) > 1)}; give the "
+            f"file of one: a KubeRay RayJob "
             "or RayCluster (apiVersion ray.io/v1), or a Ray launcher YAML (available_node_types)"
         )
     where = str(path)
-    offer = _launched(clusters[0], where) if "available_node_types" in clusters[0] else _of_kuberay(clusters[0], where)
+    offer = (
+        _launched(clusters[0], where)
+        if "available_node_types" in clusters[0]
+        else _of_kuberay(clusters[0], where)
+    )
     for group in offer.groups:
         if group.max_nodes < group.min_nodes:
-            raise ConfigError(f"{where}: {group.name} has at least {group.min_nodes} and at most {group.max_nodes} nodes")
+            raise ConfigError(
+                f"{where}: {group.name} has at least {group.min_nodes} and at most "
+                f"{group.max_nodes} nodes"
+            )
     return offer
 
 
 def _is_cluster(document: Mapping[str, Any]) -> bool:
     is_kuberay = str(document.get("apiVersion", "")).startswith("ray.io/")
-    return "available_node_types" in document or (is_kuberay and document.get("kind") in ("RayCluster", "RayJob", "RayService"))
+    return "available_node_types" in document or (
+        is_kuberay and document.get("kind") in ("RayCluster", "RayJob", "RayService")
+    )
 
 
 class _Part(Frozen):
@@ -69,7 +85,11 @@ class _Part(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
-        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+        return (
+            {key: value for key, value in data.items() if value is not None}
+            if isinstance(data, dict)
+            else data
+        )
 
 
 def _parsed(part: type[Read], data: object, where: str) -> Read:
@@ -78,7 +98,9 @@ def _parsed(part: type[Read], data: object, where: str) -> Read:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(step) for step in first["loc"])
-        raise ConfigError(f"{where}: {f'{key}: ' if key else ''}{first['msg'].removeprefix('Value error, ')}") from None
+        raise ConfigError(
+            f"{where}: {f'{key}: ' if key else ''}{first['msg'].removeprefix('Value error, ')}"
+        ) from None
 
 
 class _Resources(_Part):
@@ -148,7 +170,10 @@ def _of_kuberay(document: Mapping[str, Any], where: str) -> Offer:
     if key is not None:
         spec = spec.get(key) if isinstance(spec, dict) else None
         if spec is None:
-            raise ConfigError(f"{where}: this {kind} has no {key}; give the file of the RayCluster that it runs on")
+            raise ConfigError(
+                f"{where}: this {kind} has no {key}; give the file of the RayCluster that it runs "
+                f"on"
+            )
     pods = _parsed(_Pods, spec, where)
     groups = [_pod_group("head", pods.headGroupSpec, (1, 1), where)]
     for workers in pods.workerGroupSpecs:
@@ -156,7 +181,10 @@ def _of_kuberay(document: Mapping[str, Any], where: str) -> Offer:
         if pods.enableInTreeAutoscaling:
             least, most = workers.minReplicas, workers.maxReplicas
             if most == NO_BOUND:
-                raise ConfigError(f"{where}: worker group {workers.groupName} has no maxReplicas; say how large it may grow")
+                raise ConfigError(
+                    f"{where}: worker group {workers.groupName} has no maxReplicas; say how large "
+                    f"it may grow"
+                )
         hosts = 0 if workers.suspend else workers.numOfHosts
         groups.append(_pod_group(workers.groupName, workers, (least * hosts, most * hosts), where))
     return Offer(where=where, kind=kind, groups=_distinct(groups, where))
@@ -167,14 +195,21 @@ def _pod_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: str) -
     resources = spec.containers[0].resources
     try:
         custom = _custom(pods.rayStartParams.get("resources", ""))
-        said = {"CPU": pods.rayStartParams.get("num-cpus"), "GPU": pods.rayStartParams.get("num-gpus"), **pods.resources}
+        said = {
+            "CPU": pods.rayStartParams.get("num-cpus"),
+            "GPU": pods.rayStartParams.get("num-gpus"),
+            **pods.resources,
+        }
         cpus = math.ceil(resources.of("cpu")) if said["CPU"] is None else _quantity(said["CPU"])
         gpus = resources.of("gpu") if said["GPU"] is None else _quantity(said["GPU"])
         memory = _quantity(pods.rayStartParams.get("memory", resources.of("memory")))
     except ValueError as error:
         raise ConfigError(f"{where}: {name}: {error}") from None
     if said["CPU"] is None and not cpus:
-        raise ConfigError(f"{where}: {name} does not say its CPUs; give its container limits (cpu), or rayStartParams num-cpus")
+        raise ConfigError(
+            f"{where}: {name} does not say its CPUs; give its container limits (cpu), or "
+            f"rayStartParams num-cpus"
+        )
     tags = {**spec.nodeSelector, **pods.labels}
     return NodeGroup(
         name=name,
@@ -192,21 +227,36 @@ def _pod_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: str) -
 def _launched(document: Mapping[str, Any], where: str) -> Offer:
     launcher = _parsed(_Launcher, document, where)
     if launcher.head_node_type not in launcher.available_node_types:
-        raise ConfigError(f"{where}: head_node_type {launcher.head_node_type!r} is not among available_node_types")
-    groups = [_launched_group(name, kind, launcher, where) for name, kind in launcher.available_node_types.items()]
+        raise ConfigError(
+            f"{where}: head_node_type {launcher.head_node_type!r} is not among available_node_types"
+        )
+    groups = [
+        _launched_group(name, kind, launcher, where)
+        for name, kind in launcher.available_node_types.items()
+    ]
     groups.sort(key=lambda group: not group.is_head)
-    return Offer(where=where, kind="launcher", groups=_distinct(groups, where), max_workers=launcher.max_workers)
+    return Offer(
+        where=where,
+        kind="launcher",
+        groups=_distinct(groups, where),
+        max_workers=launcher.max_workers,
+    )
 
 
 def _launched_group(name: str, kind: _NodeType, launcher: _Launcher, where: str) -> NodeGroup:
     is_head = name == launcher.head_node_type
     if "CPU" not in kind.resources:
         raise ConfigError(
-            f"{where}: {name} does not say its CPUs; write resources: {{CPU: ..., GPU: ...}} (what the cloud would fill in is "
+            f"{where}: {name} does not say its CPUs; write resources: {{CPU: ..., GPU: ...}} "
+            f"(what the cloud would fill in is "
             "not known here)"
         )
-    most = kind.max_workers if kind.max_workers is not None else 0 if is_head else launcher.max_workers
-    attached = [one for one in kind.node_config.get("guestAccelerators") or [] if isinstance(one, dict)]
+    most = (
+        kind.max_workers if kind.max_workers is not None else 0 if is_head else launcher.max_workers
+    )
+    attached = [
+        one for one in kind.node_config.get("guestAccelerators") or [] if isinstance(one, dict)
+    ]
     named = {"accelerator": str(attached[0].get("acceleratorType", ""))} if attached else {}
     return NodeGroup(
         name=name,
@@ -225,31 +275,48 @@ def _is_spot_config(node_config: Mapping[str, Any]) -> bool:
     """AWS: InstanceMarketOptions.MarketType; GCP: scheduling (a mapping, or a list of them)."""
     market, scheduling = node_config.get("InstanceMarketOptions"), node_config.get("scheduling")
     told = [market, *(scheduling if isinstance(scheduling, list) else [scheduling])]
-    return any(_tells_spot(key, value) for part in told if isinstance(part, dict) for key, value in part.items())
+    return any(
+        _tells_spot(key, value)
+        for part in told
+        if isinstance(part, dict)
+        for key, value in part.items()
+    )
 
 
 def _tells_spot(key: str, value: object) -> bool:
-    """cloud.google.com/gke-spot: "true", eks.amazonaws.com/capacityType: SPOT, MarketType: spot, preemptible: true, ..."""
+    """cloud.google.com/gke-spot: "true", eks.amazonaws.com/capacityType: SPOT, MarketType: spot,
+    preemptible: true, ..."""
     is_named = any(word in key.lower() for word in _SPOT)
     return str(value).lower() in _SPOT or (is_named and str(value).lower() == "true")
 
 
 def _accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str | None:
-    """Ray's name of the accelerator: from a custom resource accelerator_type:NAME, else from a node label."""
+    """Ray's name of the accelerator: from a custom resource accelerator_type:NAME, else from a node
+    label."""
     for name in resources:
         if name.startswith(_TYPE_RESOURCE):
             return name.removeprefix(_TYPE_RESOURCE)
-    return next((found for key, value in tags.items() if key.endswith(_TYPE_LABELS) for found in _gpu_names(value)), None)
+    return next(
+        (
+            found
+            for key, value in tags.items()
+            if key.endswith(_TYPE_LABELS)
+            for found in _gpu_names(value)
+        ),
+        None,
+    )
 
 
 def _gpu_names(label: str) -> Iterator[str]:
-    """nvidia-h100-80gb -> H100, NVIDIA-A100-SXM4-40GB -> A100, .../acceleratorTypes/nvidia-tesla-t4 -> T4"""
+    """nvidia-h100-80gb -> H100, NVIDIA-A100-SXM4-40GB -> A100, .../acceleratorTypes/nvidia-tesla-t4
+    -> T4"""
     parts = label.rpartition("/")[2].upper().replace("_", "-").split("-")
     return (part for part in parts if _GPU_NAME.fullmatch(part))
 
 
 def _custom(text: str) -> dict[str, Any]:
-    """The custom resources of `ray start --resources`, which KubeRay takes as quoted JSON in a string."""
+    """The custom resources of `ray start --resources`, which KubeRay takes as quoted JSON in a
+    string."""
     if not text:
         return {}
     try:

@@ -13,45 +13,62 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.ray.ray_compat import JOB_LOGGERS, AuthenticationError, JobDetails, JobSubmissionClient
+from memray_eval.execution.ray.ray_compat import (
+    JOB_LOGGERS,
+    AuthenticationError,
+    JobDetails,
+    JobSubmissionClient,
+)
 from memray_eval.submission.package import Package
 from memray_eval.submission.watch import JobState
 
 for _name in JOB_LOGGERS:
-    logging.getLogger(_name).setLevel(logging.WARNING)  # what they tell of each upload and stream, we tell once
+    logging.getLogger(_name).setLevel(
+        logging.WARNING
+    )  # what they tell of each upload and stream, we tell once
 
 TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
 _TOKEN = (
-    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in RAY_AUTH_TOKEN, or in the "
+    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token "
+    "in RAY_AUTH_TOKEN, or in the "
     "file that RAY_AUTH_TOKEN_PATH names"
 )
 
 
 class Jobs:
-    """The jobs of the cluster whose dashboard is at `address` (http://HOST:8265). Every method raises ResourceError where the
-    cluster does not answer or does not take the token, ConfigError for a job that it does not know."""
+    """The jobs of the cluster whose dashboard is at `address` (http://HOST:8265). Every method
+    raises ResourceError where the cluster does not answer or does not take the token, ConfigError
+    for a job that it does not know."""
 
     def __init__(self, address: str | None) -> None:
         self.address = checked_address(address)
-        os.environ["RAY_API_SERVER_ADDRESS"] = self.address  # Ray's client would let this variable overrule its argument
+        os.environ["RAY_API_SERVER_ADDRESS"] = (
+            self.address
+        )  # Ray's client would let this variable overrule its argument
         try:
             self._client = _Client(self.address)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:  # a server, and not Ray's
-            raise ResourceError(f"what answers at {self.address} is not a Ray dashboard: {error}") from None
+            raise ResourceError(
+                f"what answers at {self.address} is not a Ray dashboard: {error}"
+            ) from None
 
     def submit(self, package: Package) -> str:
-        """Sends the package, unless the cluster has it already, and starts the job; returns its id. It gets no environment
-        variable: what the nodes have, it has. Raises ConfigError where a job is at work on its run."""
+        """Sends the package, unless the cluster has it already, and starts the job; returns its id.
+        It gets no environment variable: what the nodes have, it has. Raises ConfigError where a job
+        is at work on its run."""
         run_id = package.metadata["run_id"]
         if busy := [job.job_id for job in self.list() if job.run_id == run_id and not job.is_over]:
             raise ConfigError(
-                f"run {run_id} is at work as job {busy[0]}; follow it, or stop it first (`memray-eval job --help`)"
+                f"run {run_id} is at work as job {busy[0]}; follow it, or stop it first "
+                f"(`memray-eval job --help`)"
             )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "job.zip"
             path.write_bytes(package.data)
             job_id: str = self._client.submit_job(
-                entrypoint=package.entrypoint, runtime_env={"working_dir": str(path)}, metadata=dict(package.metadata)
+                entrypoint=package.entrypoint,
+                runtime_env={"working_dir": str(path)},
+                metadata=dict(package.metadata),
             )
         return job_id
 
@@ -86,7 +103,10 @@ class Jobs:
             return name
         if of_run := [job.job_id for job in jobs if job.run_id == name]:
             return of_run[-1]
-        raise ConfigError(f"no job and no run {name!r} at {self.address}; `memray-eval job list` shows what there is")
+        raise ConfigError(
+            f"no job and no run {name!r} at {self.address}; `memray-eval job list` shows what "
+            f"there is"
+        )
 
 
 def checked_address(address: str | None) -> str:
@@ -99,23 +119,32 @@ def checked_address(address: str | None) -> str:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         given = f"--address {address!r} is" if address else "there is no --address, which is"
-        raise ConfigError(f"{given} not the address of a cluster's dashboard: http://HEAD:8265 (or set RAY_API_SERVER_ADDRESS)")
+        raise ConfigError(
+            f"{given} not the address of a cluster's dashboard: http://HEAD:8265 (or set "
+            f"RAY_API_SERVER_ADDRESS)"
+        )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
-    """Ray's client with time limits, and its failures as errors of ours by their status, not their text."""
+    """Ray's client with time limits, and its failures as errors of ours by their status, not their
+    text."""
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
         try:
             answer = super()._do_request(method, endpoint, **{"timeout": TIMEOUT_S, **options})
         except AuthenticationError:
             raise ResourceError(
-                f"the cluster at {self._address} did not let us in: no token, or a wrong one. {_TOKEN}."
+                f"the cluster at {self._address} did not let us in: no token, or a wrong one. "
+                f"{_TOKEN}."
             ) from None
         except OSError as error:  # requests' errors are OSErrors
-            raise ResourceError(f"no cluster answers at {self._address}: {type(error).__name__}") from None
-        if answer.status_code >= 400 and answer.status_code != 404:  # 404 has its meaning for some of the callers
+            raise ResourceError(
+                f"no cluster answers at {self._address}: {type(error).__name__}"
+            ) from None
+        if (
+            answer.status_code >= 400 and answer.status_code != 404
+        ):  # 404 has its meaning for some of the callers
             self._raise_error(answer)
         return answer
 

@@ -1,8 +1,10 @@
-"""The package that a job takes to the cluster: one small zip with the code, the config, and the config's own files.
+"""The package that a job takes to the cluster: one small zip with the code, the config, and the
+config's own files.
 
-memray_eval/...          the code, so that a cluster needs its dependencies only; it stands before an installed one
-job.yaml                 the resolved config, its paths relative to the package
-files/dataset/NAME       a local dataset; files/templates, files/prompts/N, files/rubrics/N and files/judges likewise
+memray_eval/...          the code, so that a cluster needs its dependencies only; it stands before
+an installed one job.yaml                 the resolved config, its paths relative to the package
+files/dataset/NAME       a local dataset; files/templates, files/prompts/N, files/rubrics/N and
+files/judges likewise
 
 The same run makes the same bytes, so a package is sent to a cluster once.
 """
@@ -28,12 +30,16 @@ from memray_eval.storage.paths import JOB_FILE
 from memray_eval.types import Frozen
 
 CONFIG_FILE = "job.yaml"
-MAX_BYTES, MAX_DATASET_BYTES = 5_000_000, 4_000_000  # of the package, compressed; of a dataset in it, as it lies
+MAX_BYTES, MAX_DATASET_BYTES = (
+    5_000_000,
+    4_000_000,
+)  # of the package, compressed; of a dataset in it, as it lies
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Package(Frozen):
-    """What a job needs: the zip, what the driver is started with, and what the job list says of it."""
+    """What a job needs: the zip, what the driver is started with, and what the job list says of
+    it."""
 
     data: bytes
     n_files: int
@@ -45,9 +51,12 @@ class Package(Frozen):
         return self.model_copy(update={"metadata": self.metadata | {"samples": str(n_samples)}})
 
 
-def make_package(config: RunConfig, run_id: str, environ: Mapping[str, str], yes: bool = False) -> Package:
-    """Packs a run. `environ` is this machine's environment, whose keys must not be in it; `yes` lets it start without a budget.
-    Raises ConfigError: a key in the config or its files, a dataset that is too large to travel, results that would be lost."""
+def make_package(
+    config: RunConfig, run_id: str, environ: Mapping[str, str], yes: bool = False
+) -> Package:
+    """Packs a run. `environ` is this machine's environment, whose keys must not be in it; `yes`
+    lets it start without a budget. Raises ConfigError: a key in the config or its files, a dataset
+    that is too large to travel, results that would be lost."""
     refuse_keys(config, environ)
     _check_out(config.out)
     placed = _Placed(held_keys(environ, variables_of(config)))
@@ -56,10 +65,20 @@ def make_package(config: RunConfig, run_id: str, environ: Mapping[str, str], yes
     data = _zipped(files)
     if len(data) > MAX_BYTES:
         raise ConfigError(
-            f"the package would have {len(data) / 1e6:.1f} MB, over {MAX_BYTES / 1e6:g} MB: put the dataset on s3:// or gs://, "
+            f"the package would have {len(data) / 1e6:.1f} MB, over {MAX_BYTES / 1e6:g} MB: put "
+            f"the dataset on s3:// or gs://, "
             "or name a folder that all nodes have with file:///..."
         )
-    words = ["python", "-m", "memray_eval", "run", CONFIG_FILE, "--run-id", run_id, *(["--yes"] if yes else [])]
+    words = [
+        "python",
+        "-m",
+        "memray_eval",
+        "run",
+        CONFIG_FILE,
+        "--run-id",
+        run_id,
+        *(["--yes"] if yes else []),
+    ]
     metadata = {"run_id": run_id, "suite": config.suite, "out": config.out}
     return Package(data=data, n_files=len(files), entrypoint=shlex.join(words), metadata=metadata)
 
@@ -67,7 +86,8 @@ def make_package(config: RunConfig, run_id: str, environ: Mapping[str, str], yes
 def _check_out(out: str) -> None:
     if "://" not in out and out == str(Path.cwd() / DEFAULT_OUT):
         raise ConfigError(
-            "the results would be written on a node of the cluster and be lost with it: name a place that all nodes reach, "
+            "the results would be written on a node of the cluster and be lost with it: name a "
+            "place that all nodes reach, "
             "--out s3://BUCKET/results or a shared folder"
         )
 
@@ -80,13 +100,24 @@ class _Placed:
         self.files: dict[str, bytes] = {}
 
     def named(self, what: str, path: str, folder: str, is_text: bool = True) -> str:
-        """The same as `put`, its place written so that every node reads its own copy; a URL stays what it is."""
+        """The same as `put`, its place written so that every node reads its own copy; a URL stays
+        what it is."""
         if "://" in path:
             return path
-        return JOB_FILE + self.put(what, path, folder, is_text, f"file://{path} is one that the nodes have")
+        return JOB_FILE + self.put(
+            what, path, folder, is_text, f"file://{path} is one that the nodes have"
+        )
 
-    def put(self, what: str, path: str, folder: str, is_text: bool = True, mend: str = "name a file of this machine") -> str:
-        """Takes a local file or folder in and returns its place in the package. Raises ConfigError for what is none."""
+    def put(
+        self,
+        what: str,
+        path: str,
+        folder: str,
+        is_text: bool = True,
+        mend: str = "name a file of this machine",
+    ) -> str:
+        """Takes a local file or folder in and returns its place in the package. Raises ConfigError
+        for what is none."""
         place = f"{folder}/{Path(path).name}"
         found = [] if "://" in path else list(_files_below(Path(path)))
         if not found:
@@ -95,15 +126,18 @@ class _Placed:
             try:
                 data = file.read_bytes()
             except OSError as error:
-                raise ConfigError(f"{what}: cannot read {file} to send it: {error.strerror}") from None
+                raise ConfigError(
+                    f"{what}: cannot read {file} to send it: {error.strerror}"
+                ) from None
             refuse_keys_in_file(f"{what}: {file}", data, self._held, is_text)
             self.files[f"{place}/{relative}" if relative else place] = data
         return place
 
 
 def _moved(config: RunConfig, placed: _Placed) -> dict[str, Any]:
-    """The config with its files where the package has them. What is read on all nodes, and the prompts, whose paths are a part
-    of their units' identity, are named by the working directory (job://): they are the same on every node and cluster."""
+    """The config with its files where the package has them. What is read on all nodes, and the
+    prompts, whose paths are a part of their units' identity, are named by the working directory
+    (job://): they are the same on every node and cluster."""
     _check_dataset(config.dataset)
     data = config.model_dump(mode="json")
     data["cluster"]["address"] = "auto"
@@ -118,28 +152,36 @@ def _moved(config: RunConfig, placed: _Placed) -> dict[str, Any]:
         if names_a_file(rubric):  # relative to job.yaml, as load_config has it
             data["rubrics"][key] = placed.put(f"rubrics.{key}", rubric, f"files/rubrics/{number}")
     if config.judging.models is not None:  # relative to the working directory in any config
-        data["judging"]["models"] = placed.put("judging.models", config.judging.models, "files/judges")
+        data["judging"]["models"] = placed.put(
+            "judging.models", config.judging.models, "files/judges"
+        )
     return data
 
 
 def _check_dataset(path: str) -> None:
     if "://" in path:
         return
-    size = sum(file.stat().st_size for _, file in _files_below(Path(path)) if file.exists())  # not a link to nowhere
+    size = sum(
+        file.stat().st_size for _, file in _files_below(Path(path)) if file.exists()
+    )  # not a link to nowhere
     if size > MAX_DATASET_BYTES:
         raise ConfigError(
-            f"dataset: {path} has {size / 1e6:.1f} MB and {MAX_DATASET_BYTES / 1e6:g} MB may travel with a job: put it on "
+            f"dataset: {path} has {size / 1e6:.1f} MB and {MAX_DATASET_BYTES / 1e6:g} MB may "
+            f"travel with a job: put it on "
             "s3:// or gs://, or name one that all nodes have with file:///..."
         )
 
 
 def _files_below(path: Path) -> Iterator[tuple[str, Path]]:
-    """A file as ("", itself), or a folder's files by their relative names, sorted; hidden ones and caches are left out."""
+    """A file as ("", itself), or a folder's files by their relative names, sorted; hidden ones and
+    caches are left out."""
     if path.is_file():
         yield "", path
         return
     for folder, folders, names in os.walk(path, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and name != "__pycache__"
+        )
         for name in sorted(names):
             if not name.startswith(".") and not name.endswith(".pyc"):
                 file = Path(folder) / name

@@ -1,4 +1,5 @@
-"""A job followed to its end, across what breaks on the way: it runs on whether anybody looks or not."""
+"""A job followed to its end, across what breaks on the way: it runs on whether anybody looks or
+not."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ NO_EXIT_CODE = 3  # of a job whose driver never ran, or whose node was lost
 
 
 class JobState(Frozen):
-    """A job as the cluster tells it, times in epoch seconds. `run_id`, `suite`, `samples` and `out` are what `submit` noted."""
+    """A job as the cluster tells it, times in epoch seconds. `run_id`, `suite`, `samples` and `out`
+    are what `submit` noted."""
 
     job_id: str
     status: str
@@ -36,8 +38,8 @@ class JobState(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """0 for a job that succeeded; the driver's own code where it failed, 128 + n when signal n ended it, NO_EXIT_CODE when
-        there is none; 1 for one that was stopped, and while it runs."""
+        """0 for a job that succeeded; the driver's own code where it failed, 128 + n when signal n
+        ended it, NO_EXIT_CODE when there is none; 1 for one that was stopped, and while it runs."""
         if self.status == "SUCCEEDED":
             return 0
         if self.status != "FAILED":
@@ -57,7 +59,9 @@ class Watched(Protocol):
 class Patience:
     """How long the cluster has been out of reach. Times in seconds of `clock`."""
 
-    def __init__(self, limit_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._limit_s, self._clock = limit_s, clock
         self._last = clock()
 
@@ -71,9 +75,13 @@ class Patience:
 
 
 def wait_for_end(
-    jobs: Watched, job_id: str, patience: Patience | None = None, sleep: Callable[[float], None] = time.sleep
+    jobs: Watched,
+    job_id: str,
+    patience: Patience | None = None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> JobState:
-    """Returns when the job is over. Raises ResourceError when the cluster stays out of reach for longer than `patience`."""
+    """Returns when the job is over. Raises ResourceError when the cluster stays out of reach for
+    longer than `patience`."""
     patience = patience or Patience()
     while not (state := _reached_state(jobs, job_id, patience)) or not state.is_over:
         sleep(POLL_S)
@@ -88,8 +96,9 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     quiet_s: float = QUIET_S,
 ) -> JobState:
-    """Writes what the job prints, each character once, until it is over, and returns its last state. A stream that drops or
-    falls silent is opened again; it then begins at the first line, so what was written is passed over."""
+    """Writes what the job prints, each character once, until it is over, and returns its last
+    state. A stream that drops or falls silent is opened again; it then begins at the first line, so
+    what was written is passed over."""
     patience, written = patience or Patience(), 0
 
     def write_from(start: int, text: str) -> int:
@@ -109,7 +118,9 @@ def follow(
         sleep(POLL_S)
 
 
-async def _stream(jobs: Watched, job_id: str, write_from: Callable[[int, str], int], quiet_s: float) -> None:
+async def _stream(
+    jobs: Watched, job_id: str, write_from: Callable[[int, str], int], quiet_s: float
+) -> None:
     """One stream until it ends, drops or falls silent."""
     chunks, position = jobs.tail(job_id).__aiter__(), 0
     try:

@@ -1,7 +1,8 @@
-"""Whether a text takes back what stands at a place in it: "definitely not Tokyo", "Tokyo is not the capital", "不是东京".
+"""Whether a text takes back what stands at a place in it: "definitely not Tokyo", "Tokyo is not the
+capital", "不是东京".
 
-Only what is said next to the place is looked at, so that a denial which is not seen is likelier than one that is not there.
-"""
+Only what is said next to the place is looked at, so that a denial which is not seen is likelier
+than one that is not there."""
 
 from __future__ import annotations
 
@@ -17,29 +18,41 @@ _FILLERS = (
     r"have|has|had|answer|correct|right|confused|mistaken|with|going)"
 )
 _DENIED = re.compile(
-    r"(?:(?<!\bif )(?<!\bwhy )(?<!\bor )\bnot|(?<!\bwhy )\b\w+n't|\bnever|\bneither|\bnor|\bcannot|\bunlike|\bexcluding|"
+    r"(?:(?<!\bif )(?<!\bwhy )(?<!\bor )\bnot|(?<!\bwhy "
+    r")\b\w+n't|\bnever|\bneither|\bnor|\bcannot|\bunlike|\bexcluding|"
     r"\bno longer|\banything but|\bfar from|\brather than|\binstead of|\bas opposed to|"
-    r"(?<!\bnone )(?<!\bno )(?<!\bone )(?<!\bnobody )(?<!\bnothing )\bother than|\b(?:false|wrong|untrue|incorrect) that|"
+    r"(?<!\bnone )(?<!\bno )(?<!\bone )(?<!\bnobody )(?<!\bnothing )\bother "
+    r"than|\b(?:false|wrong|untrue|incorrect) that|"
     rf"\bruled out)(?:\s+{_FILLERS})*[\s\"'(*_]*$"
 )
-_NONE_BUT = re.compile(r"(?:\b(?:no|none|nothing|nobody|not|cannot)\b|n't\b)[^.;,]*\bother than[\s\"'(*_]*$")
+_NONE_BUT = re.compile(
+    r"(?:\b(?:no|none|nothing|nobody|not|cannot)\b|n't\b)[^.;,]*\bother than[\s\"'(*_]*$"
+)
 _DENIED_CHINESE = re.compile(
     r"(?:(?<![是要])不(?:可能|会|应该)?是|并非|绝非|决非|而非|不在|不叫)(?:在|叫|由|说|指|位于|来自)?[\s\"'“「『《(（*]*$"
 )
-_ADVERB = r"(?:\s+(?:definitely|certainly|actually|really|clearly|simply|absolutely|of course|also))?"
+_ADVERB = (
+    r"(?:\s+(?:definitely|certainly|actually|really|clearly|simply|absolutely|of course|also))?"
+)
 _DENIED_AFTER = re.compile(
     rf"[\s\"')*_]*(?:is|was|are|were|does|do|did|has|had|have|can|could|would|will){_ADVERB}(?:\s+not|n't)\b(?P<rest>[^.;,!?]*)"
 )
 _WRONG_AFTER = re.compile(
-    rf"[\s\"')*_]*(?:(?:is|was|are|were|would be){_ADVERB}\s+(?:wrong|incorrect|false|untrue|ruled out)\b"
+    rf"[\s\"')*_]*(?:(?:is|was|are|were|would "
+    rf"be){_ADVERB}\s+(?:wrong|incorrect|false|untrue|ruled out)\b"
     r"|\?\s*(?:no|nope|wrong|definitely not|certainly not)\b"
-    r"|,?\s*(?:but|and)\s+(?:that|this|it)(?:'s| is| was)\s+(?:wrong|incorrect|false|not (?:right|correct|true))\b)"
+    r"|,?\s*(?:but|and)\s+(?:that|this|it)(?:'s| is| was)\s+(?:wrong|incorrect|false|not "
+    r"(?:right|correct|true))\b)"
 )
 _DENIED_AFTER_CHINESE = re.compile(
     r"[\s\"'”」』》)）*]*(?:肯定|绝对|当然|显然|也|并)?(?:不是|并非)(?P<rest>[^，。；！？,.;!?]*)"
 )
-_WRONG_AFTER_CHINESE = re.compile(r"[\s\"'”」』》)）*]*(?:肯定|绝对|显然)?(?:是错|不对|不正确|错误|？不|\?不)")
-_THE_ANSWER = re.compile(r"\s*(?:a|an|the)?\s*(?:correct|right|true|answer|case)\b|\s*it\s*$|.*(?:答案|正确|对的)")
+_WRONG_AFTER_CHINESE = re.compile(
+    r"[\s\"'”」』》)）*]*(?:肯定|绝对|显然)?(?:是错|不对|不正确|错误|？不|\?不)"
+)
+_THE_ANSWER = re.compile(
+    r"\s*(?:a|an|the)?\s*(?:correct|right|true|answer|case)\b|\s*it\s*$|.*(?:答案|正确|对的)"
+)
 _NOT_ALL = re.compile(r"\s*(?:only|just|merely|simply|until|but)\b|只|仅")
 _NEGATIVE = re.compile(r"\b(?:not|never|no|none|neither|except|without)\b|n't|[不没非除]")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -47,8 +60,9 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def is_denied(before: str, after: str, question: str) -> bool:
-    """Whether what stands between these two texts is denied by them. Both are lower case. "X is not ..." denies X only where it
-    goes on with a word of the question ("Tokyo is not the capital"), and the question is not itself a negative one."""
+    """Whether what stands between these two texts is denied by them. Both are lower case. "X is not
+    ..." denies X only where it goes on with a word of the question ("Tokyo is not the capital"),
+    and the question is not itself a negative one."""
     before, after = before[-LOOKS_BACK:], after[:LOOKS_ON]
     if _NONE_BUT.search(before):  # "no city other than Tokyo" says that it is Tokyo
         return False
@@ -66,6 +80,10 @@ def is_denied(before: str, after: str, question: str) -> bool:
 
 def _content(text: str) -> set[str]:
     """What a text is about: the stems of its words, and of Chinese text its pairs of characters."""
-    found = {stem(word) for word in _WORD.findall(text) if word not in STOPWORDS and not _UNSPACED.search(word)}
+    found = {
+        stem(word)
+        for word in _WORD.findall(text)
+        if word not in STOPWORDS and not _UNSPACED.search(word)
+    }
     runs = (word for word in _WORD.findall(text) if _UNSPACED.search(word))
     return found | {run[place : place + 2] for run in runs for place in range(len(run) - 1)}

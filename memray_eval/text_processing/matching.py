@@ -1,4 +1,5 @@
-"""Words, numbers and sentences of a text, normalised so that what means the same compares equal. No model, deterministic.
+"""Words, numbers and sentences of a text, normalised so that what means the same compares equal. No
+model, deterministic.
 
 Used by the offline estimates and by the checks of a judge's evidence.
 """
@@ -16,13 +17,17 @@ import snowballstemmer
 _STEMMER = snowballstemmer.stemmer("english")
 
 STOPWORDS = frozenset(
-    """a about above after again all also am an and any are as at be because been before being below between both but by
-    can could did do does doing down during each even every few for from further had has have having he her here hers him
-    his how i if in into is it its itself just like made make many may me might more most much must my myself near no nor
-    not now of off on once one only or other our out over own per please quite rather really same she should since so some
-    still such than that the their them then there these they this those though through to too under until up upon us use
-    very via was we were what when where which while who whom whose why will with within without would yet you your yours
-    yourself im ive id ill youre youve youll dont doesnt cant isnt arent s t re ve ll d m""".split()
+    """
+    a about above after again all also am an and any are as at be because been before being below
+    between both but by can could did do does doing down during each even every few for from further
+    had has have having he her here hers him his how i if in into is it its itself just like made
+    make many may me might more most much must my myself near no nor not now of off on once one only
+    or other our out over own per please quite rather really same she should since so some still
+    such than that the their them then there these they this those though through to too under until
+    up upon us use very via was we were what when where which while who whom whose why will with
+    within without would yet you your yours yourself im ive id ill youre youve youll dont doesnt
+    cant isnt arent s t re ve ll d m
+""".split()
 )
 
 _UNITS = {
@@ -59,21 +64,45 @@ _UNITS = {
     "degree": "°c °f celsius fahrenheit degree degrees",
 }
 _UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words.split()}
-COMMON_UNITS = frozenset({"hour", "minute", "second", "day", "night", "week", "month", "year", "time", "step", "cup", "glass"})
+COMMON_UNITS = frozenset(
+    {
+        "hour",
+        "minute",
+        "second",
+        "day",
+        "night",
+        "week",
+        "month",
+        "year",
+        "time",
+        "step",
+        "cup",
+        "glass",
+    }
+)
 
 _SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen "
     "eighteen nineteen"
 ).split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_NUMBER_OF = {word: value for value, word in enumerate(_SMALL)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
+_NUMBER_OF = {word: value for value, word in enumerate(_SMALL)} | {
+    word: 20 + 10 * i for i, word in enumerate(_TENS)
+}
 NUMBER_WORD = "|".join(sorted(_NUMBER_OF, key=len, reverse=True))
 _SPELLED = re.compile(
-    rf"\b(?P<first>{NUMBER_WORD})(?:[- ](?P<second>{NUMBER_WORD}))?(?:\s+(?P<scale>hundred|thousand))?"
+    rf"\b(?P<first>{NUMBER_WORD})(?:[- "
+    rf"](?P<second>{NUMBER_WORD}))?(?:\s+(?P<scale>hundred|thousand))?"
     rf"(?P<half>\s+and\s+a\s+half)?\b"
 )
-_HALF = re.compile(r"\b(?:(?P<one>an?|one) (?P<whole>[a-z]+) and a half|(?<!and a )half(?:[- ]an?)?[- ](?P<part>[a-z]+))\b")
-_DIGITS = re.compile(r"(?<![\w.])(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?P<ordinal>st|nd|rd|th)?")
+_HALF = re.compile(
+    r"\b(?:(?P<one>an?|one) (?P<whole>[a-z]+) and a half|(?<!and a )half(?:[- ]an?)?[- "
+    r"](?P<part>[a-z]+))\b"
+)
+_DIGITS = re.compile(
+    r"(?<![\w.])(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?P<ordinal>st|nd|rd|th)?"
+)
 _PAIR = re.compile(r"(?<![\w/.])(\d{2,3})\s*(?:/|over)\s*(\d{2,3})(?![\w/])")
 _CLOCK = re.compile(
     rf"(?<![\w:])(?P<hour>\d{{1,2}})[:.](?P<minute>\d{{2}})\s*(?P<half>am\b|pm\b|a\.m\.|p\.m\.)?"
@@ -82,22 +111,26 @@ _CLOCK = re.compile(
 )
 _AFTER_NUMBER = re.compile(r"\s*[- ]?\s*(mmol/l|mmol/mol|mg/dl|°c|°f|%|[a-zµμ]+)")
 _ABOUT = re.compile(
-    r"\b(?:about|around|roughly|approximately|nearly|almost|under|over|below|above|less than|more than|just|close to)"
+    r"\b(?:about|around|roughly|approximately|nearly|almost|under|over|below|above|less than|more "
+    r"than|just|close to)"
     r"(?: just| only)?\s*$"
 )
 ABOUT_SHARE = 0.15  # "under five hours" says 4.5 hours
 _IN_MINUTES = {"hour": 60.0, "minute": 1.0}
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]*]*\s+(?=[\"'(\[*]*[^\s.])")
-_ABBREVIATION = re.compile(r"\b(?:dr|mr|mrs|ms|prof|st|vs|e\.g|i\.e|approx|no|etc|a\.m|p\.m)\.$", re.IGNORECASE)
+_ABBREVIATION = re.compile(
+    r"\b(?:dr|mr|mrs|ms|prof|st|vs|e\.g|i\.e|approx|no|etc|a\.m|p\.m)\.$", re.IGNORECASE
+)
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 class Quantity(NamedTuple):
-    """A number of a text, with its canonical unit when one follows. A clock time has unit `clock` (minutes of the day); the
-    parts of a pair such as 142/90 have unit `pair`. `is_about`: the text says about, under, nearly, ... before it."""
+    """A number of a text, with its canonical unit when one follows. A clock time has unit `clock`
+    (minutes of the day); the parts of a pair such as 142/90 have unit `pair`. `is_about`: the text
+    says about, under, nearly, ... before it."""
 
     value: float
     unit: str | None
@@ -105,15 +138,17 @@ class Quantity(NamedTuple):
 
     @property
     def is_distinctive(self) -> bool:
-        """Whether the number alone says what it is about: a fraction, a clock time, a large or a measured one."""
+        """Whether the number alone says what it is about: a fraction, a clock time, a large or a
+        measured one."""
         if self.unit in ("pair", "clock"):
             return True
         measured = self.unit is not None and self.unit not in COMMON_UNITS
         return self.value != int(self.value) or self.value >= 100 or measured
 
     def matches(self, other: Quantity) -> bool:
-        """Same number, and the same unit unless one of the two has none. Hours and minutes compare; clock times do on a
-        twelve-hour clock; a number that is only about so many may be off by ABOUT_SHARE."""
+        """Same number, and the same unit unless one of the two has none. Hours and minutes compare;
+        clock times do on a twelve-hour clock; a number that is only about so many may be off by
+        ABOUT_SHARE."""
         left, right = self.value, other.value
         if self.unit == other.unit == "clock":
             return left % 720 == right % 720
@@ -121,7 +156,9 @@ class Quantity(NamedTuple):
             left, right = left * _IN_MINUTES[self.unit], right * _IN_MINUTES[other.unit]
         elif self.unit is not None and other.unit is not None and self.unit != other.unit:
             return False
-        is_about = (self.is_about or other.is_about) and self.unit is not None and other.unit is not None
+        is_about = (
+            (self.is_about or other.is_about) and self.unit is not None and other.unit is not None
+        )
         return abs(left - right) <= (ABOUT_SHARE * max(left, right) if is_about else 1e-9)
 
 
@@ -129,7 +166,9 @@ class Quantity(NamedTuple):
 def normalise(text: str) -> str:
     """NFKC, lower case, straight quotes and dashes, single spaces."""
     text = unicodedata.normalize("NFKC", text).casefold()
-    text = text.translate({0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"', 0x2013: "-", 0x2014: "-", 0x2212: "-"})
+    text = text.translate(
+        {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"', 0x2013: "-", 0x2014: "-", 0x2212: "-"}
+    )
     return " ".join(text.split())
 
 
@@ -159,12 +198,14 @@ def stems(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def quantities(text: str) -> tuple[Quantity, ...]:
-    """Every number of a text, written in digits or words: "5.5 hours", "five and a half hours", "142/90", "9:30 pm"."""
+    """Every number of a text, written in digits or words: "5.5 hours", "five and a half hours",
+    "142/90", "9:30 pm"."""
     return tuple(_quantities(normalise(text)))
 
 
 def _quantities(text: str) -> Iterator[Quantity]:
-    """By kind of spelling, the most telling first; what one kind has taken the next leaves alone."""
+    """By kind of spelling, the most telling first; what one kind has taken the next leaves
+    alone."""
     taken: list[tuple[int, int]] = []
     for pattern, read in _KINDS:
         for found in pattern.finditer(text):
@@ -200,14 +241,23 @@ def _in_words(found: re.Match[str], text: str) -> list[tuple[float, str | None]]
     return [(_spelled(found), unit)] if unit or found[0] != "one" else []
 
 
-_KINDS = ((_PAIR, _pair), (_CLOCK, _clock_time), (_HALF, _half), (_DIGITS, _digits), (_SPELLED, _in_words))
+_KINDS = (
+    (_PAIR, _pair),
+    (_CLOCK, _clock_time),
+    (_HALF, _half),
+    (_DIGITS, _digits),
+    (_SPELLED, _in_words),
+)
 
 
 def _clock(found: re.Match[str]) -> float | None:
-    """A clock time in minutes of the day; None for what only looks like one ("5.30" without am or pm, "25:00")."""
+    """A clock time in minutes of the day; None for what only looks like one ("5.30" without am or
+    pm, "25:00")."""
     if found["past"]:
         minutes = {"half": 30, "quarter": 15}[found["past"]]
-        return float(60 * _whole(found["hour3"]) + (minutes if found["side"] == "past" else -minutes))
+        return float(
+            60 * _whole(found["hour3"]) + (minutes if found["side"] == "past" else -minutes)
+        )
     hour, minute = _whole(found["hour"] or found["hour2"]), int(found["minute"] or 0)
     half = (found["half"] or found["half2"] or "").replace(".", "")
     if hour > 24 or minute > 59 or not (half or ":" in found[0]):
@@ -250,7 +300,8 @@ def _line_sentences(line: str) -> list[str]:
 
 
 def contains_phrase(text: str, phrase: str) -> bool:
-    """Whether `phrase` stands in `text` word for word, whatever the case, punctuation, white space or Unicode form."""
+    """Whether `phrase` stands in `text` word for word, whatever the case, punctuation, white space
+    or Unicode form."""
     wanted, there = words(phrase), words(text)
     if _UNSPACED.search(phrase):  # scripts without spaces between words
         return "".join(wanted) in "".join(there)

@@ -1,9 +1,10 @@
-"""Numbers written as words or numerals, English and Chinese, put into digits: "twenty-one", "二十一", "1.5 million".
+"""Numbers written as words or numerals, English and Chinese, put into digits: "twenty-one", "二十一",
+"1.5 million".
 
-For comparing answers: a text comes in as matching.normalise leaves it, and what is no number stays as it is. A number's
-word may be an ordinary word as well, so it is left alone where it probably is one: "one" in "no one" or "one of them", "一" in
-"一起", "三" in "星期三"; and a lone one is a number only in a text that holds no other. Not read: fractions, Roman numerals.
-"""
+For comparing answers: a text comes in as matching.normalise leaves it, and what is no number stays
+as it is. A number's word may be an ordinary word as well, so it is left alone where it probably is
+one: "one" in "no one" or "one of them", "一" in "一起", "三" in "星期三"; and a lone one is a number only
+in a text that holds no other. Not read: fractions, Roman numerals."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,26 +13,36 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 _SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen "
     "eighteen nineteen"
 ).split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_VALUES = {word: value for value, word in enumerate(_SMALL)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
+_VALUES = {word: value for value, word in enumerate(_SMALL)} | {
+    word: 20 + 10 * i for i, word in enumerate(_TENS)
+}
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NUMBER_WORDS = frozenset({*_VALUES, *_SCALES, "hundred", "dozen"})
 _ANY = "|".join(sorted(_NUMBER_WORDS, key=len, reverse=True))
-_RUN = re.compile(rf"(?<![\w'])(?:{_ANY})(?:(?:\s*-\s*|\s+)(?:(?:and|point)\s+)?(?:{_ANY}))*(?![\w'])")
+_RUN = re.compile(
+    rf"(?<![\w'])(?:{_ANY})(?:(?:\s*-\s*|\s+)(?:(?:and|point)\s+)?(?:{_ANY}))*(?![\w'])"
+)
 _STEP = re.compile(r"[a-z]+")
 _SCALED = re.compile(
-    r"(?<![\w.,])(\d{1,3}(?:,\d{3}){1,8}|\d{1,30}(?:\.\d{1,30})?)\s*-?\s*(hundred|thousand|million|billion|trillion)(?!\w)"
+    r"(?<![\w.,])(\d{1,3}(?:,\d{3}){1,8}|\d{1,30}(?:\.\d{1,30})?)\s*-?\s*(hundred|thousand"
+    r"|million|billion|trillion)(?!\w)"
 )
 _ONE = re.compile(r"(?<![\w'])one(?![\w'])")
 _PRONOUN_BEFORE = re.compile(
-    r"(?:^|\W)(?:no|any|every|some|each|this|that|which|the|another|other|only|last|next|first|right|wrong|correct|best)[ -]$"
+    r"(?:^|\W)(?:no|any|every|some|each|this|that|which|the|another|other|only|last|next|first"
+    r"|right|wrong|correct|best)[ -]$"
 )
-_PRONOUN_AFTER = re.compile(r"\s+(?:of|another|who|that|which|should|can|could|may|might|must|day|thing)(?!\w)")
+_PRONOUN_AFTER = re.compile(
+    r"\s+(?:of|another|who|that|which|should|can|could|may|might|must|day|thing)(?!\w)"
+)
 _ORDINALS = (
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+    "fourteenth fifteenth "
     "sixteenth seventeenth eighteenth nineteenth"
 ).split()
 _ORDINAL_WORDS = {word: value for value, word in enumerate(_ORDINALS, start=1)}
@@ -43,7 +54,9 @@ _MINUS = re.compile(r"(?:(?<!\w)(?:minus|negative)\s+|负)(?=\d)")
 
 _DIGITS = {
     char: value
-    for value, chars in enumerate(("〇零", "一", "二两兩", "三", "四", "五", "六", "七", "八", "九"))
+    for value, chars in enumerate(
+        ("〇零", "一", "二两兩", "三", "四", "五", "六", "七", "八", "九")
+    )
     for char in chars
 }
 _UNITS = {"十": 10, "百": 100, "千": 1000}
@@ -51,14 +64,20 @@ _LARGE = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
 _FORMAL = str.maketrans("壹贰貳叁參肆伍陆陸柒捌玖拾佰仟", "一二二三三四五六六七八九十百千")
 _FORMAL_RUN = re.compile("[壹贰貳叁參肆伍陆陸柒捌玖拾佰仟萬億零]{2,}")
 _CHINESE = "".join({**_DIGITS, **_UNITS, **_LARGE})
-_NUMERAL = re.compile(rf"[{_CHINESE}]+(?:点(?=[〇零一二三四五六七八九]+(?![十百千万亿分刻]))[〇零一二三四五六七八九]+)?")
+_NUMERAL = re.compile(
+    rf"[{_CHINESE}]+(?:点(?=[〇零一二三四五六七八九]+(?![十百千万亿分刻]))[〇零一二三四五六七八九]"
+    rf"+)?"
+)
 _DIGITS_SCALED = re.compile(r"(?<![\d.,])(\d{1,30}(?:\.\d{1,30})?)\s*([百千万萬亿億])")
 _PERCENTAGE = re.compile(rf"百分之(\d{{1,30}}(?:\.\d{{1,30}})?|[{_CHINESE}]+)")
 _COUNTED = (
-    "个位名人只条张本件次天日月年岁元块米里斤吨层楼章节页号种家座辆匹头棵朵把杯瓶碗句首篇幅部台架艘支枝根颗粒片口户间所对双套组队"
+    "个位名人只条张本件次天日月年岁元块米里斤吨层楼章节页号种家座辆匹头棵朵把杯瓶碗句首篇幅部台架艘"
+    "支枝根颗粒片口户间所对双套组队"
     "群排届回场遍趟倍度克升段步周代级州省市县区村字词门科课题项款笔份封集季期卷册球局轮秒时点美英欧"
 )
-_COUNTED_ONCE = "个位名人只条张本件次年月日岁章页层座头匹辆棵朵"  # after 一, which stands in many other words
+_COUNTED_ONCE = (
+    "个位名人只条张本件次年月日岁章页层座头匹辆棵朵"  # after 一, which stands in many other words
+)
 _COUNTED_WORDS = ("小时", "分钟", "公里", "公斤", "世纪", "星期", "英里", "厘米")
 _WEEKDAY = re.compile(r"(?:星期|礼拜|周)$")
 _BREAK = "，。、；：！？,.;:!?)）」』”\"'"
@@ -66,12 +85,19 @@ _CLASSIFIER = re.compile(r"(?<=\d)[个位名只口](?=\S|$)")
 
 
 def in_digits(text: str, *, ordinals: bool = False) -> str:
-    """The text with its numbers in digits. "21st" is 21 then; with `ordinals` that and "twenty-first" are "21th" both."""
+    """The text with its numbers in digits. "21st" is 21 then; with `ordinals` that and
+    "twenty-first" are "21th" both."""
     text = _FORMAL_RUN.sub(lambda found: found[0].translate(_FORMAL), text)
     text = _PERCENTAGE.sub(_percentage, text)
-    text = _DIGITS_SCALED.sub(lambda found: _plain(Decimal(found[1]) * {**_UNITS, **_LARGE}[found[2]]), text)
+    text = _DIGITS_SCALED.sub(
+        lambda found: _plain(Decimal(found[1]) * {**_UNITS, **_LARGE}[found[2]]), text
+    )
     text = _SCALED.sub(_scaled, text)
-    text = _ORDINAL.sub(_ordinal, _SUFFIXED.sub(r"\1th", text)) if ordinals else _SUFFIXED.sub(r"\1", text)
+    text = (
+        _ORDINAL.sub(_ordinal, _SUFFIXED.sub(r"\1th", text))
+        if ordinals
+        else _SUFFIXED.sub(r"\1", text)
+    )
     text = _NUMERAL.sub(lambda found: _numeral(found, text), text)
     text = _RUN.sub(_words, text)
     if not any(char.isdigit() for char in text):
@@ -85,7 +111,9 @@ def _plain(number: Decimal) -> str:
 
 
 def _scaled(found: re.Match[str]) -> str:
-    return _plain(Decimal(found[1].replace(",", "")) * (100 if found[2] == "hundred" else _SCALES[found[2]]))
+    return _plain(
+        Decimal(found[1].replace(",", "")) * (100 if found[2] == "hundred" else _SCALES[found[2]])
+    )
 
 
 def _percentage(found: re.Match[str]) -> str:
@@ -95,7 +123,11 @@ def _percentage(found: re.Match[str]) -> str:
 
 def _ordinal(found: re.Match[str]) -> str:
     value = _ORDINAL_WORDS[found[2]]
-    return f"{(_VALUES[found[1]] if found[1] else 0) + value}th" if not found[1] or value < 10 else found[0]
+    return (
+        f"{(_VALUES[found[1]] if found[1] else 0) + value}th"
+        if not found[1] or value < 10
+        else found[0]
+    )
 
 
 def _words(found: re.Match[str]) -> str:
@@ -106,8 +138,8 @@ def _words(found: re.Match[str]) -> str:
 
 
 def _values(words: list[str]) -> Iterator[Decimal]:
-    """The numbers that words make, read from the left, each as long as it can be: "two thousand and five", "nineteen eighty
-    four" (a year), "three point one four"; "five six" are two."""
+    """The numbers that words make, read from the left, each as long as it can be: "two thousand and
+    five", "nineteen eighty four" (a year), "three point one four"; "five six" are two."""
     total, current, last, scale = 0, 0, "", 10**15
     fraction = ""
     for place, word in enumerate(words):
@@ -148,7 +180,8 @@ def _kind(word: str) -> str:
 
 
 def _goes_on(kind: str, word: str, current: int, last: str, scale: int, after_and: bool) -> bool:
-    """Whether the number at hand, which ends in a word of the kind `last`, goes on with this one."""
+    """Whether the number at hand, which ends in a word of the kind `last`, goes on with this
+    one."""
     if after_and and last not in ("hundred", "scale"):
         return False
     if kind == "scale":
@@ -159,24 +192,34 @@ def _goes_on(kind: str, word: str, current: int, last: str, scale: int, after_an
         return kind != "zero"
     if kind == "unit":
         return last == "ten"
-    return kind in ("teen", "ten") and last in ("teen", "ten") and 11 <= current <= 20  # nineteen eighty
+    return (
+        kind in ("teen", "ten") and last in ("teen", "ten") and 11 <= current <= 20
+    )  # nineteen eighty
 
 
 def _one(found: re.Match[str]) -> str:
     text, start, end = found.string, *found.span()
-    is_pronoun = _PRONOUN_BEFORE.search(text[max(0, start - 12) : start]) or _PRONOUN_AFTER.match(text[end : end + 12])
+    is_pronoun = _PRONOUN_BEFORE.search(text[max(0, start - 12) : start]) or _PRONOUN_AFTER.match(
+        text[end : end + 12]
+    )
     return found[0] if is_pronoun else "1"
 
 
 def _lone_one(text: str) -> str:
     """A text without any digit, with "one" and 一 as 1 where they count something."""
     text = _ONE.sub(_one, text)
-    return re.sub(rf"(?<![{_CHINESE}第])一(?=[{_COUNTED_ONCE}])", "1", "1" if text == "一" else text)
+    return re.sub(
+        rf"(?<![{_CHINESE}第])一(?=[{_COUNTED_ONCE}])", "1", "1" if text == "一" else text
+    )
 
 
 def _numeral(found: re.Match[str], text: str) -> str:
     """A Chinese numeral in digits, where it is one in its place."""
-    numeral, after, before = found[0], text[found.end() : found.end() + 2], text[max(0, found.start() - 2) : found.start()]
+    numeral, after, before = (
+        found[0],
+        text[found.end() : found.end() + 2],
+        text[max(0, found.start() - 2) : found.start()],
+    )
     value = chinese_value(numeral)
     if value is None or numeral == "一" or _WEEKDAY.search(before):
         return numeral
@@ -189,11 +232,15 @@ def _numeral(found: re.Match[str], text: str) -> str:
 
 
 def chinese_value(numeral: str) -> Decimal | None:
-    """What a Chinese numeral stands for: 二十一, 三万五, 二〇二四, 三点五. None where it is none (千万, 二三)."""
+    """What a Chinese numeral stands for: 二十一, 三万五, 二〇二四, 三点五. None where it is none (千万, 二三)."""  # noqa: E501
     whole, _, fraction = numeral.partition("点")
     if fraction:
         left = chinese_value(whole)
-        return None if left is None else left + Decimal(f"0.{''.join(str(_DIGITS[char]) for char in fraction)}")
+        return (
+            None
+            if left is None
+            else left + Decimal(f"0.{''.join(str(_DIGITS[char]) for char in fraction)}")
+        )
     if all(char in _DIGITS for char in numeral):
         if len(numeral) == 2 and not set(numeral) & set("〇零"):
             return None  # 二三: two or three
@@ -218,13 +265,27 @@ def _with_units(numeral: str) -> Decimal | None:
         elif char in _UNITS:
             if _UNITS[char] >= unit or (digit is None and (char != "十" or section)):
                 return None
-            section, unit, digit, zero = section + (digit or 1) * _UNITS[char], _UNITS[char], None, False
+            section, unit, digit, zero = (
+                section + (digit or 1) * _UNITS[char],
+                _UNITS[char],
+                None,
+                False,
+            )
         else:
             section += digit or 0
             if not section or _LARGE[char] >= large:
                 return None
-            total, section, unit, large, digit, zero = total + section * _LARGE[char], 0, 10**4, _LARGE[char], None, False
+            total, section, unit, large, digit, zero = (
+                total + section * _LARGE[char],
+                0,
+                10**4,
+                _LARGE[char],
+                None,
+                False,
+            )
     if digit is not None:
         last = _UNITS.get(numeral[-2]) or _LARGE.get(numeral[-2])
-        section += digit * (last // 10 if last and last > 10 and not zero else 1)  # 三万五 is 35,000
+        section += digit * (
+            last // 10 if last and last > 10 and not zero else 1
+        )  # 三万五 is 35,000
     return Decimal(total + section)

@@ -16,7 +16,10 @@ def value_text(value: MemoryValue) -> str:
 
 def memory_lines(sample: Sample) -> str:
     """The user's memory, a line per key."""
-    return "\n".join(f"{key}: {value_text(value)}" for key, value in sample.memory.items()) or "(empty)"
+    return (
+        "\n".join(f"{key}: {value_text(value)}" for key, value in sample.memory.items())
+        or "(empty)"
+    )
 
 
 def history_lines(sample: Sample) -> str:

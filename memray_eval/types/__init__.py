@@ -1,4 +1,5 @@
-"""The values that flow through a run: Sample -> Response -> Score -> Record -> Summary. All frozen."""
+"""The values that flow through a run: Sample -> Response -> Score -> Record -> Summary. All
+frozen."""
 
 from memray_eval.types.base import Frozen, Name, Share, Temperature, dumps
 from memray_eval.types.responses import (
@@ -13,8 +14,27 @@ from memray_eval.types.responses import (
     Usage,
     split_thinking,
 )
-from memray_eval.types.samples import BIG_FIVE, EMOTION_SUM_TOLERANCE, MemoryValue, Message, Sample, Scalar, Turn, key_conflicts
-from memray_eval.types.scores import FALLBACKS, JURORS, RULES, RULES_ON_EMPTY, Record, Score, Status, is_estimate, unit_id
+from memray_eval.types.samples import (
+    BIG_FIVE,
+    EMOTION_SUM_TOLERANCE,
+    MemoryValue,
+    Message,
+    Sample,
+    Scalar,
+    Turn,
+    key_conflicts,
+)
+from memray_eval.types.scores import (
+    FALLBACKS,
+    JURORS,
+    RULES,
+    RULES_ON_EMPTY,
+    Record,
+    Score,
+    Status,
+    is_estimate,
+    unit_id,
+)
 from memray_eval.types.summaries import (
     DISAGREEMENTS,
     RULE_METRIC,

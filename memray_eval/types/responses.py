@@ -16,8 +16,8 @@ DEFAULT_MAX_TOKENS = 256
 
 
 class Sampling(Frozen):
-    """How the model under test is asked to decode. `max_tokens` None: the length that the suite has for the task, else
-    DEFAULT_MAX_TOKENS."""
+    """How the model under test is asked to decode. `max_tokens` None: the length that the suite has
+    for the task, else DEFAULT_MAX_TOKENS."""
 
     temperature: Temperature = 0.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
@@ -30,12 +30,13 @@ class Sampling(Frozen):
 class Candidate(Frozen):
     """The model under test, with its sampling parameters and the prompt variant it is given.
 
-    `backend` is `vllm` (an engine of this run) or `openai`: a server at `base_url` that speaks OpenAI's protocol, with its
-    key, if it wants one, in the environment variable `api_key_env`; without base_url OpenAI itself, with OPENAI_API_KEY.
-    `given` is for responses that exist already and are only judged. Where a suite cuts long prompts in the middle, it does so
-    at `max_prompt_tokens` (default: what the engine's window leaves beside the answer), counted by the model's own tokenizer;
-    for a model behind a server that is `tokenizer`, a hub name or a folder, and without one nothing is cut.
-    """
+    `backend` is `vllm` (an engine of this run) or `openai`: a server at `base_url` that speaks
+    OpenAI's protocol, with its key, if it wants one, in the environment variable `api_key_env`;
+    without base_url OpenAI itself, with OPENAI_API_KEY. `given` is for responses that exist already
+    and are only judged. Where a suite cuts long prompts in the middle, it does so at
+    `max_prompt_tokens` (default: what the engine's window leaves beside the answer), counted by the
+    model's own tokenizer; for a model behind a server that is `tokenizer`, a hub name or a folder,
+    and without one nothing is cut."""
 
     name: Name
     model: Name
@@ -49,9 +50,10 @@ class Candidate(Frozen):
 
 
 class Prompt(Frozen):
-    """What a candidate is asked about one sample: `messages` through its chat template, or, where not `is_chat`, their
-    contents as plain text. `max_tokens` is the task's own output length and `stop` what ends its answers. A prompt longer
-    than the model's window loses its middle where `is_cut`, and is refused otherwise."""
+    """What a candidate is asked about one sample: `messages` through its chat template, or, where
+    not `is_chat`, their contents as plain text. `max_tokens` is the task's own output length and
+    `stop` what ends its answers. A prompt longer than the model's window loses its middle where
+    `is_cut`, and is refused otherwise."""
 
     messages: tuple[Message, ...]
     is_chat: bool = True
@@ -60,7 +62,8 @@ class Prompt(Frozen):
     is_cut: bool = False
 
     def sampling(self, candidate: Candidate) -> Sampling:
-        """How this prompt is decoded: the candidate's way, with the task's length and stops where it sets none."""
+        """How this prompt is decoded: the candidate's way, with the task's length and stops where
+        it sets none."""
         own = candidate.sampling
         return own.model_copy(
             update={
@@ -76,7 +79,8 @@ _END_OF_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 
 class Spoken(NamedTuple):
-    """A model's output, taken apart: its answer, its thinking, and in how many blocks that stood."""
+    """A model's output, taken apart: its answer, its thinking, and in how many blocks that
+    stood."""
 
     text: str
     thinking: str = ""
@@ -84,24 +88,30 @@ class Spoken(NamedTuple):
 
 
 def split_thinking(output: str) -> Spoken:
-    """Takes <think> (or <thinking>) blocks out of an output. A block that is never closed goes to the end; a close without an
-    opening belongs to a block that the chat template opened, so all before it is thinking."""
+    """Takes <think> (or <thinking>) blocks out of an output. A block that is never closed goes to
+    the end; a close without an opening belongs to a block that the chat template opened, so all
+    before it is thinking."""
     first_end = _END_OF_THOUGHT.search(output)
     if first_end and not re.search(r"<think(?:ing)?>", output[: first_end.start()], re.IGNORECASE):
         output = f"<think>{output}"
     thoughts = _THOUGHT.findall(output)
     if not thoughts:
         return Spoken(output)
-    return Spoken(_THOUGHT.sub("", output).strip(), "\n".join(thought.strip() for thought in thoughts), len(thoughts))
+    return Spoken(
+        _THOUGHT.sub("", output).strip(),
+        "\n".join(thought.strip() for thought in thoughts),
+        len(thoughts),
+    )
 
 
 class Response(Frozen):
-    """What the model answered. Tokens are the model's own; times are in seconds, None where they were not measured.
+    """What the model answered. Tokens are the model's own; times are in seconds, None where they
+    were not measured.
 
-    `thinking` is what stood between <think> marks, which `text` no longer holds, in `thinking_blocks` blocks.
-    `prompt_form` says whether it was asked through its chat template (`chat`) or with plain text (`plain`);
-    `truncated_tokens` were cut out of the prompt's middle; `cached_tokens` of the prompt came from the engine's prefix cache.
-    """
+    `thinking` is what stood between <think> marks, which `text` no longer holds, in
+    `thinking_blocks` blocks. `prompt_form` says whether it was asked through its chat template
+    (`chat`) or with plain text (`plain`); `truncated_tokens` were cut out of the prompt's middle;
+    `cached_tokens` of the prompt came from the engine's prefix cache."""
 
     text: str = ""
     thinking: str = ""
@@ -129,7 +139,8 @@ class Usage(Frozen):
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
-            input_tokens=self.input_tokens + other.input_tokens, output_tokens=self.output_tokens + other.output_tokens
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
         )
 
 

@@ -36,9 +36,9 @@ class Message(Frozen):
 class Sample(Frozen):
     """One question to the model under test, with all that a metric may need to judge its answer.
 
-    `memory` maps a key to what is known of the user. `required_keys` must be used, `forbidden_keys` must not (they may be
-    absent from memory), `neutral_keys` may. `traits` are Big Five scores in 0-1; `emotion` is a distribution summing to 1.
-    """
+    `memory` maps a key to what is known of the user. `required_keys` must be used, `forbidden_keys`
+    must not (they may be absent from memory), `neutral_keys` may. `traits` are Big Five scores in
+    0-1; `emotion` is a distribution summing to 1."""
 
     id: Name
     suite: str = ""
@@ -68,18 +68,32 @@ class Sample(Frozen):
 
 
 def key_conflicts(sample: Sample) -> dict[str, str]:
-    """What contradicts between a sample's own fields: field name -> what is wrong. Empty when all is well."""
+    """What contradicts between a sample's own fields: field name -> what is wrong. Empty when all
+    is well."""
     found: dict[str, str] = {}
-    required, forbidden, neutral = set(sample.required_keys), set(sample.forbidden_keys), set(sample.neutral_keys)
-    for field, keys in (("required_keys", sample.required_keys), ("forbidden_keys", sample.forbidden_keys)):
+    required, forbidden, neutral = (
+        set(sample.required_keys),
+        set(sample.forbidden_keys),
+        set(sample.neutral_keys),
+    )
+    for field, keys in (
+        ("required_keys", sample.required_keys),
+        ("forbidden_keys", sample.forbidden_keys),
+    ):
         if len(keys) != len(set(keys)):
-            found[field] = f"lists a key twice: {sorted({key for key in keys if keys.count(key) > 1})}"
+            found[field] = (
+                f"lists a key twice: {sorted({key for key in keys if keys.count(key) > 1})}"
+            )
     if both := sorted(required & forbidden):
         found["forbidden_keys"] = f"both required and forbidden: {both}; keep each in one list"
     if both := sorted(neutral & (required | forbidden)):
-        found["neutral_keys"] = f"neutral and also required or forbidden: {both}; keep each in one list"
+        found["neutral_keys"] = (
+            f"neutral and also required or forbidden: {both}; keep each in one list"
+        )
     if absent := sorted(required - set(sample.memory)):
-        found["required_keys"] = f"required but absent from memory: {absent}; add them to memory or drop them here"
+        found["required_keys"] = (
+            f"required but absent from memory: {absent}; add them to memory or drop them here"
+        )
     if unknown := sorted(set(sample.traits) - set(BIG_FIVE)):
         found["traits"] = f"not Big Five traits: {unknown}; there are: {', '.join(BIG_FIVE)}"
     total = math.fsum(sample.emotion.values())

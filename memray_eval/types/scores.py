@@ -24,22 +24,25 @@ FALLBACKS: Mapping[str, str] = {
 
 JURORS = " + "  # between their names in a score's `judge`
 
-RULES_ON_EMPTY = f"{RULES} (empty response)"  # what a judged metric says of an empty response: no judge need be asked
+# what a judged metric says of an empty response: no judge need be asked
+RULES_ON_EMPTY = f"{RULES} (empty response)"
 
 Status = Literal["scored", "abstained", "not_applicable", "error"]
 
 
 def is_estimate(judge: str) -> bool:
-    """Whether a score's judge is the rules of a judged metric: an offline estimate, not a verdict."""
+    """Whether a score's judge is the rules of a judged metric: an offline estimate, not a
+    verdict."""
     return judge == RULES or judge.startswith(f"{RULES}+")
 
 
 class Score(Frozen):
-    """The outcome of one metric on one record. `value` is None unless `status` is `scored`: a failure is never a zero.
+    """The outcome of one metric on one record. `value` is None unless `status` is `scored`: a
+    failure is never a zero.
 
-    `parts` are the counts that aggregates sum (tp, fp, fn, claims, ...); `judgment` is the whole verdict as JSON; `judge`
-    names who gave it. `calls` counts the judge calls that were answered, and so paid, for it: every juror, repeat and asking
-    again; None in records of older versions.
+    `parts` are the counts that aggregates sum (tp, fp, fn, claims, ...); `judgment` is the whole
+    verdict as JSON; `judge` names who gave it. `calls` counts the judge calls that were answered,
+    and so paid, for it: every juror, repeat and asking again; None in records of older versions.
     """
 
     metric: str
@@ -63,12 +66,15 @@ class Score(Frozen):
     @model_validator(mode="after")
     def _value_if_scored(self) -> Score:
         if (self.value is not None) != (self.status == "scored"):
-            raise ValueError(f"a score with status {self.status!r} cannot have value {self.value!r}")
+            raise ValueError(
+                f"a score with status {self.status!r} cannot have value {self.value!r}"
+            )
         return self
 
 
 class Record(Frozen):
-    """One unit of a run: a sample (without its context after generation) asked of a candidate, and what came of it."""
+    """One unit of a run: a sample (without its context after generation) asked of a candidate, and
+    what came of it."""
 
     unit_id: str
     sample: Sample
@@ -84,7 +90,8 @@ class Record(Frozen):
 
 
 def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
-    """A stable key of (sample, candidate, suite): 16 hex digits, the same in every process and run."""
+    """A stable key of (sample, candidate, suite): 16 hex digits, the same in every process and
+    run."""
     asked = candidate.model_dump(mode="json")
     asked["sampling"]["max_tokens"] = candidate.sampling.max_tokens or DEFAULT_MAX_TOKENS
     for later in ("tokenizer", "max_prompt_tokens"):  # fields that units of older runs did not have

@@ -13,8 +13,9 @@ from memray_eval.types.scores import FALLBACKS, is_estimate
 
 
 class Line(Frozen):
-    """One line of a metric's section: a label, where its figure stands in the MetricSummary, and how to print it: four
-    decimals, a whole number, two decimals, a share as percent, 4.12/5.00, 4/5, or a count with its share and a bar."""
+    """One line of a metric's section: a label, where its figure stands in the MetricSummary, and
+    how to print it: four decimals, a whole number, two decimals, a share as percent, 4.12/5.00,
+    4/5, or a count with its share and a bar."""
 
     label: str
     field: str
@@ -32,12 +33,12 @@ class Block(Frozen):
 class MetricSummary(Frozen):
     """One metric over all units of one candidate.
 
-    `n` counts units; `coverage` = scored / (n - not applicable), None when nothing applied. Figures are None, never 0.0,
-    where nothing was scored. `std` is the population's (numpy's default), `stderr` = sample std / sqrt(n_scored).
-    Of the scored, `n_estimated` are offline estimates and `n_fallbacks` are what a rule gave because the judge failed; both
-    follow from `judges`. `worth` says what the estimates are worth, where there are any, and `reason` why the metric is not
-    applicable where the rules cannot tell.
-    """
+    `n` counts units; `coverage` = scored / (n - not applicable), None when nothing applied. Figures
+    are None, never 0.0, where nothing was scored. `std` is the population's (numpy's default),
+    `stderr` = sample std / sqrt(n_scored). Of the scored, `n_estimated` are offline estimates and
+    `n_fallbacks` are what a rule gave because the judge failed; both follow from `judges`. `worth`
+    says what the estimates are worth, where there are any, and `reason` why the metric is not
+    applicable where the rules cannot tell."""
 
     metric: str
     candidate: str
@@ -78,13 +79,15 @@ class MetricSummary(Frozen):
 
 
 class GenerationSummary(Frozen):
-    """The generation stage for one candidate. Tokens per second are output tokens over the stage's wall time.
+    """The generation stage for one candidate. Tokens per second are output tokens over the stage's
+    wall time.
 
-    `cached_tokens` of the prompts came from the engine's prefix cache; `cache_hit_rate` is their share of the prompt tokens of
-    the units where that was measured. Both are None where it never was. `truncated` units lost the middle of their prompt,
-    `thinking` units answered with thinking blocks, and `prompt_forms` counts units by how they were asked (chat, plain). Of
-    `uncounted` answers the server did not tell the tokens, or not as numbers that can be: the sums are without them.
-    """
+    `cached_tokens` of the prompts came from the engine's prefix cache; `cache_hit_rate` is their
+    share of the prompt tokens of the units where that was measured. Both are None where it never
+    was. `truncated` units lost the middle of their prompt, `thinking` units answered with thinking
+    blocks, and `prompt_forms` counts units by how they were asked (chat, plain). Of `uncounted`
+    answers the server did not tell the tokens, or not as numbers that can be: the sums are without
+    them."""
 
     candidate: str
     model: str
@@ -106,14 +109,16 @@ class GenerationSummary(Frozen):
 
 
 class TaskMetric(Frozen):
-    """One metric over the units of one task. `n` counts units with an outcome, those it does not apply to among them.
+    """One metric over the units of one task. `n` counts units with an outcome, those it does not
+    apply to among them.
 
-    `mean` and `stderr` (sample std / sqrt n_scored) are in the metric's own scale, None where too little was scored. `coverage`
-    = scored / applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were made to a judge
-    model and paid, one each for a juror, a repeat and an asking again; `cached` scores needed none. `fallbacks` are scores that
-    a rule gave because the judge failed, `estimates` those that rules gave because no judge was asked, and `fixed` those of
-    them that would have been the same for any answer. `latency_s_mean` is over the calls, None where there were none.
-    """
+    `mean` and `stderr` (sample std / sqrt n_scored) are in the metric's own scale, None where too
+    little was scored. `coverage` = scored / applicable and `error_rate` = n_failed / applicable,
+    None when nothing applied. `calls` were made to a judge model and paid, one each for a juror, a
+    repeat and an asking again; `cached` scores needed none. `fallbacks` are scores that a rule gave
+    because the judge failed, `estimates` those that rules gave because no judge was asked, and
+    `fixed` those of them that would have been the same for any answer. `latency_s_mean` is over the
+    calls, None where there were none."""
 
     metric: str
     n: int
@@ -135,12 +140,12 @@ class TaskMetric(Frozen):
 
 
 class Agreement(Frozen):
-    """How far the judge's verdict and the rule (its score 0.5 or more) agree, over the `n` units that have both.
+    """How far the judge's verdict and the rule (its score 0.5 or more) agree, over the `n` units
+    that have both.
 
-    `only_judge` and `only_rule` count the disagreements: correct for one, not for the other. `share` of the units agree.
-    `kappa` is Cohen's, None where it is not defined: both find every unit correct, or both none, so that chance alone would
-    agree as well; `share` is 1.0 then.
-    """
+    `only_judge` and `only_rule` count the disagreements: correct for one, not for the other.
+    `share` of the units agree. `kappa` is Cohen's, None where it is not defined: both find every
+    unit correct, or both none, so that chance alone would agree as well; `share` is 1.0 then."""
 
     n: int
     both: int
@@ -152,8 +157,9 @@ class Agreement(Frozen):
 
 
 class TaskSummary(Frozen):
-    """One task of one candidate, `n` units; of one `bucket` of its samples, or of all of them where that is None. The task is
-    empty for samples that name none. `agreement` is None where judge and rule were not both computed."""
+    """One task of one candidate, `n` units; of one `bucket` of its samples, or of all of them where
+    that is None. The task is empty for samples that name none. `agreement` is None where judge and
+    rule were not both computed."""
 
     candidate: str
     task: str
@@ -164,9 +170,10 @@ class TaskSummary(Frozen):
 
 
 class MacroSummary(Frozen):
-    """All tasks of one candidate. `means` maps a metric to the mean of its task means, each task counting once whatever its
-    size, in the metric's own scale (LongBench prints it times 100); `n_tasks` says over how many tasks, those without any
-    score left out. `agreement` is over all units."""
+    """All tasks of one candidate. `means` maps a metric to the mean of its task means, each task
+    counting once whatever its size, in the metric's own scale (LongBench prints it times 100);
+    `n_tasks` says over how many tasks, those without any score left out. `agreement` is over all
+    units."""
 
     candidate: str
     n: int
@@ -176,14 +183,15 @@ class MacroSummary(Frozen):
 
 
 class HeatMap(Frozen):
-    """The mean of one metric by the length (tokens) and depth (percent) that a candidate's samples name in their metadata.
+    """The mean of one metric by the length (tokens) and depth (percent) that a candidate's samples
+    name in their metadata.
 
-    `values` and `n` hold a row a depth and a figure a length; `n` counts scored units, and a value is None where it is 0.
-    Samples that have a length and no depth are in `without_depth` and `n_without_depth`, a figure a length, empty where there
-    are none. Where there are more than a grid shows, a length stands for those up to it and above half of it
-    (`lengths_binned`), and depths are rounded to 5 percent (`depths_binned`). Of all scored units `estimates` are offline
-    estimates, and `fallbacks` are what a rule gave because the judge failed.
-    """
+    `values` and `n` hold a row a depth and a figure a length; `n` counts scored units, and a value
+    is None where it is 0. Samples that have a length and no depth are in `without_depth` and
+    `n_without_depth`, a figure a length, empty where there are none. Where there are more than a
+    grid shows, a length stands for those up to it and above half of it (`lengths_binned`), and
+    depths are rounded to 5 percent (`depths_binned`). Of all scored units `estimates` are offline
+    estimates, and `fallbacks` are what a rule gave because the judge failed."""
 
     candidate: str
     metric: str
@@ -208,14 +216,15 @@ DISAGREEMENTS = "disagreements.jsonl"  # in the run folder: the units that the t
 
 
 class Performance(Frozen):
-    """Speed beside quality of one candidate, on one task or (task None) on all its `n` units; failed answers count in `n` only.
+    """Speed beside quality of one candidate, on one task or (task None) on all its `n` units;
+    failed answers count in `n` only.
 
-    Times are the responses' own, waiting for the engine included: they overlap in a run, so their sum is more than its wall
-    time. `tokens_per_s` = output tokens / duration, both summed over the answers that have both. `quality` is the mean of the
-    run's headline metric with its scale laid over 0-100, `quality_stderr` = sample std / sqrt(n_scored) of the same. None
-    where too little was measured. Of the `n_scored`, `estimates` are offline estimates and `fallbacks` are what a rule gave
-    because the judge failed.
-    """
+    Times are the responses' own, waiting for the engine included: they overlap in a run, so their
+    sum is more than its wall time. `tokens_per_s` = output tokens / duration, both summed over the
+    answers that have both. `quality` is the mean of the run's headline metric with its scale laid
+    over 0-100, `quality_stderr` = sample std / sqrt(n_scored) of the same. None where too little
+    was measured. Of the `n_scored`, `estimates` are offline estimates and `fallbacks` are what a
+    rule gave because the judge failed."""
 
     candidate: str
     task: str | None
@@ -234,12 +243,12 @@ class Performance(Frozen):
 
 
 class QualityPair(Frozen):
-    """Candidate `b` against `a` on the `n` prompts that both have a quality on. `difference` is the mean of b - a in points of
-    0-100, `low` and `high` its interval at `level`; None where too few prompts, or none that differ, give one.
+    """Candidate `b` against `a` on the `n` prompts that both have a quality on. `difference` is the
+    mean of b - a in points of 0-100, `low` and `high` its interval at `level`; None where too few
+    prompts, or none that differ, give one.
 
-    `is_shown`: the difference is told from 0. Where it is not, about `more` prompts like these would show one of this size;
-    None where no number can be named.
-    """
+    `is_shown`: the difference is told from 0. Where it is not, about `more` prompts like these
+    would show one of this size; None where no number can be named."""
 
     a: str
     b: str
@@ -253,13 +262,12 @@ class QualityPair(Frozen):
 
 
 class Recommendation(Frozen):
-    """What speed and quality say of a run's candidates, by the `rule` given in words, and by `pairs`: what their qualities
-    differ by on the prompts that two have in common.
+    """What speed and quality say of a run's candidates, by the `rule` given in words, and by
+    `pairs`: what their qualities differ by on the prompts that two have in common.
 
-    Several are `fastest` or `best` only where their figures are equal; `as_good` are those that are not shown to differ from
-    the best. `pareto`: no other is as fast and as good, and better in one. `use` is None where nothing speaks for one of them;
-    `left_out` lack a figure.
-    """
+    Several are `fastest` or `best` only where their figures are equal; `as_good` are those that are
+    not shown to differ from the best. `pareto`: no other is as fast and as good, and better in one.
+    `use` is None where nothing speaks for one of them; `left_out` lack a figure."""
 
     fastest: tuple[str, ...] = ()
     best: tuple[str, ...] = ()
@@ -273,9 +281,10 @@ class Recommendation(Frozen):
 
 
 class Sweep(Frozen):
-    """One metric against temperature: candidates that differ in nothing else, by rising temperature. Means and standard errors
-    are in the metric's own scale, over the `n` scored units, None where too few were; of these `estimates` are offline
-    estimates, and `fallbacks` are what a rule gave because the judge failed."""
+    """One metric against temperature: candidates that differ in nothing else, by rising
+    temperature. Means and standard errors are in the metric's own scale, over the `n` scored units,
+    None where too few were; of these `estimates` are offline estimates, and `fallbacks` are what a
+    rule gave because the judge failed."""
 
     metric: str
     model: str
@@ -290,8 +299,8 @@ class Sweep(Frozen):
 
 
 class Cause(Frozen):
-    """Why `n_units` units failed, as far as they have it in common, and the whole text of one of them. A unit whose metrics
-    failed for several causes counts in each."""
+    """Why `n_units` units failed, as far as they have it in common, and the whole text of one of
+    them. A unit whose metrics failed for several causes counts in each."""
 
     cause: str
     n_units: int
@@ -300,14 +309,15 @@ class Cause(Frozen):
 
 
 class Summary(Frozen):
-    """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in a streamed run.
+    """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in
+    a streamed run.
 
-    `tasks` and `macro` are there where samples name their tasks or a rule was compared with the judge, `heat_maps` where they
-    name length and depth. `n_disagreements` units are listed in the file DISAGREEMENTS; None where nothing was compared.
-    `causes` of failed units stand most frequent first.
-    `headline` names the metric that stands for quality. `performance` is there where a run has several candidates, or its
-    suite is about both; `recommendation` where there are several, `sweeps` where some differ in temperature alone.
-    """
+    `tasks` and `macro` are there where samples name their tasks or a rule was compared with the
+    judge, `heat_maps` where they name length and depth. `n_disagreements` units are listed in the
+    file DISAGREEMENTS; None where nothing was compared. `causes` of failed units stand most
+    frequent first. `headline` names the metric that stands for quality. `performance` is there
+    where a run has several candidates, or its suite is about both; `recommendation` where there are
+    several, `sweeps` where some differ in temperature alone."""
 
     run_id: str
     suite: str

@@ -1,11 +1,12 @@
-"""The peak memory of a run over many contexts, against one over few: how many contexts any stage holds is bounded.
+"""The peak memory of a run over many contexts, against one over few: how many contexts any stage
+holds is bounded.
 
     python -m tests.benchmarks.context_memory [--megabytes 2 256] [--characters 1000000] [--tokenizer embedded]
 
-Each run asks a local server about contexts of --characters, that many megabytes of them in all, every prompt sent whole; with
---tokenizer it is cut to 3,000 tokens first, as an engine would need it. Memory is the proportional set size (shared pages
-counted once) of the run and all processes below it, sampled twice a second.
-"""
+Each run asks a local server about contexts of --characters, that many megabytes of them in all,
+every prompt sent whole; with --tokenizer it is cut to 3,000 tokens first, as an engine would need
+it. Memory is the proportional set size (shared pages counted once) of the run and all processes
+below it, sampled twice a second."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def peak(dataset: Path, out: Path, base_url: str, tokenizer: str | None) -> tupl
     config.write_text(f"dataset: {dataset}\nout: {out}/results\ncandidates: [{{{listed}}}]\n")
     words = [word for setting in settings for word in ("--set", setting)]
     started, highest = time.monotonic(), 0
-    with subprocess.Popen([sys.executable, "-m", "memray_eval", "run", str(config), *words], stdout=subprocess.DEVNULL) as run:
+    with subprocess.Popen(
+        [sys.executable, "-m", "memray_eval", "run", str(config), *words], stdout=subprocess.DEVNULL
+    ) as run:
         watched = psutil.Process(run.pid)
         while run.poll() is None:
             highest = max(highest, pss(watched))
@@ -57,7 +60,9 @@ def peak(dataset: Path, out: Path, base_url: str, tokenizer: str | None) -> tupl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=int, nargs="+", default=[2, 256])
     parser.add_argument("--characters", type=int, default=1_000_000)
     parser.add_argument("--tokenizer")
@@ -66,7 +71,9 @@ def main() -> None:
     for megabytes in options.megabytes:
         contexts = max(1, megabytes * 1_000_000 // options.characters)
         with tempfile.TemporaryDirectory() as folder, serving_process(latency_s=0.1) as server:
-            dataset = jsonl(Path(folder) / "samples.jsonl", samples(contexts, 1, options.characters))
+            dataset = jsonl(
+                Path(folder) / "samples.jsonl", samples(contexts, 1, options.characters)
+            )
             highest, seconds = peak(dataset, Path(folder), server.base_url, options.tokenizer)
         least = least or highest
         print(

@@ -1,4 +1,5 @@
-"""What the long-context benchmarks share: datasets of contexts with questions, and a run in a process of its own."""
+"""What the long-context benchmarks share: datasets of contexts with questions, and a run in a
+process of its own."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ def prose(characters: int, seed: int) -> str:
 
 
 def samples(contexts: int, questions: int, characters: int) -> Iterable[dict[str, Any]]:
-    """So many questions on each of so many contexts, of this length each, in our own format, the questions on one context
-    side by side."""
+    """So many questions on each of so many contexts, of this length each, in our own format, the
+    questions on one context side by side."""
     for number in range(contexts):
         context = prose(characters, number)
         for question in range(questions):

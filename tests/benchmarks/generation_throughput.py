@@ -1,12 +1,13 @@
-"""Output tokens/s of the generation stage against bare vllm.LLM.generate: same model, prompts and sampling, in one run.
+"""Output tokens/s of the generation stage against bare vllm.LLM.generate: same model, prompts and
+sampling, in one run.
 
     python -m tests.benchmarks.generation_throughput [--samples 100] [--max-tokens 128] [--rounds 2]
 
-Both sides answer the memory suite's prompts greedily, in one run of this process, timed after their engines are up. Shared
-machines drift by ten percent within minutes, so the two alternate, and a stage is compared with the bare run before and the
-bare run after it. The stage is timed from the first prompt that its engine takes to the last answer folded into a record; the
-rest of the pipeline (reading, chat template, progress) runs beside it.
-"""
+Both sides answer the memory suite's prompts greedily, in one run of this process, timed after their
+engines are up. Shared machines drift by ten percent within minutes, so the two alternate, and a
+stage is compared with the bare run before and the bare run after it. The stage is timed from the
+first prompt that its engine takes to the last answer folded into a record; the rest of the pipeline
+(reading, chat template, progress) runs beside it."""
 
 from __future__ import annotations
 
@@ -59,15 +60,21 @@ def stage(config: RunConfig) -> float:
                 device="cpu",
                 stock=Stock(),
             )
-            rows = generated(prompted(work, config.candidates), work, config.candidates[0]).take_all()
+            rows = generated(
+                prompted(work, config.candidates), work, config.candidates[0]
+            ).take_all()
         tokens = sum(row["output_tokens"] for row in rows)
         span_s = ray.get(counter.stages.remote())["generate"].span_s
         return float(tokens / span_s)
 
 
 def bare(config: RunConfig) -> Callable[[], float]:
-    """A function that answers the same prompts with vllm.LLM and gives tokens/s; its engine is up and idle between calls."""
-    os.environ |= {"VLLM_CPU_KVCACHE_SPACE": f"{config.engine.kv_cache_gib:.0f}", "HF_HUB_OFFLINE": "1"}
+    """A function that answers the same prompts with vllm.LLM and gives tokens/s; its engine is up
+    and idle between calls."""
+    os.environ |= {
+        "VLLM_CPU_KVCACHE_SPACE": f"{config.engine.kv_cache_gib:.0f}",
+        "HF_HUB_OFFLINE": "1",
+    }
     os.environ |= {"VLLM_LOGGING_LEVEL": "ERROR"}
     from vllm import LLM, SamplingParams
 
@@ -79,8 +86,15 @@ def bare(config: RunConfig) -> Callable[[], float]:
     from memray_eval.models.embedded_model import resolve_model
 
     candidate, suite = config.candidates[0], get_suite(config.suite)
-    samples = [sample for shard in scan_dataset(config, []).shards for sample in read_samples(shard, reading_of(config))]
-    chats = [[message.model_dump() for message in suite.prompt(sample, candidate).messages] for sample in samples]
+    samples = [
+        sample
+        for shard in scan_dataset(config, []).shards
+        for sample in read_samples(shard, reading_of(config))
+    ]
+    chats = [
+        [message.model_dump() for message in suite.prompt(sample, candidate).messages]
+        for sample in samples
+    ]
     llm = LLM(resolve_model(candidate.model), **engine_kwargs(config.engine, "cpu"))
     template = llm.get_tokenizer().apply_chat_template
     prompts = [template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]
@@ -89,7 +103,10 @@ def bare(config: RunConfig) -> Callable[[], float]:
     def measure() -> float:
         llm.reset_prefix_cache()  # a second pass must not find its prompts already computed
         started = time.perf_counter()
-        tokens = sum(len(output.outputs[0].token_ids) for output in llm.generate(prompts, params, use_tqdm=False))
+        tokens = sum(
+            len(output.outputs[0].token_ids)
+            for output in llm.generate(prompts, params, use_tqdm=False)
+        )
         return tokens / (time.perf_counter() - started)
 
     return measure

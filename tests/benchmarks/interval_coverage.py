@@ -1,5 +1,5 @@
-"""What `compare` and the report print as a 95 % interval, held against the truth; and how often a comparison finds a difference
-where there is none. By kind of score, number of units, and interval.
+"""What `compare` and the report print as a 95 % interval, held against the truth; and how often a
+comparison finds a difference where there is none. By kind of score, number of units, and interval.
 
     python -m tests.benchmarks.interval_coverage [--draws 4000]
 
@@ -51,16 +51,29 @@ def covered(found: Interval | None, truth: float) -> bool:
 
 
 def means(draws: int) -> None:
-    print(f"{'mean of':<24}{'n':>5}  {'Student or Wilson':>18}  {'BCa, expanded':>14}  {'BCa as scipy':>13}")
+    print(
+        f"{'mean of':<24}{'n':>5}  {'Student or Wilson':>18}  {'BCa, expanded':>14}  "
+        f"{'BCa as scipy':>13}"
+    )
     for name, (draw, truth) in VALUES.items():
         for n in SIZES:
             random, hits = np.random.default_rng(1), np.zeros(3)
             for seed in range(draws):
                 values = draw(random, n).astype(np.float64)
                 how = Settings(bootstrap=True, resamples=RESAMPLES, seed=seed)
-                plain = bca_interval(bootstrap_means(values, None, how), float(values.mean()), jackknife_means(values))
-                hits += [covered(one, truth) for one in (mean_interval(values), mean_interval(values, None, how), plain)]
-            print("{:<24}{:>5}  {:>18.1%}  {:>14.1%}  {:>13.1%}".format(name, n, *hits / draws), flush=True)
+                plain = bca_interval(
+                    bootstrap_means(values, None, how),
+                    float(values.mean()),
+                    jackknife_means(values),
+                )
+                hits += [
+                    covered(one, truth)
+                    for one in (mean_interval(values), mean_interval(values, None, how), plain)
+                ]
+            print(
+                "{:<24}{:>5}  {:>18.1%}  {:>14.1%}  {:>13.1%}".format(name, n, *hits / draws),
+                flush=True,
+            )
 
 
 def flips(draws: int) -> None:
@@ -71,8 +84,15 @@ def flips(draws: int) -> None:
             for _ in range(draws):
                 change = random.choice((1.0, -1.0, 0.0), p=(up, down, 1 - up - down), size=n)
                 a, b = np.where(change < 0, 1.0, 0.0), np.where(change > 0, 1.0, 0.0)
-                hits += [covered(difference_interval(a, b), up - down), covered(mean_interval(change), up - down)]
-            print(f"{f'{up:.0%}, {down:.0%}':<24}{n:>5}  {hits[0] / draws:>18.1%}  {hits[1] / draws:>14.1%}", flush=True)
+                hits += [
+                    covered(difference_interval(a, b), up - down),
+                    covered(mean_interval(change), up - down),
+                ]
+            print(
+                f"{f'{up:.0%}, {down:.0%}':<24}{n:>5}  {hits[0] / draws:>18.1%}  "
+                f"{hits[1] / draws:>14.1%}",
+                flush=True,
+            )
 
 
 def clustered(draws: int) -> None:
@@ -83,7 +103,10 @@ def clustered(draws: int) -> None:
         for _ in range(draws):
             clusters = np.repeat(np.arange(users), random.integers(1, 10, size=users))
             values = random.normal(size=users)[clusters] + random.normal(size=clusters.size)
-            hits += [covered(mean_interval(values, clusters), 0.0), covered(mean_interval(values), 0.0)]
+            hits += [
+                covered(mean_interval(values, clusters), 0.0),
+                covered(mean_interval(values), 0.0),
+            ]
         print(f"{users:<24}{'':>5}  {hits[0] / draws:>18.1%}  {hits[1] / draws:>14.1%}", flush=True)
 
 
@@ -95,8 +118,13 @@ def found_by_chance(draws: int) -> None:
             for seed in range(draws):
                 a, b = draw(random, n).astype(np.float64), draw(random, n).astype(np.float64)
                 how = Settings(resamples=RESAMPLES, seed=seed)
-                hits += [(paired(a, b, clusters, how).p_value or 0.0) <= 0.05 for clusters in (None, np.arange(n) // 5)]
-            print(f"{name:<24}{n:>5}  {hits[0] / draws:>18.1%}  {hits[1] / draws:>14.1%}", flush=True)
+                hits += [
+                    (paired(a, b, clusters, how).p_value or 0.0) <= 0.05
+                    for clusters in (None, np.arange(n) // 5)
+                ]
+            print(
+                f"{name:<24}{n:>5}  {hits[0] / draws:>18.1%}  {hits[1] / draws:>14.1%}", flush=True
+            )
 
 
 if __name__ == "__main__":

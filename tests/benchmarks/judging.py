@@ -1,4 +1,5 @@
-"""What the judging benchmarks share: responses to judge, a job that judges them on a local provider, and a run of it."""
+"""What the judging benchmarks share: responses to judge, a job that judges them on a local
+provider, and a run of it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.types import BIG_FIVE, GIVEN
 
 JUDGE = "openai/local"
-TEXT = "You told me that you take iron and rest badly, so keep the walk short today, and see how you feel after lunch."
+TEXT = (
+    "You told me that you take iron and rest badly, so keep the walk short today, and see how "
+    "you feel after lunch."
+)
 
 
 def responses(folder: Path, units: int) -> Path:
@@ -21,19 +25,29 @@ def responses(folder: Path, units: int) -> Path:
             row = {
                 "id": f"B{number:06d}",
                 "query": f"Should I run {number % 40 + 1} km today?",
-                "memory": {"condition": "mild anemia", "sleep": f"{number % 9 + 1} hours", "city": f"town {number}"},
+                "memory": {
+                    "condition": "mild anemia",
+                    "sleep": f"{number % 9 + 1} hours",
+                    "city": f"town {number}",
+                },
                 "emotion": {"sad": 0.7, "neutral": 0.3},
                 "traits": dict.fromkeys(BIG_FIVE, 0.5),
                 "required_keys": ["condition"],
-                "history": [{"role": "user", "content": "I take iron."}, {"role": "assistant", "content": "Good to know."}],
+                "history": [
+                    {"role": "user", "content": "I take iron."},
+                    {"role": "assistant", "content": "Good to know."},
+                ],
                 "response": f"{TEXT} It is day {number}.",
             }
             lines.write(json.dumps(row) + "\n")
     return path
 
 
-def job(dataset: Path, out: Path, base_url: str, metrics: tuple[str, ...], **judging: Any) -> RunConfig:
-    """Judges the responses on a local provider, with no memory of earlier calls unless `cache` is given."""
+def job(
+    dataset: Path, out: Path, base_url: str, metrics: tuple[str, ...], **judging: Any
+) -> RunConfig:
+    """Judges the responses on a local provider, with no memory of earlier calls unless `cache` is
+    given."""
     return RunConfig.model_validate(
         {
             "dataset": str(dataset),
@@ -41,7 +55,11 @@ def job(dataset: Path, out: Path, base_url: str, metrics: tuple[str, ...], **jud
             "candidates": [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}],
             "metrics": metrics,
             "judge": JUDGE,
-            "judging": {"base_urls": {"openai": base_url}, "cache": str(out / "calls.sqlite"), **judging},
+            "judging": {
+                "base_urls": {"openai": base_url},
+                "cache": str(out / "calls.sqlite"),
+                **judging,
+            },
             "cluster": {"num_cpus": 2},
         }
     )

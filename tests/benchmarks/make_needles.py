@@ -1,13 +1,14 @@
-"""MB of context a second that one core generates, counts and writes, by task, with a real tokenizer.
+"""MB of context a second that one core generates, counts and writes, by task, with a real
+tokenizer.
 
     python -m tests.benchmarks.make_needles [--lengths 32k,128k] [--tasks all] [--languages en] [--tokenizer embedded] [--mb 64]
 
-Each task, language and length is made until it has `--mb` of context, and written to Parquet. The clock runs over everything,
-the pools and the samples that are tokenised in full included, but not over loading the tokenizer; the first task that needs a
-pool pays for it, as in a real run. Seconds are the process's CPU time, for
-machines that are shared; the wall time of the whole is printed beside it. Contexts are counted in UTF-8 bytes. At the end every
-`--check`-th sample is tokenised in full, and the run fails if one is not of its exact length.
-"""
+Each task, language and length is made until it has `--mb` of context, and written to Parquet. The
+clock runs over everything, the pools and the samples that are tokenised in full included, but not
+over loading the tokenizer; the first task that needs a pool pays for it, as in a real run. Seconds
+are the process's CPU time, for machines that are shared; the wall time of the whole is printed
+beside it. Contexts are counted in UTF-8 bytes. At the end every `--check`-th sample is tokenised in
+full, and the run fails if one is not of its exact length."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # one core, also for the tokenizer
+os.environ |= {
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}  # one core, also for the tokenizer
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,17 +57,22 @@ def one(plan: Plan, shop: Workshop, limit_bytes: int, path: str) -> tuple[float,
 
 def wrong(path: str, shop: Workshop, step: int) -> list[str]:
     """The samples, of every `step`-th one, whose length is not exactly what it should be."""
-    rows = pq.ParquetFile(path).iter_batches(batch_size=1, columns=["id", "context", "query", "metadata"])
+    rows = pq.ParquetFile(path).iter_batches(
+        batch_size=1, columns=["id", "context", "query", "metadata"]
+    )
     picked = (batch.to_pylist()[0] for batch in itertools.islice(rows, 0, None, step))
     return [
         row["id"]
         for row in picked
-        if f'"length":{shop.gauge.whole(plain_prompt(row["context"], row["query"]))},' not in row["metadata"]
+        if f'"length":{shop.gauge.whole(plain_prompt(row["context"], row["query"]))},'
+        not in row["metadata"]
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lengths", default="32k,128k")
     parser.add_argument("--tasks", default="all")
     parser.add_argument("--languages", default="en")
@@ -77,15 +86,22 @@ def main() -> None:
     started, sums, bad = time.monotonic(), [0.0, 0.0], list[str]()
     with tempfile.TemporaryDirectory() as folder:
         for task, language, length in whole.groups():
-            plan = whole.model_copy(update={"tasks": (task,), "languages": (language,), "lengths": (length,)})
+            plan = whole.model_copy(
+                update={"tasks": (task,), "languages": (language,), "lengths": (length,)}
+            )
             path = str(Path(folder) / "made.parquet")
             megabytes, seconds = one(plan, shop, int(asked.mb * 1e6), path)
             bad += wrong(path, shop, asked.check)
             sums = [sums[0] + megabytes, sums[1] + seconds]
-            print(f"{task:<16} {language} {length_label(length):>5}  {megabytes / seconds:7.1f} MB/s", flush=True)
+            print(
+                f"{task:<16} {language} {length_label(length):>5}  {megabytes / seconds:7.1f} MB/s",
+                flush=True,
+            )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     speed, wall_s = sums[0] / sums[1], time.monotonic() - started
-    print(f"all: {sums[0]:,.0f} MB, {speed:.1f} MB/s a core, wall {wall_s:.0f} s, peak {peak:.2f} GiB")
+    print(
+        f"all: {sums[0]:,.0f} MB, {speed:.1f} MB/s a core, wall {wall_s:.0f} s, peak {peak:.2f} GiB"
+    )
     if bad:
         sys.exit(f"not of exact length: {', '.join(bad[:10])}")
 

@@ -1,12 +1,13 @@
-"""A thousand judge actors on the limiter, in free time: what is let go in any minute, how evenly, and how much of the limit.
+"""A thousand judge actors on the limiter, in free time: what is let go in any minute, how evenly,
+and how much of the limit.
 
     python -m tests.benchmarks.many_judges [--members 1000] [--minutes 10] [--per-min 5000] [--seed 1]
 
-Simulated are the members (each with up to 64 calls under way and always more to ask), their calls, what they cost and how late
-they are sent; the limiter is the real one, on a clock that stands still but for the events. Four stories: all go on to the end;
-the same where tokens bind; a tenth dies in the middle with slots in hand and the limiter restarts later; 50 members that ask
-once in a while are among others that always do. Nobody refuses a call: that no limit is passed is counted here.
-"""
+Simulated are the members (each with up to 64 calls under way and always more to ask), their calls,
+what they cost and how late they are sent; the limiter is the real one, on a clock that stands still
+but for the events. Four stories: all go on to the end; the same where tokens bind; a tenth dies in
+the middle with slots in hand and the limiter restarts later; 50 members that ask once in a while
+are among others that always do. Nobody refuses a call: that no limit is passed is counted here."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from typing import Any, NamedTuple
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.admission import CHUNK
-from memray_eval.judges.limits.rate_limiter import HORIZON_S, LATE_S, Cost, Grant, Limiter, Reservation
+from memray_eval.judges.limits.rate_limiter import (
+    HORIZON_S,
+    LATE_S,
+    Cost,
+    Grant,
+    Limiter,
+    Reservation,
+)
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
 
 MOST_UNDER_WAY = 64  # calls of one member that hold a slot or are being answered
@@ -38,7 +46,8 @@ class Sent(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What came of a simulation. `granted` slots, used or not; `waits` are those of the members that ask once in a while."""
+    """What came of a simulation. `granted` slots, used or not; `waits` are those of the members
+    that ask once in a while."""
 
     granted: list[Sent]
     sent: list[Sent]
@@ -48,7 +57,8 @@ class Told(NamedTuple):
 
 
 class Fleet:
-    """Members at work on one limiter, which may be restarted: what was asked of the one before is asked again."""
+    """Members at work on one limiter, which may be restarted: what was asked of the one before is
+    asked again."""
 
     def __init__(self, limits: RateLimits, members: int, mean_tokens: float, seed: int) -> None:
         self.limits, self.members, self.mean_tokens = limits, members, mean_tokens
@@ -64,7 +74,9 @@ class Fleet:
             asking.cancel()
 
     async def reserve(self, member: str, costs: Sequence[Cost]) -> tuple[float, ...]:
-        wanted = Reservation("judge", member, tuple(costs), self.limits, is_firm=True, members=self.members)
+        wanted = Reservation(
+            "judge", member, tuple(costs), self.limits, is_firm=True, members=self.members
+        )
         while True:
             self.reservations += 1
             asking = asyncio.create_task(self._limiter.reserve(wanted))
@@ -77,7 +89,9 @@ class Fleet:
                 continue  # it was the limiter that died
             finally:
                 self._asking.discard(asking)
-            self.granted += [Sent(at, member, sum(cost)) for at, cost in zip(times, costs, strict=False)]
+            self.granted += [
+                Sent(at, member, sum(cost)) for at, cost in zip(times, costs, strict=False)
+            ]
             return times
 
     def costs(self, calls: int) -> list[Cost]:
@@ -93,7 +107,8 @@ class Fleet:
 
 
 async def always_asks(fleet: Fleet, member: str) -> None:
-    """What a gate does with more calls than it may send: slots for as many as find a place under way."""
+    """What a gate does with more calls than it may send: slots for as many as find a place under
+    way."""
     await asyncio.sleep(fleet.chance.uniform(0.0, 10.0))  # actors come up one after another
     under_way = set[asyncio.Task[None]]()
     try:
@@ -103,7 +118,10 @@ async def always_asks(fleet: Fleet, member: str) -> None:
             under_way = {task for task in under_way if not task.done()}
             costs = fleet.costs(min(CHUNK, MOST_UNDER_WAY - len(under_way)))
             times = await fleet.reserve(member, costs)
-            under_way |= {asyncio.create_task(fleet.call(member, at, cost)) for at, cost in zip(times, costs, strict=False)}
+            under_way |= {
+                asyncio.create_task(fleet.call(member, at, cost))
+                for at, cost in zip(times, costs, strict=False)
+            }
     finally:
         for task in under_way:
             task.cancel()
@@ -131,14 +149,18 @@ def simulated(
     dying: int = 0,
     restarts: bool = False,
 ) -> Told:
-    """So many members for so long. `light` of them ask about every `light_every_s` only; the last `dying` of the others die
-    halfway, in the same moment, and the limiter restarts after two thirds of the time."""
+    """So many members for so long. `light` of them ask about every `light_every_s` only; the last
+    `dying` of the others die halfway, in the same moment, and the limiter restarts after two thirds
+    of the time."""
     steady = [str(number) for number in range(members - light)]
     fleet = Fleet(limits, members, mean_tokens, seed)
 
     async def main() -> None:
         tasks = {name: asyncio.create_task(always_asks(fleet, name)) for name in steady}
-        lights = [asyncio.create_task(asks_now_and_then(fleet, f"light {n}", light_every_s)) for n in range(light)]
+        lights = [
+            asyncio.create_task(asks_now_and_then(fleet, f"light {n}", light_every_s))
+            for n in range(light)
+        ]
         await asyncio.sleep(30 * minutes)
         for name in steady[len(steady) - dying :]:
             tasks[name].cancel()
@@ -154,7 +176,13 @@ def simulated(
                 raise AssertionError("a member failed") from failure
 
     run(main())
-    return Told(fleet.granted, fleet.sent, fleet.waits, fleet.reservations, tuple(steady[: len(steady) - dying]))
+    return Told(
+        fleet.granted,
+        fleet.sent,
+        fleet.waits,
+        fleet.reservations,
+        tuple(steady[: len(steady) - dying]),
+    )
 
 
 def most_in(sent: Iterable[Sent], span_s: float, tokens: bool = False) -> float:
@@ -171,13 +199,16 @@ def most_in(sent: Iterable[Sent], span_s: float, tokens: bool = False) -> float:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Jain, Chiu and Hawe's index of fairness (1984): 1 where all have the same, 1/n where one has all."""
+    """Jain, Chiu and Hawe's index of fairness (1984): 1 where all have the same, 1/n where one has
+    all."""
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
 def shares(told: Told, minutes: float) -> list[int]:
     """What each member that always asks, and lived, has sent since all were up."""
-    counts = Counter(one.member for one in told.sent if one.at >= EPOCH + min(SETTLED_S, 15 * minutes))
+    counts = Counter(
+        one.member for one in told.sent if one.at >= EPOCH + min(SETTLED_S, 15 * minutes)
+    )
     return [counts[name] for name in told.steady]
 
 
@@ -193,17 +224,33 @@ def print_story(name: str, told: Told, minutes: float, limits: RateLimits, took_
     got, waits = sorted(shares(told, minutes)), sorted(told.waits)
     by_calls, by_tokens = use(told, minutes, per_min), use(told, minutes, tokens, tokens=True)
     print(f"{name} ({took_s:.0f} s of this machine)")
-    print(f"  most calls in any 60 s: {most_in(told.sent, 60.0):,.0f} of {per_min:,.0f}; {by_calls:.3f} of them used")
-    print(f"  most tokens in any 60 s: {most_in(told.sent, 60.0, tokens=True):,.0f} of {tokens:,.0f}; {by_tokens:.3f} used")
-    print(f"  Jain's index of {len(got):,} members: {jain(got):.4f}; {got[0]} to {got[-1]} calls each")
-    print(f"  {len(told.granted):,} slots in {told.reservations:,} reservations, {len(told.sent):,} used")
+    print(
+        f"  most calls in any 60 s: {most_in(told.sent, 60.0):,.0f} of {per_min:,.0f}; "
+        f"{by_calls:.3f} of them used"
+    )
+    print(
+        f"  most tokens in any 60 s: {most_in(told.sent, 60.0, tokens=True):,.0f} of "
+        f"{tokens:,.0f}; {by_tokens:.3f} used"
+    )
+    print(
+        f"  Jain's index of {len(got):,} members: {jain(got):.4f}; {got[0]} to {got[-1]} calls each"
+    )
+    print(
+        f"  {len(told.granted):,} slots in {told.reservations:,} reservations, {len(told.sent):,} "
+        f"used"
+    )
     if waits:
         median = waits[len(waits) // 2]
-        print(f"  {len(waits):,} calls of light members: {median:.1f} s to their slot (median), {waits[-1]:.1f} s (most)")
+        print(
+            f"  {len(waits):,} calls of light members: {median:.1f} s to their slot (median), "
+            f"{waits[-1]:.1f} s (most)"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--members", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--per-min", type=float, default=5000.0)

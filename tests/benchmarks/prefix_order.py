@@ -1,12 +1,13 @@
-"""The time to generate for questions that share contexts, read by context and shuffled, on the embedded engine.
+"""The time to generate for questions that share contexts, read by context and shuffled, on the
+embedded engine.
 
     python -m tests.benchmarks.prefix_order [--contexts 8] [--questions 8] [--tokens 3000] [--kv-tokens 9000]
 
-The same samples in both runs. Shuffled they come as one combined JSON, whose order is kept; as JSONL their order in the file is
-the same shuffled one, and reading by context puts it right. The KV cache holds --kv-tokens, about three contexts: with room for
-all of them the order would not matter. Prints the seconds between the first and the last block generated, and the share of
-prompt tokens that came from the prefix cache.
-"""
+The same samples in both runs. Shuffled they come as one combined JSON, whose order is kept; as
+JSONL their order in the file is the same shuffled one, and reading by context puts it right. The KV
+cache holds --kv-tokens, about three contexts: with room for all of them the order would not matter.
+Prints the seconds between the first and the last block generated, and the share of prompt tokens
+that came from the prefix cache."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -51,14 +52,29 @@ def one(dataset: Path, kv_tokens: int) -> None:
     with tempfile.TemporaryDirectory() as out:
         finished = run(config_of(dataset, Path(out), kv_tokens), lambda line: None, quiet=True)
         records = list(finished.folder.each())
-    responses = [record.response for record in records if record.response is not None and record.response.error is None]
+    responses = [
+        record.response
+        for record in records
+        if record.response is not None and record.response.error is None
+    ]
     prompt = sum(response.prompt_tokens or 0 for response in responses)
     cached = sum(response.cached_tokens or 0 for response in responses)
-    print(json.dumps({"seconds": finished.summary.generation_s, "n": len(responses), "prompt": prompt, "cached": cached}))
+    print(
+        json.dumps(
+            {
+                "seconds": finished.summary.generation_s,
+                "n": len(responses),
+                "prompt": prompt,
+                "cached": cached,
+            }
+        )
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--contexts", type=int, default=8)
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=3000)
@@ -69,19 +85,33 @@ def main() -> None:
         one(Path(options.one), options.kv_tokens)
         return
     with tempfile.TemporaryDirectory() as folder:
-        rows = list(samples(options.contexts, options.questions, round(options.tokens * CHARACTERS_A_TOKEN)))
+        rows = list(
+            samples(options.contexts, options.questions, round(options.tokens * CHARACTERS_A_TOKEN))
+        )
         random.Random(0).shuffle(rows)
         by_context = jsonl(Path(folder) / "samples.jsonl", rows)
         shuffled = Path(folder) / "samples.json"
         shuffled.write_text(json.dumps(rows))
         times = {}
         for name, dataset in (("shuffled", shuffled), ("by context", by_context)):
-            command = [sys.executable, "-m", __spec__.name, "--one", str(dataset), "--kv-tokens", str(options.kv_tokens)]
+            command = [
+                sys.executable,
+                "-m",
+                __spec__.name,
+                "--one",
+                str(dataset),
+                "--kv-tokens",
+                str(options.kv_tokens),
+            ]
             out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             found = json.loads(out.splitlines()[-1])
             times[name] = found["seconds"]
             hits = found["cached"] / max(1, found["prompt"])
-            print(f"{name}: {found['n']} answers, {found['seconds']:.1f} s, {hits:.1%} from the cache", flush=True)
+            print(
+                f"{name}: {found['n']} answers, {found['seconds']:.1f} s, {hits:.1%} from the "
+                f"cache",
+                flush=True,
+            )
     print(f"shuffled / by context: {times['shuffled'] / times['by context']:.2f}")
 
 

@@ -1,11 +1,11 @@
-"""What hearing emotion in synthetic speech is worth: texts with a known emotion, spoken by the local voice, heard by prosody.
+"""What hearing emotion in synthetic speech is worth: texts with a known emotion, spoken by the
+local voice, heard by prosody.
 
     python -m tests.benchmarks.speech_worth [--each 50] [--data ../shared/data/emotion/ek_test.tsv]
 
-Prints the accuracy over seven emotions beside chance, and how often a text of an aroused emotion (anger, fear, joy, surprise)
-is heard as more aroused than one of a calm (neutral, sadness): the area under the curve, 0.5 where nothing is heard. Also the
-seconds of speech made a CPU second.
-"""
+Prints the accuracy over seven emotions beside chance, and how often a text of an aroused emotion
+(anger, fear, joy, surprise) is heard as more aroused than one of a calm (neutral, sadness): the
+area under the curve, 0.5 where nothing is heard. Also the seconds of speech made a CPU second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ AROUSED, CALM = ("anger", "fear", "joy", "surprise"), ("neutral", "sadness")
 
 
 def texts(data: Path, each: int) -> dict[str, list[str]]:
-    """Up to `each` texts of one emotion each, by its name: the file's label ids are EKMAN's places."""
+    """Up to `each` texts of one emotion each, by its name: the file's label ids are EKMAN's
+    places."""
     found: dict[str, list[str]] = defaultdict(list)
     for line in data.read_text("utf-8").splitlines():
         text, label, _ = line.split("\t")
@@ -46,19 +47,32 @@ async def measure(by_emotion: dict[str, list[str]]) -> None:
         for emotion, said in sorted(by_emotion.items()):
             for heard in await hear([Utterance(text=text) for text in said], ears, store, voice):
                 n += 1
-                right += max(heard.distribution, key=lambda label: heard.distribution[label]) == emotion
+                right += (
+                    max(heard.distribution, key=lambda label: heard.distribution[label]) == emotion
+                )
                 clip = decode_wav((Path(folder) / str(heard.audio)).read_bytes())
                 speech_s += clip.duration_s
                 arousal[emotion].append(prosody_of(clip).arousal)
     cpu_s = time.process_time() - started
-    pairs = [(a > b) + 0.5 * (a == b) for up in AROUSED for a in arousal[up] for down in CALM for b in arousal[down]]
+    pairs = [
+        (a > b) + 0.5 * (a == b)
+        for up in AROUSED
+        for a in arousal[up]
+        for down in CALM
+        for b in arousal[down]
+    ]
     chance, ranked = 1 / len(EKMAN.labels), sum(pairs) / len(pairs)
-    print(f"{n} texts: accuracy {right / n:.3f} (chance {chance:.3f}), aroused against calm {ranked:.3f}")
+    print(
+        f"{n} texts: accuracy {right / n:.3f} (chance {chance:.3f}), aroused against calm "
+        f"{ranked:.3f}"
+    )
     print(f"{speech_s:.0f} s of speech, {speech_s / cpu_s:.0f} s a CPU second with its hearing")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--each", type=int, default=50)
     parser.add_argument("--data", type=Path, default=DATA)
     options = parser.parse_args()

@@ -1,13 +1,14 @@
-"""Responses a second that one core scores by the text family: its seven metrics together, and each alone.
+"""Responses a second that one core scores by the text family: its seven metrics together, and each
+alone.
 
     python -m tests.benchmarks.text_family [--responses 200] [--rounds 40]
 
-Responses of 30, 100 and 300 words are put together from sentences that people wrote (tests/data), in two paragraphs, one in
-three with a list, every one another text; those marked "typographic" have curly quotes and dashes. What is timed is the
-metric's own `measure`, its outcome (`Measure`) included, on texts that were not read before; each alone therefore pays for the
-reading that the seven together share. Seconds are the process's CPU time. The best of many short rounds counts, because what
-else a shared machine does only ever makes it slower; beside it stands the median.
-"""
+Responses of 30, 100 and 300 words are put together from sentences that people wrote (tests/data),
+in two paragraphs, one in three with a list, every one another text; those marked "typographic" have
+curly quotes and dashes. What is timed is the metric's own `measure`, its outcome (`Measure`)
+included, on texts that were not read before; each alone therefore pays for the reading that the
+seven together share. Seconds are the process's CPU time. The best of many short rounds counts,
+because what else a shared machine does only ever makes it slower; beside it stands the median."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def corpus() -> list[str]:
 
 
 def response(sentences: Sequence[str], start: int, words: int) -> str:
-    """Sentences from `start` on, of some `words` words together: two paragraphs, of which one in three texts has the second as
-    a numbered list."""
+    """Sentences from `start` on, of some `words` words together: two paragraphs, of which one in
+    three texts has the second as a numbered list."""
     taken = []
     while (left := words - sum(len(words_of(sentence)) for sentence in taken)) > 0:
         following = sentences[(start + len(taken)) % len(sentences)]
@@ -47,7 +48,9 @@ def response(sentences: Sequence[str], start: int, words: int) -> str:
         taken.append(following)
     first, second = taken[: len(taken) // 2], taken[len(taken) // 2 :]
     if start % 3 == 0 and first:
-        return f"{' '.join(first)}\n\n" + "\n".join(f"{number}. {item}" for number, item in enumerate(second, 1))
+        return f"{' '.join(first)}\n\n" + "\n".join(
+            f"{number}. {item}" for number, item in enumerate(second, 1)
+        )
     return f"{' '.join(first)}\n\n{' '.join(second)}"
 
 
@@ -70,7 +73,9 @@ def speeds(texts: Sequence[str], metrics: Sequence[ComputedMetric], rounds: int)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--responses", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=40)
     asked = parser.parse_args()
@@ -83,10 +88,16 @@ def main() -> None:
             verdict = f", target {TARGET_PER_S:,}" if words == 100 else ""
             median = statistics.median(together)
             print(f"{mean_words:.1f} words/response{kind}")
-            print(f"  the {len(FAMILY)} together       {together[0]:>9,.0f} responses/s a core (median {median:,.0f}{verdict})")
+            print(
+                f"  the {len(FAMILY)} together       {together[0]:>9,.0f} responses/s a core "
+                f"(median {median:,.0f}{verdict})"
+            )
             if not kind:
                 for metric in FAMILY:
-                    print(f"  {metric.name:<22} {speeds(texts, [metric], asked.rounds)[0]:>9,.0f}", flush=True)
+                    print(
+                        f"  {metric.name:<22} {speeds(texts, [metric], asked.rounds)[0]:>9,.0f}",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

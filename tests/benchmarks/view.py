@@ -1,10 +1,11 @@
-"""What `memray-eval view` takes at a run of any size: seconds until it serves, seconds an answer, memory.
+"""What `memray-eval view` takes at a run of any size: seconds until it serves, seconds an answer,
+memory.
 
     python -m tests.benchmarks.view [--units 100000] [--keep FOLDER]
 
-The records are made up: texts of some 900 characters from a vocabulary of 5,000 words, twelve metrics with judgments.
-The run has no summary: what the report's own figures take comes on top before it serves.
-"""
+The records are made up: texts of some 900 characters from a vocabulary of 5,000 words, twelve
+metrics with judgments. The run has no summary: what the report's own figures take comes on top
+before it serves."""
 
 from __future__ import annotations
 
@@ -50,7 +51,11 @@ def _records(random: np.random.Generator, corpus: Corpus, first: int, n: int) ->
     notes = corpus.texts(n, 400).to_pylist()
     columns = {
         **{field.name: pa.nulls(n, field.type) for field in RECORD_SCHEMA},
-        **{field.name: pa.array([[]] * n, field.type) for field in RECORD_SCHEMA if pa.types.is_list(field.type)},
+        **{
+            field.name: pa.array([[]] * n, field.type)
+            for field in RECORD_SCHEMA
+            if pa.types.is_list(field.type)
+        },
         **{name: pa.repeat("{}", n) for name in SAMPLE_JSON},
         **{name: pa.repeat("", n) for name in ("scenario", "prompt_type", "thinking")},
         "history": pa.repeat("[]", n),
@@ -60,7 +65,9 @@ def _records(random: np.random.Generator, corpus: Corpus, first: int, n: int) ->
         "task": np.array(TASKS)[random.integers(0, len(TASKS), n)],
         "candidate": names,
         "model": pa.repeat("org/small-model", n),
-        "candidate_config": [json.dumps({"name": name, "model": "org/small-model"}) for name in names],
+        "candidate_config": [
+            json.dumps({"name": name, "model": "org/small-model"}) for name in names
+        ],
         "unit_id": [f"{number:016x}" for number in random.integers(0, 2**63, n)],
         "sample_id": [f"S{first + number:07d}" for number in range(n)],
         "query": corpus.texts(n, 180),
@@ -73,7 +80,9 @@ def _records(random: np.random.Generator, corpus: Corpus, first: int, n: int) ->
         "duration_s": random.uniform(1, 9, n),
         "scores": scores(random, corpus, n),
     }
-    return pa.table({field.name: columns[field.name] for field in RECORD_SCHEMA}, schema=RECORD_SCHEMA)
+    return pa.table(
+        {field.name: columns[field.name] for field in RECORD_SCHEMA}, schema=RECORD_SCHEMA
+    )
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {
@@ -101,10 +110,14 @@ def measure(folder: str) -> None:
 
 
 def _timed(name: str, ask: Callable[[], Any]) -> Any:
-    """What is answered; prints seconds on the clock, and of processor time, which other work on the machine stretches less."""
+    """What is answered; prints seconds on the clock, and of processor time, which other work on the
+    machine stretches less."""
     started, busy = time.perf_counter(), time.process_time()
     found = ask()
-    print(f"{name:<40} {time.perf_counter() - started:6.3f} s {time.process_time() - busy:6.3f} s of processor time")
+    print(
+        f"{name:<40} {time.perf_counter() - started:6.3f} s {time.process_time() - busy:6.3f} s "
+        f"of processor time"
+    )
     return found
 
 
@@ -115,11 +128,16 @@ def _peak_gib() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--units", type=int, default=100_000)
-    parser.add_argument("--keep", help="a folder that keeps the records for the next time; without it they are removed")
+    parser.add_argument(
+        "--keep",
+        help="a folder that keeps the records for the next time; without it they are removed",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(options.keep or passing) / f"units-{options.units}"
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:  # a process each, for its peak memory
+        with ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn")
+        ) as alone:  # a process each, for its peak memory
             if not (folder / "manifest.json").exists():
                 alone.submit(write_made_run, options.units, str(folder)).result()
         measure(str(folder))

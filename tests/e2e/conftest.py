@@ -1,4 +1,5 @@
-"""One real run of the memory job on the embedded model, through the command line, that all e2e tests look at."""
+"""One real run of the memory job on the embedded model, through the command line, that all e2e
+tests look at."""
 
 from __future__ import annotations
 
@@ -31,19 +32,35 @@ def command(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedP
     """Runs `memray-eval ...` as a user would."""
     program = [sys.executable, "-m", "memray_eval", *words]
     env = os.environ | environment
-    return subprocess.run(program, capture_output=True, text=True, cwd=cwd, env=env, timeout=900, check=False)
+    return subprocess.run(
+        program, capture_output=True, text=True, cwd=cwd, env=env, timeout=900, check=False
+    )
 
 
 @pytest.fixture(scope="session")
 def memory_run(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
-    """The 120 shipped samples and one whose prompt is longer than the model's window; a paid key is set, and not used."""
+    """The 120 shipped samples and one whose prompt is longer than the model's window; a paid key is
+    set, and not used."""
     work = tmp_path_factory.mktemp("work")
     samples = [sample.model_dump(mode="json", exclude={"suite"}) for sample in shipped_samples()]
     samples.append({"id": TOO_LONG, "query": "again and " * 9000, "memory": {"name": "Ana"}})
     (work / "data.jsonl").write_text("\n".join(json.dumps(sample) for sample in samples))
-    settings = ["--set", f"candidates.0.sampling.max_tokens={MAX_TOKENS}", "--dataset", "data.jsonl", "--out", "out"]
+    settings = [
+        "--set",
+        f"candidates.0.sampling.max_tokens={MAX_TOKENS}",
+        "--dataset",
+        "data.jsonl",
+        "--out",
+        "out",
+    ]
     settings.append("--disable-openai-tts")
-    done = command("run", str(REPOSITORY / "jobs" / "memory.yaml"), *settings, cwd=work, OPENAI_API_KEY="sk-not-to-be-used")
+    done = command(
+        "run",
+        str(REPOSITORY / "jobs" / "memory.yaml"),
+        *settings,
+        cwd=work,
+        OPENAI_API_KEY="sk-not-to-be-used",
+    )
     folders = list((work / "out").glob("*")) if (work / "out").exists() else []
     assert len(folders) == 1, done.stderr[-4000:]
     return CommandRun(done.returncode, done.stdout, done.stderr, folders[0])

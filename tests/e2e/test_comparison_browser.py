@@ -1,4 +1,5 @@
-"""The page of a comparison in a real browser: pages of units, both texts, light and dark, phone width, hostile texts.
+"""The page of a comparison in a real browser: pages of units, both texts, light and dark, phone
+width, hostile texts.
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
@@ -18,9 +19,14 @@ from memray_eval.types import Candidate, Record, Response, Sample, Score
 from tests.e2e.test_report_browser import CHROMIUM, OVERFLOW, Tab, in_browser
 from tests.runs import ATTACK, PLAIN, RTL
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
+)
 N, LISTED = 60, 25
-SHOWN = "[...document.querySelectorAll('.changes')].map((list) => [...list.children].filter((one) => !one.hidden).length)"
+SHOWN = (
+    "[...document.querySelectorAll('.changes')].map((list) => [...list.children].filter((one) "
+    "=> !one.hidden).length)"
+)
 
 
 def answers(shift: int) -> list[Record]:
@@ -30,12 +36,20 @@ def answers(shift: int) -> list[Record]:
         Record(
             unit_id=str(place),
             sample=Sample(
-                id=f"S{place}" if place else f"S{ATTACK}", query=f"{ATTACK}?" if place < 2 else "Why?", suite="memory"
+                id=f"S{place}" if place else f"S{ATTACK}",
+                query=f"{ATTACK}?" if place < 2 else "Why?",
+                suite="memory",
             ),
             candidate=Candidate(name="small", model="m"),
-            response=Response(text=f"{hostile[place] if place < 3 else PLAIN} Answer {place} of {shift}."),
+            response=Response(
+                text=f"{hostile[place] if place < 3 else PLAIN} Answer {place} of {shift}."
+            ),
             scores=(
-                Score(metric="empathy", status="scored", value=3.0 + shift * (place % 3 > 0) - shift * (place % 7 == 0)),
+                Score(
+                    metric="empathy",
+                    status="scored",
+                    value=3.0 + shift * (place % 3 > 0) - shift * (place % 7 == 0),
+                ),
                 Score(metric="rule_score", status="scored", value=float((place + shift) % 4 > 0)),
                 Score(metric="coherence", status="scored", value=2.0 + (place * 7 + shift) % 3),
             ),
@@ -51,12 +65,17 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for shift, folder in enumerate(folders.values()):
         folder.create()
         folder.write_part(to_table(answers(shift)))
-    sides = [Side(name, "small", {"status": "finished"}, read_scores(one.records(), "small")) for name, one in folders.items()]
+    sides = [
+        Side(name, "small", {"status": "finished"}, read_scores(one.records(), "small"))
+        for name, one in folders.items()
+    ]
     found = compare(sides, flips=LISTED)
     units = {(flip.sample_id, flip.task) for metric in found.metrics for flip in metric.flips}
     texts = {name: read_texts(folder.records(), "small", units) for name, folder in folders.items()}
     path = place / "comparison.html"
-    write_comparison(found, {name: metric.scale for name, metric in all_metrics().items()}, texts, str(path))
+    write_comparison(
+        found, {name: metric.scale for name, metric in all_metrics().items()}, texts, str(path)
+    )
     return path
 
 
@@ -69,9 +88,16 @@ def test_units_page_open_and_stay_inert(tmp_path: Path, page: Path) -> None:
         await tab.evaluate("document.querySelector('.pager button:last-child').click()")
         assert (await tab.evaluate(SHOWN))[0] == LISTED - 20
         assert await tab.evaluate("document.querySelector('.pager button:last-child').disabled")
-        assert await tab.evaluate("document.querySelector('.pager span').textContent") == "page 3 of 3"
-        await tab.evaluate("document.querySelectorAll('.changes')[2].querySelector('summary').click()")
-        texts = "[...document.querySelector('details[open]').querySelectorAll('.text')].map((one) => one.textContent)"
+        assert (
+            await tab.evaluate("document.querySelector('.pager span').textContent") == "page 3 of 3"
+        )
+        await tab.evaluate(
+            "document.querySelectorAll('.changes')[2].querySelector('summary').click()"
+        )
+        texts = (
+            "[...document.querySelector('details[open]').querySelectorAll('.text')].map((one) "
+            "=> one.textContent)"
+        )
         query, before, after = await tab.evaluate(texts)
         assert query
         assert before.endswith("of 0.") or "more characters" in before
@@ -90,7 +116,9 @@ def test_the_page_fits_a_phone_and_both_schemes(tmp_path: Path, page: Path) -> N
         await tab.evaluate("document.getElementById('theme').click()")
         assert await tab.evaluate(ground) != light
         await tab.picture("comparison-dark")
-        await tab.evaluate("document.querySelector('.changes').previousElementSibling.previousElementSibling.scrollIntoView()")
+        await tab.evaluate(
+            "document.querySelector('.changes').previousElementSibling.previousElementSibling.scrollIntoView()"
+        )
         await tab.evaluate("document.querySelectorAll('.changes summary')[1].click()")
         await tab.picture("comparison-changed-dark")
         await tab.evaluate("document.getElementById('theme').click()")

@@ -15,11 +15,26 @@ from tests.e2e.conftest import CommandRun, command
 pytestmark = pytest.mark.engine
 
 
-def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(memory_run: CommandRun, tmp_path: Path) -> None:
-    words = ["--judge", "embedded", "--limit", "3", "--metrics", "empathy,safety", "--no-cache", "--out", "out"]
+def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
+    memory_run: CommandRun, tmp_path: Path
+) -> None:
+    words = [
+        "--judge",
+        "embedded",
+        "--limit",
+        "3",
+        "--metrics",
+        "empathy,safety",
+        "--no-cache",
+        "--out",
+        "out",
+    ]
     done = command("evaluate", str(memory_run.folder), *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
-    assert "empathy, safety: judged by a small local model, which proves the plumbing, not the scores." in done.stdout
+    assert (
+        "empathy, safety: judged by a small local model, which proves the plumbing, not the scores."
+        in done.stdout
+    )
     (folder,) = (tmp_path / "out").iterdir()
     for record in from_table(RunFolder(str(folder)).records().to_table()):
         for score in record.scores:
@@ -28,5 +43,9 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(memo
             assert score.usage.input_tokens > 100
             assert score.usage.output_tokens > 0
             assert json.loads(score.judgment or "")
-    left = [process for process in psutil.process_iter(["cmdline"]) if "api_server" in " ".join(process.info["cmdline"] or ())]
+    left = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "api_server" in " ".join(process.info["cmdline"] or ())
+    ]
     assert not left

@@ -1,5 +1,6 @@
-"""kill -9 of vLLM's engine process in the middle of a run: every unit is in the output once, and what was generated before is
-not judged twice. Only run with MEMRAY_EVAL_KILLS=3 (or another number of rounds)."""
+"""kill -9 of vLLM's engine process in the middle of a run: every unit is in the output once, and
+what was generated before is not judged twice. Only run with MEMRAY_EVAL_KILLS=3 (or another number
+of rounds)."""
 
 from __future__ import annotations
 
@@ -12,20 +13,48 @@ import pytest
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from tests.conftest import REPOSITORY
-from tests.ray.killing import IN_FLIGHT, METRICS, ROUNDS, books, counted, evaluating, run_folder, wait_for, workers
+from tests.ray.killing import (
+    IN_FLIGHT,
+    METRICS,
+    ROUNDS,
+    books,
+    counted,
+    evaluating,
+    run_folder,
+    wait_for,
+    workers,
+)
 from tests.servers.process import serving_process
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif("MEMRAY_EVAL_KILLS" not in os.environ, reason="three minutes a round: set MEMRAY_EVAL_KILLS=3"),
+    pytest.mark.skipif(
+        "MEMRAY_EVAL_KILLS" not in os.environ,
+        reason="three minutes a round: set MEMRAY_EVAL_KILLS=3",
+    ),
 ]
 SAMPLES = 24
 
 
 def job(out: Path, base_url: str) -> RunConfig:
-    judging = {"base_urls": {"openai": base_url}, "cache": str(out / "calls.sqlite"), "actors": 1, "max_in_flight": IN_FLIGHT}
-    changes = {"limit": SAMPLES, "metrics": METRICS, "judge": "openai/local", "judging": judging, "rows_per_block": 4}
-    settings = ["candidates.0.sampling.max_tokens=48", "engine.batch_size=4", "engine.concurrent_batches=2"]
+    judging = {
+        "base_urls": {"openai": base_url},
+        "cache": str(out / "calls.sqlite"),
+        "actors": 1,
+        "max_in_flight": IN_FLIGHT,
+    }
+    changes = {
+        "limit": SAMPLES,
+        "metrics": METRICS,
+        "judge": "openai/local",
+        "judging": judging,
+        "rows_per_block": 4,
+    }
+    settings = [
+        "candidates.0.sampling.max_tokens=48",
+        "engine.batch_size=4",
+        "engine.concurrent_batches=2",
+    ]
     config = load_config(REPOSITORY / "jobs" / "quickstart.yaml", changes, settings)
     return config.model_copy(update={"out": str(out)})
 

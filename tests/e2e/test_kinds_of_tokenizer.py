@@ -19,7 +19,10 @@ tokenizers = pytest.importorskip("tokenizers")
 
 # The patterns of GPT-2, Llama 3 and Qwen 2, as their tokenizer.json has them.
 GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| "
+    r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 QWEN_2 = LLAMA_3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
@@ -46,11 +49,14 @@ def pages() -> list[str]:
     rng = Random(0)
     lines = [paragraph(rng, language) for language in LANGUAGES for _ in range(150)]
     lines += [
-        f"{rng.getrandbits(64):x} {rng.randint(0, 10**7)}, {rng.randint(0, 99)} + {rng.randint(0, 99)}\n\n" for _ in range(300)
+        f"{rng.getrandbits(64):x} {rng.randint(0, 10**7)}, {rng.randint(0, 99)} + "
+        f"{rng.randint(0, 99)}\n\n"
+        for _ in range(300)
     ]
     return [
         *lines,
-        "This is the end of the text.\n\nWhat is the number in the text above? def func_12(x):\n    return x + 5\n" * 20,
+        "This is the end of the text.\n\nWhat is the number in the text above? def func_12(x):\n  "
+        "  return x + 5\n" * 20,
     ]
 
 
@@ -61,18 +67,26 @@ def byte_level(pattern: str) -> Any:
     own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, byte])
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     own.train_from_iterator(
-        pages(), tokenizers.trainers.BpeTrainer(vocab_size=1500, initial_alphabet=alphabet, show_progress=False)
+        pages(),
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=1500, initial_alphabet=alphabet, show_progress=False
+        ),
     )
     return own
 
 
 def llama_2() -> Any:
-    """No pre-tokenizer but spaces as marks, one put before the text, and bytes for what is unknown, newlines included."""
-    own = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    """No pre-tokenizer but spaces as marks, one put before the text, and bytes for what is unknown,
+    newlines included."""
+    own = tokenizers.Tokenizer(
+        tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
     normalizers = tokenizers.normalizers
     own.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     bytes_ = ["<unk>", *(f"<0x{n:02X}>" for n in range(256))]
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=1800, special_tokens=bytes_, show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=1800, special_tokens=bytes_, show_progress=False
+    )
     split = tokenizers.pre_tokenizers.Split(
         tokenizers.Regex(r"▁?\p{L}+|▁?[^\p{L}\p{N}▁]+|\p{N}|▁"), "isolated"
     )  # only to train
@@ -87,7 +101,10 @@ def word_piece() -> Any:
     own.normalizer = tokenizers.normalizers.BertNormalizer()
     own.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     own.train_from_iterator(
-        pages(), tokenizers.trainers.WordPieceTrainer(vocab_size=1500, special_tokens=["[UNK]"], show_progress=False)
+        pages(),
+        tokenizers.trainers.WordPieceTrainer(
+            vocab_size=1500, special_tokens=["[UNK]"], show_progress=False
+        ),
     )
     return own
 

@@ -29,23 +29,33 @@ def records(memory_run: CommandRun) -> list[Record]:
     return list(from_table(RunFolder(str(memory_run.folder)).records().to_table()))
 
 
-def test_every_sample_is_answered_and_scored_once(memory_run: CommandRun, records: list[Record]) -> None:
+def test_every_sample_is_answered_and_scored_once(
+    memory_run: CommandRun, records: list[Record]
+) -> None:
     assert memory_run.code == 0, memory_run.err[-4000:]
     assert len(records) == 121
-    assert {record.sample.id for record in records} == {sample.id for sample in shipped_samples()} | {TOO_LONG}
+    assert {record.sample.id for record in records} == {
+        sample.id for sample in shipped_samples()
+    } | {TOO_LONG}
     answered = [record for record in records if record.sample.id != TOO_LONG]
     for record in answered:
         status = {score.metric: score.status for score in record.scores}
         assert len(status) == len(record.scores) == 12
-        assert abs(sum(record.sample.emotion.values()) - 1.0) < 1e-6  # the sample's own, or what the affect stage read
+        assert (
+            abs(sum(record.sample.emotion.values()) - 1.0) < 1e-6
+        )  # the sample's own, or what the affect stage read
         needs = {"persona_consistency": "traits", "conversational_continuity": "history"}
         for metric, outcome in status.items():
             applies = metric not in needs or bool(getattr(record.sample, needs[metric]))
-            assert outcome == ("scored" if applies and metric not in BLIND else "not_applicable"), metric
+            assert outcome == ("scored" if applies and metric not in BLIND else "not_applicable"), (
+                metric
+            )
 
 
 def test_responses_are_real_and_measured(records: list[Record]) -> None:
-    responses = [record.response for record in records if record.response and record.sample.id != TOO_LONG]
+    responses = [
+        record.response for record in records if record.response and record.sample.id != TOO_LONG
+    ]
     assert len({response.text for response in responses}) > 90
     assert {response.finish_reason for response in responses} == {"stop", "length"}
     for response in responses:
@@ -58,7 +68,9 @@ def test_responses_are_real_and_measured(records: list[Record]) -> None:
         assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
 
 
-def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(memory_run: CommandRun, records: list[Record]) -> None:
+def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(
+    memory_run: CommandRun, records: list[Record]
+) -> None:
     (record,) = [record for record in records if record.sample.id == TOO_LONG]
     assert record.response is not None
     assert "the engine refused the prompt" in (record.response.error or "")
@@ -73,7 +85,10 @@ def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: li
             if score.metric == "memory_utilization" and score.status == "scored":
                 cited = set(json.loads(score.judgment or "")["cited_keys"])
                 required = set(record.sample.required_keys)
-                tp, fp = tp + len(cited & required), fp + len(cited & set(record.sample.forbidden_keys))
+                tp, fp = (
+                    tp + len(cited & required),
+                    fp + len(cited & set(record.sample.forbidden_keys)),
+                )
                 fn += len(required - cited)
     summary = RunFolder(str(memory_run.folder)).read_summary()
     (metric,) = [metric for metric in summary.metrics if metric.metric == "memory_utilization"]
@@ -81,7 +96,9 @@ def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: li
     assert (metric.micro["tp"], metric.micro["fp"], metric.micro["fn"]) == (tp, fp, fn)
     assert metric.micro["precision"] == pytest.approx(precision)
     assert metric.micro["recall"] == pytest.approx(recall)
-    assert metric.micro["f1"] == pytest.approx(2 * precision * recall / (precision + recall) if precision + recall else 0.0)
+    assert metric.micro["f1"] == pytest.approx(
+        2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    )
 
 
 def test_samples_flow_through_the_stages(memory_run: CommandRun) -> None:

@@ -1,4 +1,5 @@
-"""The needles job on the embedded model, through the command line: lengths that hold, and the map of length by depth."""
+"""The needles job on the embedded model, through the command line: lengths that hold, and the map
+of length by depth."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.e2e.conftest import command
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(
-        "MEMRAY_EVAL_ENGINES" not in os.environ, reason="a second engine, two minutes: set MEMRAY_EVAL_ENGINES=1"
+        "MEMRAY_EVAL_ENGINES" not in os.environ,
+        reason="a second engine, two minutes: set MEMRAY_EVAL_ENGINES=1",
     ),
 ]
 CHAT_TOKENS = 30  # SmolLM2's system prompt and marks around one user message
@@ -23,7 +25,9 @@ CHAT_TOKENS = 30  # SmolLM2's system prompt and marks around one user message
 
 def test_needles_are_asked_at_their_length_and_mapped(tmp_path: Path) -> None:
     job = str(REPOSITORY / "jobs" / "needles.yaml")
-    done = command("run", job, "--limit", "4", "--out", str(tmp_path), "--set", "tasks=[passkey]", cwd=tmp_path)
+    done = command(
+        "run", job, "--limit", "4", "--out", str(tmp_path), "--set", "tasks=[passkey]", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     (folder,) = tmp_path.glob("needles-*")
     records = list(from_table(RunFolder(str(folder)).records().to_table()))

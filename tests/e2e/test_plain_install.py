@@ -1,8 +1,8 @@
-"""`pip install .` alone: the wheel with its base dependencies, in a fresh venv outside the repository, evaluates ten rows.
+"""`pip install .` alone: the wheel with its base dependencies, in a fresh venv outside the
+repository, evaluates ten rows.
 
-The Python that runs the tests is always tried; MEMRAY_EVAL_PYTHONS=1 tries the other CPythons that the Makefile takes, where
-they are installed.
-"""
+The Python that runs the tests is always tried; MEMRAY_EVAL_PYTHONS=1 tries the other CPythons that
+the Makefile takes, where they are installed."""
 
 from __future__ import annotations
 
@@ -35,18 +35,28 @@ def test_a_plain_install_evaluates_ten_rows(version: str, wheel: Path, tmp_path:
     work.mkdir()
     _run("uv", "venv", "--quiet", "--python", _interpreter(version), str(venv))
     _run("uv", "pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), str(wheel))
-    rows = [{"id": f"r{n}", "query": f"Water on day {n}?", "response": f"Drink {n} glasses, please."} for n in range(10)]
+    rows = [
+        {"id": f"r{n}", "query": f"Water on day {n}?", "response": f"Drink {n} glasses, please."}
+        for n in range(10)
+    ]
     (work / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = str(venv / "bin" / "memray-eval")
 
-    for listing in (["--help"], ["list", "metrics"], ["list", "judges"], ["dataset", "validate", "answers.jsonl"]):
+    for listing in (
+        ["--help"],
+        ["list", "metrics"],
+        ["list", "judges"],
+        ["dataset", "validate", "answers.jsonl"],
+    ):
         _run(command, *listing, cwd=work)
     _run(command, "evaluate", "answers.jsonl", "--metrics", METRICS, "--judge", "rules", cwd=work)
 
     (written,) = work.glob("results/*/summary.json")
     summary = json.loads(written.read_text())
     assert summary["n_units"] == 10
-    assert {metric["metric"]: metric["n_scored"] for metric in summary["metrics"]} == dict.fromkeys(METRICS.split(","), 10)
+    assert {metric["metric"]: metric["n_scored"] for metric in summary["metrics"]} == dict.fromkeys(
+        METRICS.split(","), 10
+    )
 
 
 def _interpreter(version: str) -> str:
@@ -55,17 +65,31 @@ def _interpreter(version: str) -> str:
     if not os.environ.get("MEMRAY_EVAL_PYTHONS"):
         pytest.skip("set MEMRAY_EVAL_PYTHONS=1 to try other CPythons")
     found = shutil.which(f"python{version}")
-    if found is None or subprocess.run([found, "--version"], capture_output=True, check=False).returncode:
+    if (
+        found is None
+        or subprocess.run([found, "--version"], capture_output=True, check=False).returncode
+    ):
         pytest.skip(f"no CPython {version} here")
     return found
 
 
 def _run(*command: str, cwd: Path | None = None) -> None:
-    """Runs a command as a user's shell would, without what leads to this checkout; shows its output when it fails."""
+    """Runs a command as a user's shell would, without what leads to this checkout; shows its output
+    when it fails."""
     own = Path(sys.executable).parent
     path = os.pathsep.join([str(own), os.environ["PATH"]])
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RAY_ADDRESS")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "RAY_ADDRESS")
+    }
     done = subprocess.run(
-        command, cwd=cwd, env=environment | {"PATH": path}, capture_output=True, text=True, timeout=480, check=False
+        command,
+        cwd=cwd,
+        env=environment | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
     )
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"

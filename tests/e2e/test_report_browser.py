@@ -1,4 +1,5 @@
-"""The HTML report in a real browser, headless Chromium over its own protocol: clicks, keys, hostile texts, speed, widths.
+"""The HTML report in a real browser, headless Chromium over its own protocol: clicks, keys, hostile
+texts, speed, widths.
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
@@ -21,8 +22,12 @@ import pytest
 from memray_eval.report.html import write_html
 from tests.runs import ATTACK, hostile_records, plain_records, write_run
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
+)
 OPENS_WITHIN_MS = 2000
 START_S = 30
 
@@ -63,7 +68,9 @@ class Tab:
         await self.until("document.documentElement?.dataset.ready !== undefined")
 
     async def evaluate(self, expression: str) -> Any:
-        found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        found = await self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -93,9 +100,16 @@ class Tab:
         await asyncio.sleep(0.4)
 
     async def look(self, scheme: str, width: int, height: int = 900) -> None:
-        await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         await self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
         )
 
     async def picture(self, name: str) -> None:
@@ -115,14 +129,21 @@ async def browser(profile: Path) -> AsyncIterator[Tab]:
         "--remote-debugging-port=0",
         f"--user-data-dir={profile}",
     ]
-    words += ["--disable-background-networking", "--no-first-run", "--hide-scrollbars", "about:blank"]
+    words += [
+        "--disable-background-networking",
+        "--no-first-run",
+        "--hide-scrollbars",
+        "about:blank",
+    ]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         try:
             port = await _port(profile / "DevToolsActivePort")
             async with aiohttp.ClientSession() as session:
                 async with session.get(f"http://127.0.0.1:{port}/json") as answer:
                     (target,) = [one for one in await answer.json() if one["type"] == "page"]
-                async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                async with session.ws_connect(
+                    target["webSocketDebuggerUrl"], max_msg_size=0
+                ) as socket:
                     yield Tab(socket)
         finally:
             process.terminate()
@@ -150,7 +171,10 @@ def in_browser(tmp_path: Path, page: Path, steps: Callable[[Tab], Awaitable[None
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("html")
-    write_html(write_run(work / "run", [*plain_records(296), *hostile_records()], 300), str(work / "page.html"))
+    write_html(
+        write_run(work / "run", [*plain_records(296), *hostile_records()], 300),
+        str(work / "page.html"),
+    )
     return work / "page.html"
 
 
@@ -172,7 +196,10 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
         await tab.choose("candidate", "all")
         await tab.choose("sort", "memory utilization, lowest first")
         figures = [
-            float(one) for one in await tab.evaluate("[...document.querySelectorAll('#list .score')].map((n) => n.textContent)")
+            float(one)
+            for one in await tab.evaluate(
+                "[...document.querySelectorAll('#list .score')].map((n) => n.textContent)"
+            )
         ]
         assert len(figures) == 40
         assert figures == sorted(figures)
@@ -188,22 +215,39 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
         text = await tab.evaluate(f"{DETAIL}.innerText")
         assert "You live near the sea" in text
         assert "nurse on rotating nights" in text
-        marks = await tab.evaluate(f"[...{DETAIL}.querySelectorAll('.answer mark')].map((n) => [n.className, n.textContent])")
+        marks = await tab.evaluate(
+            f"[...{DETAIL}.querySelectorAll('.answer mark')].map((n) => [n.className, "
+            f"n.textContent])"
+        )
         assert ["cited evidence", "your rotating nights"] in marks
         assert ["broken evidence", "on 38,400 a year"] in marks
         assert ["against", "You live near the sea"] in marks
         assert ["evidence", "that sounds exhausting"] in marks
-        await tab.evaluate("document.getElementById('samples').scrollIntoView({behavior: 'instant'})")
+        await tab.evaluate(
+            "document.getElementById('samples').scrollIntoView({behavior: 'instant'})"
+        )
         await tab.picture("detail-light")
         await tab.press("Escape")
         assert await tab.evaluate(f"{DETAIL}.hidden") is True
         await tab.evaluate("document.getElementById('find').focus()")
         await tab.find("")
-        await tab.call("Input.dispatchKeyEvent", type="keyDown", key="Backspace", code="Backspace", windowsVirtualKeyCode=8)
+        await tab.call(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            key="Backspace",
+            code="Backspace",
+            windowsVirtualKeyCode=8,
+        )
         await tab.until(f"{COUNT} === '300 of 300 units'")
         await tab.press("Enter")
         await tab.press("ArrowDown")
-        assert await tab.evaluate("[...document.querySelectorAll('#list li')].findIndex((n) => n.ariaSelected === 'true')") == 1
+        assert (
+            await tab.evaluate(
+                "[...document.querySelectorAll('#list li')].findIndex((n) => n.ariaSelected === "
+                "'true')"
+            )
+            == 1
+        )
         await tab.press("ArrowRight")
         assert await tab.evaluate("document.getElementById('page').textContent") == "page 2 of 8"
         await tab.press("ArrowUp")
@@ -227,14 +271,21 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
             assert await tab.evaluate(SELECTED) == found
             await tab.evaluate("document.querySelector('#list li').click()")
             assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == found
-            assert await tab.evaluate("document.querySelectorAll('main script, main img, [onerror]').length") == 0
+            assert (
+                await tab.evaluate(
+                    "document.querySelectorAll('main script, main img, [onerror]').length"
+                )
+                == 0
+            )
         assert await tab.evaluate("typeof window.hacked") == "undefined"
         await tab.find("a-attack")
         await tab.evaluate("document.querySelector('#list li').click()")
         assert ATTACK in await tab.evaluate(f"{DETAIL}.querySelector('.answer').textContent")
         await tab.find("needle-in-hay")
         await tab.evaluate("document.querySelector('#list li').click()")
-        assert await tab.evaluate(f"{DETAIL}.querySelector('.answer').textContent.length") > 1_000_000
+        assert (
+            await tab.evaluate(f"{DETAIL}.querySelector('.answer').textContent.length") > 1_000_000
+        )
         await tab.look("dark", 390, 844)
         assert await tab.evaluate(OVERFLOW) <= 0
 
@@ -272,7 +323,9 @@ def test_light_dark_and_phone(page: Path, tmp_path: Path) -> None:
             await tab.evaluate(f"document.getElementById('{section}').scrollIntoView()")
             await tab.picture(f"{section}-phone")
         await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
-        box = await tab.evaluate(f"(({{width, height}}) => [width, height])({DETAIL}.getBoundingClientRect())")
+        box = await tab.evaluate(
+            f"(({{width, height}}) => [width, height])({DETAIL}.getBoundingClientRect())"
+        )
         assert box == [390, 844]
         await tab.picture("detail-phone")
 
@@ -291,7 +344,10 @@ def test_ten_thousand_records_open_within_two_seconds(tmp_path: Path) -> None:
         await tab.until(f"{COUNT} === '1 of 10,000 units'")
         timing = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
         loaded = await tab.evaluate(timing)
-        print(f"list after {took} ms, all texts after {loaded:.0f} ms, {path.stat().st_size / 1e6:.1f} MB")
+        print(
+            f"list after {took} ms, all texts after {loaded:.0f} ms, "
+            f"{path.stat().st_size / 1e6:.1f} MB"
+        )
         assert took < OPENS_WITHIN_MS
 
     in_browser(tmp_path, path, steps)
@@ -304,7 +360,10 @@ def _luminance(colour: str) -> float:
         if colour.startswith("#")
         else map(int, re.findall(r"\d+", colour)[:3])
     )
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in parts))
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in (part / 255 for part in parts)
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

@@ -1,4 +1,5 @@
-"""A real audio classifier of transformers, tiny and untrained: the whole way from wavs to emotions."""
+"""A real audio classifier of transformers, tiny and untrained: the whole way from wavs to
+emotions."""
 
 from __future__ import annotations
 
@@ -20,9 +21,12 @@ def test_a_classifier_hears_what_has_sound_and_says_so_of_what_has_none(tmp_path
     transformers = pytest.importorskip("transformers")
     labels = ("ang", "hap", "neu", "sad")
     config = transformers.Wav2Vec2Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, conv_dim=(8, 8), conv_stride=(5, 4),
-        conv_kernel=(10, 8), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, num_feat_extract_layers=2,
-        classifier_proj_size=8, id2label=dict(enumerate(labels)), label2id={label: i for i, label in enumerate(labels)},
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        conv_dim=(8, 8), conv_stride=(5, 4),
+        conv_kernel=(10, 8), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2,
+        num_feat_extract_layers=2,
+        classifier_proj_size=8, id2label=dict(enumerate(labels)), label2id={label: i for i,
+        label in enumerate(labels)},
     )  # fmt: skip
     transformers.Wav2Vec2ForSequenceClassification(config).save_pretrained(tmp_path)
     transformers.Wav2Vec2FeatureExtractor(sampling_rate=RATE_HZ).save_pretrained(tmp_path)

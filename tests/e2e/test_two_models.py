@@ -18,7 +18,10 @@ from tests.conftest import REPOSITORY
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif("MEMRAY_EVAL_ENGINES" not in os.environ, reason="two more engines: set MEMRAY_EVAL_ENGINES=1"),
+    pytest.mark.skipif(
+        "MEMRAY_EVAL_ENGINES" not in os.environ,
+        reason="two more engines: set MEMRAY_EVAL_ENGINES=1",
+    ),
 ]
 N = 6
 
@@ -54,7 +57,9 @@ def test_two_models_are_served_at_the_same_time_and_all_units_are_scored(tmp_pat
     path.write_text(yaml.safe_dump(job))
     most = 0
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "memray_eval", "run", str(path)], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "memray_eval", "run", str(path)], stdout=log, stderr=log
+        )
         while process.poll() is None:
             most = max(most, engines_below(process.pid))
             time.sleep(0.5)

@@ -1,4 +1,5 @@
-"""`memray-eval view` in a real browser, headless Chromium: 20,000 records filtered, sorted, searched and read.
+"""`memray-eval view` in a real browser, headless Chromium: 20,000 records filtered, sorted,
+searched and read.
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
@@ -20,7 +21,9 @@ from memray_eval.results.schema import to_table
 from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, SELECTED, Tab, browser
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
+)
 N = 20_000
 ENDS_WITHIN_S = 60
 SCORES = "[...document.querySelectorAll('#list .score')].map((node) => Number(node.textContent))"
@@ -55,7 +58,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield server
 
 
-def in_browser(tmp_path: Path, url: str, steps: Callable[[Tab], Awaitable[None]], complaints: int = 0) -> None:
+def in_browser(
+    tmp_path: Path, url: str, steps: Callable[[Tab], Awaitable[None]], complaints: int = 0
+) -> None:
     async def whole() -> None:
         async with browser(tmp_path / "profile") as tab:
             for domain in ("Runtime", "Log", "Page", "Network"):
@@ -74,7 +79,9 @@ async def counted(tab: Tab, n: int, of: int = N) -> None:
     await tab.until(f"{COUNT} === '{n:,} of {of:,} units'")
 
 
-def test_twenty_thousand_records_are_filtered_sorted_and_read(large: Served, tmp_path: Path) -> None:
+def test_twenty_thousand_records_are_filtered_sorted_and_read(
+    large: Served, tmp_path: Path
+) -> None:
     async def steps(tab: Tab) -> None:
         await counted(tab, N)
         await tab.picture("view-top")
@@ -92,7 +99,10 @@ def test_twenty_thousand_records_are_filtered_sorted_and_read(large: Served, tmp
         await tab.choose("candidate", "small-t0.5")
         await tab.choose("task", "money")
         await tab.choose("candidate", "all")
-        await tab.until("[...document.querySelectorAll('#list .head')].every((node) => node.textContent.includes('money'))")
+        await tab.until(
+            "[...document.querySelectorAll('#list .head')].every((node) => "
+            "node.textContent.includes('money'))"
+        )
         for select, option in (("task", "all"), ("metric", "any")):
             await tab.choose(select, option)
         await tab.evaluate("document.getElementById('low').value = ''")
@@ -101,7 +111,9 @@ def test_twenty_thousand_records_are_filtered_sorted_and_read(large: Served, tmp
         scores = await tab.evaluate(SCORES)
         assert len(scores) == 40
         assert scores == sorted(scores, reverse=True)
-        await tab.evaluate("document.getElementById('samples').scrollIntoView({behavior: 'instant'})")
+        await tab.evaluate(
+            "document.getElementById('samples').scrollIntoView({behavior: 'instant'})"
+        )
         await tab.picture("view-list")
         await tab.evaluate("document.activeElement.blur()")
         await tab.press("/")
@@ -111,7 +123,9 @@ def test_twenty_thousand_records_are_filtered_sorted_and_read(large: Served, tmp
         await tab.press("Enter")
         await tab.until(f"{DETAIL}.hidden === false")
         assert "This is answer 17771." in await tab.evaluate(f"{DETAIL}.innerText")
-        marks = await tab.evaluate(f"[...{DETAIL}.querySelectorAll('.answer mark')].map((n) => n.className)")
+        marks = await tab.evaluate(
+            f"[...{DETAIL}.querySelectorAll('.answer mark')].map((n) => n.className)"
+        )
         assert "cited evidence" in marks
         await tab.picture("view-detail")
         await tab.press("Escape")
@@ -136,18 +150,24 @@ def test_keys_turn_pages_and_move_through_samples(large: Served, tmp_path: Path)
         await tab.until(f"{DETAIL}.querySelector('h3').textContent === {first[38]!r}")
         await tab.press("ArrowDown")
         await tab.press("ArrowDown")
-        await tab.until(f"{PAGE} === 'page 2 of 500' && {DETAIL}.querySelector('h3').textContent === {SELECTED}")
+        await tab.until(
+            f"{PAGE} === 'page 2 of 500' && {DETAIL}.querySelector('h3').textContent === {SELECTED}"
+        )
         await tab.press("Escape")
         for _ in range(12):  # faster than the answers come
             await tab.press("ArrowRight")
         await tab.until(f"{PAGE} === 'page 14 of 500'")
         await tab.look("dark", 390, 844)
-        await tab.evaluate("document.getElementById('samples').scrollIntoView({behavior: 'instant'})")
+        await tab.evaluate(
+            "document.getElementById('samples').scrollIntoView({behavior: 'instant'})"
+        )
         assert await tab.evaluate(OVERFLOW) <= 0
         await tab.picture("view-phone")
         await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
         await tab.until(f"{DETAIL}.hidden === false")
-        box = await tab.evaluate(f"(({{width, height}}) => [width, height])({DETAIL}.getBoundingClientRect())")
+        box = await tab.evaluate(
+            f"(({{width, height}}) => [width, height])({DETAIL}.getBoundingClientRect())"
+        )
         assert box == [390, 844]
         await tab.picture("view-phone-detail")
 
@@ -158,14 +178,25 @@ def test_hostile_texts_stay_texts(large: Served, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         await counted(tab, N)
         await tab.evaluate("document.getElementById('find').focus()")
-        for wanted, found in (("a-attack", "A-attack"), ("an id that", f"A-{ATTACK}"), ("needle-in-hay", "A-huge")):
+        for wanted, found in (
+            ("a-attack", "A-attack"),
+            ("an id that", f"A-{ATTACK}"),
+            ("needle-in-hay", "A-huge"),
+        ):
             await tab.find(wanted)
             await counted(tab, 1)
             await tab.until(f"{SELECTED} === {found!r}")
             await tab.evaluate("document.querySelector('#list li').click()")
             await tab.until(f"{DETAIL}.querySelector('h3')?.textContent === {found!r}")
-            assert await tab.evaluate("document.querySelectorAll('main script, main img, [onerror]').length") == 0
-        assert await tab.evaluate(f"{DETAIL}.querySelector('.answer').textContent.length") > 1_000_000
+            assert (
+                await tab.evaluate(
+                    "document.querySelectorAll('main script, main img, [onerror]').length"
+                )
+                == 0
+            )
+        assert (
+            await tab.evaluate(f"{DETAIL}.querySelector('.answer').textContent.length") > 1_000_000
+        )
         assert await tab.evaluate("typeof window.hacked") == "undefined"
 
     in_browser(tmp_path, large.url, steps)
@@ -183,12 +214,17 @@ def test_a_run_that_is_being_written_grows_and_a_broken_part_is_shown(tmp_path: 
         folder.write_part(to_table([record("late", "and late", candidates()[0], seed=1)]))
         await tab.evaluate("document.getElementById('reload').click()")
         await counted(tab, 21, 61)
-        assert await tab.evaluate("document.getElementById('candidate').selectedOptions[0].text") == "small-t0"
+        assert (
+            await tab.evaluate("document.getElementById('candidate').selectedOptions[0].text")
+            == "small-t0"
+        )
         await tab.picture("view-unfinished")
         (tmp_path / "run" / "records" / "part-0broken.parquet").write_bytes(b"PAR1")
         await tab.evaluate("document.getElementById('reload').click()")
         await tab.until(f"{NOTICE}.hidden === false")
-        assert "part-0broken.parquet of the records cannot be read" in await tab.evaluate(f"{NOTICE}.textContent")
+        assert "part-0broken.parquet of the records cannot be read" in await tab.evaluate(
+            f"{NOTICE}.textContent"
+        )
         await counted(tab, 21, 61)
         for name in folder.parts():
             (tmp_path / "run" / "records" / name).write_bytes(b"PAR1")
@@ -203,4 +239,6 @@ def test_a_run_that_is_being_written_grows_and_a_broken_part_is_shown(tmp_path: 
         await tab.picture("view-broken")
 
     with served(folder) as server:
-        in_browser(tmp_path, server.url, steps, complaints=2)  # the browser's own lines on the two answers of 500
+        in_browser(
+            tmp_path, server.url, steps, complaints=2
+        )  # the browser's own lines on the two answers of 500

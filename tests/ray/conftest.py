@@ -19,7 +19,9 @@ from tests.servers.provider import Provider
 
 @pytest.fixture(scope="session", autouse=True)
 def _cluster() -> Iterator[None]:
-    os.environ["MY_TEST_KEY"] = "test-key"  # before Ray starts: its workers inherit this environment
+    os.environ["MY_TEST_KEY"] = (
+        "test-key"  # before Ray starts: its workers inherit this environment
+    )
     with cluster.connected(ClusterConfig(num_cpus=2)):
         assert ray.is_initialized()
         yield
@@ -27,10 +29,16 @@ def _cluster() -> Iterator[None]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., RunConfig]:
-    """A config that asks a local server for answers and for embeddings; keyword arguments override."""
+    """A config that asks a local server for answers and for embeddings; keyword arguments
+    override."""
 
     def make(server: Provider, /, **overrides: Any) -> RunConfig:
-        candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
+        candidate = {
+            "name": "served",
+            "model": "m",
+            "backend": "openai",
+            "base_url": server.base_url,
+        }
         config: dict[str, Any] = {
             "dataset": str(SAMPLES),
             "candidates": [candidate],
@@ -40,8 +48,13 @@ def job(tmp_path: Path) -> Callable[..., RunConfig]:
             "out": str(tmp_path / "results"),
         }
         config |= overrides
-        config["judging"] = {"cache": str(tmp_path / "calls.sqlite"), **overrides.get("judging", {})}
-        if "groundedness" in config["metrics"]:  # whose rules cannot tell well enough to be asked without a word
+        config["judging"] = {
+            "cache": str(tmp_path / "calls.sqlite"),
+            **overrides.get("judging", {}),
+        }
+        if (
+            "groundedness" in config["metrics"]
+        ):  # whose rules cannot tell well enough to be asked without a word
             config.setdefault("estimates", {"groundedness": True})
         return RunConfig.model_validate(config)
 

@@ -1,4 +1,5 @@
-"""What the kill tests share: a run in a process of its own that judges existing responses, and the books kept at its end."""
+"""What the kill tests share: a run in a process of its own that judges existing responses, and the
+books kept at its end."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from memray_eval.results.schema import from_table
 from tests.benchmarks.judging import job, responses
 from tests.servers.process import ServerProcess
 
-ROUNDS = int(os.environ.get("MEMRAY_EVAL_KILLS", "1"))  # how often each kill is tried; 3 shows that it was no luck
+ROUNDS = int(
+    os.environ.get("MEMRAY_EVAL_KILLS", "1")
+)  # how often each kill is tried; 3 shows that it was no luck
 METRICS = ("helpfulness", "empathy", "safety")
 UNITS, IN_FLIGHT = 90, 8
 CALLS = UNITS * len(METRICS)
@@ -28,7 +31,8 @@ CALLS = UNITS * len(METRICS)
 
 @dataclass(frozen=True)
 class Books:
-    """A run after its end: rows and units in its records, units with every score, and calls at the provider."""
+    """A run after its end: rows and units in its records, units with every score, and calls at the
+    provider."""
 
     rows: int
     units: int
@@ -43,16 +47,22 @@ def books(folder: RunFolder, server: ServerProcess) -> Books:
     return Books(
         rows=len(records),
         units=len({record.unit_id for record in records}),
-        scored=sum([score.status for score in record.scores] == ["scored"] * len(METRICS) for record in records),
+        scored=sum(
+            [score.status for score in record.scores] == ["scored"] * len(METRICS)
+            for record in records
+        ),
         calls=stats["n_answered"],
         paid_again=stats["paid_again"],
     )
 
 
 def config_file(tmp_path: Path, server: ServerProcess, actors: int) -> Path:
-    """A job that judges UNITS responses with `actors` judge actors, IN_FLIGHT calls in each, in small blocks."""
+    """A job that judges UNITS responses with `actors` judge actors, IN_FLIGHT calls in each, in
+    small blocks."""
     dataset = responses(tmp_path, UNITS)
-    config = job(dataset, tmp_path / "out", server.base_url, METRICS, actors=actors, max_in_flight=IN_FLIGHT)
+    config = job(
+        dataset, tmp_path / "out", server.base_url, METRICS, actors=actors, max_in_flight=IN_FLIGHT
+    )
     config = config.model_copy(update={"rows_per_block": 10})
     path = tmp_path / "job.yaml"
     path.write_text(config.model_dump_json())
@@ -60,10 +70,15 @@ def config_file(tmp_path: Path, server: ServerProcess, actors: int) -> Path:
 
 
 @contextlib.contextmanager
-def evaluating(config: Path, log: Path, script: str = "tests.ray.victim") -> Iterator[subprocess.Popen[bytes]]:
+def evaluating(
+    config: Path, log: Path, script: str = "tests.ray.victim"
+) -> Iterator[subprocess.Popen[bytes]]:
     """The run as a process, in a session of its own so that all its processes can be ended."""
     command = [sys.executable, "-m", script, str(config)]
-    with log.open("ab") as out, subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True) as process:
+    with (
+        log.open("ab") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True) as process,
+    ):
         try:
             yield process
         finally:
@@ -71,7 +86,9 @@ def evaluating(config: Path, log: Path, script: str = "tests.ray.victim") -> Ite
                 process.kill()
 
 
-def wait_for(server: ServerProcess, calls: int, process: subprocess.Popen[bytes], limit_s: float = 120.0) -> None:
+def wait_for(
+    server: ServerProcess, calls: int, process: subprocess.Popen[bytes], limit_s: float = 120.0
+) -> None:
     """Until the provider has answered so many calls."""
     deadline = time.monotonic() + limit_s
     while server.stats()["n_answered"] < calls:

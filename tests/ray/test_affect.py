@@ -1,4 +1,5 @@
-"""Whole runs whose samples get emotion and traits first: spoken, heard, read, fused; what fails degrades and says so."""
+"""Whole runs whose samples get emotion and traits first: spoken, heard, read, fused; what fails
+degrades and says so."""
 
 from __future__ import annotations
 
@@ -34,28 +35,49 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
         return "I hear you."
     schema = json.dumps(body.get("response_format", {}))
     if "neuroticism" in schema:
-        return json.dumps({trait: {"score": 0.9, "confidence": 0.5, "evidence": "-"} for trait in TRAITS})
+        return json.dumps(
+            {trait: {"score": 0.9, "confidence": 0.5, "evidence": "-"} for trait in TRAITS}
+        )
     return json.dumps(FLAT | {"fear": 0.75, "sadness": 0.25})
 
 
 @pytest.fixture
 def feeling(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
-    """A job over three samples without emotion or traits and one with both, whose speech a local server makes."""
-    rows: list[dict[str, Any]] = [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(3)]
-    rows.append({"id": "given", "query": "Hi", "emotion": {"joy": 1.0}, "traits": {"openness": 0.9}})
+    """A job over three samples without emotion or traits and one with both, whose speech a local
+    server makes."""
+    rows: list[dict[str, Any]] = [
+        {"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(3)
+    ]
+    rows.append(
+        {"id": "given", "query": "Hi", "emotion": {"joy": 1.0}, "traits": {"openness": 0.9}}
+    )
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def make(server: Provider, **affect: Any) -> RunConfig:
-        own = {"enabled": True, "emotion": "lexicon", "base_url": server.base_url, "cache": str(tmp_path / "audio"), **affect}
+        own = {
+            "enabled": True,
+            "emotion": "lexicon",
+            "base_url": server.base_url,
+            "cache": str(tmp_path / "audio"),
+            **affect,
+        }
         dataset = str(tmp_path / "samples.jsonl")
-        return job(server, dataset=dataset, affect=own, metrics=["empathy"], judging={"base_urls": {"openai": server.base_url}})
+        return job(
+            server,
+            dataset=dataset,
+            affect=own,
+            metrics=["empathy"],
+            judging={"base_urls": {"openai": server.base_url}},
+        )
 
     return make
 
 
 def ran(config: RunConfig) -> tuple[Finished, dict[str, Record]]:
     done = run(config, say=lambda text: None, quiet=True)
-    return done, {record.sample.id: record for record in from_table(done.folder.records().to_table())}
+    return done, {
+        record.sample.id: record for record in from_table(done.folder.records().to_table())
+    }
 
 
 def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:
@@ -69,9 +91,15 @@ def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:
     assert (counts["store hits"], counts.get("store synthesised")) == (3, None)
     for found in (records, again):
         assert found["given"].sample.emotion == {"joy": 1.0}
-        assert found["given"].sample.metadata["affect"] == {"emotion": {"backend": "given"}, "traits": {"backend": "given"}}
+        assert found["given"].sample.metadata["affect"] == {
+            "emotion": {"backend": "given"},
+            "traits": {"backend": "given"},
+        }
         notes = found["s0"].sample.metadata["affect"]
-        assert (notes["emotion"]["text"]["backend"], notes["emotion"]["speech"]["backend"]) == ("lexicon", "prosody")
+        assert (notes["emotion"]["text"]["backend"], notes["emotion"]["speech"]["backend"]) == (
+            "lexicon",
+            "prosody",
+        )
         assert notes["emotion"]["speech"]["source"] == "synthesised"
         assert notes["traits"] == {"backend": "unknown"}
         emotion = found["s0"].sample.emotion
@@ -95,9 +123,21 @@ def test_a_voice_that_fails_is_uniform_and_no_sample_is_lost(feeling: Job) -> No
 
 def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
     with serving(reply) as server:
-        _, records = ran(feeling(server, tts="off", speech_weight=0, emotion="judge", traits="judge", judge="openai/small"))
+        _, records = ran(
+            feeling(
+                server,
+                tts="off",
+                speech_weight=0,
+                emotion="judge",
+                traits="judge",
+                judge="openai/small",
+            )
+        )
     sample = records["s2"].sample
-    assert (sample.emotion["fear"], sample.emotion["sadness"]) == (pytest.approx(0.75), pytest.approx(0.25))
+    assert (sample.emotion["fear"], sample.emotion["sadness"]) == (
+        pytest.approx(0.75),
+        pytest.approx(0.25),
+    )
     assert sample.traits == pytest.approx(dict.fromkeys(TRAITS, 0.7))  # drawn to the middle by half
     assert records["given"].sample.traits == {"openness": 0.9}
 
@@ -108,20 +148,30 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
         ({"speech_weight": 0, "text_weight": 0}, "--speech-weight 0"),
         ({"speech_weight": -1}, "--speech-weight -1"),
         ({"text_weight": float("nan")}, "--text-weight nan"),
-        ({"emotion": "vibes"}, "affect.emotion: no backend 'vibes'; there are: classifier, lexicon"),
+        (
+            {"emotion": "vibes"},
+            "affect.emotion: no backend 'vibes'; there are: classifier, lexicon",
+        ),
         ({"traits": "judge"}, "affect.judge: .* name it"),
         ({"tts": "loud"}, "no speech synthesis 'loud'"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_runs(feeling: Job, affect: dict[str, Any], told: str) -> None:
+def test_what_cannot_work_is_said_before_anything_runs(
+    feeling: Job, affect: dict[str, Any], told: str
+) -> None:
     with serving(reply) as server, pytest.raises(ConfigError, match=told):
         run(feeling(server, **affect), say=lambda text: None, quiet=True)
 
 
-@pytest.mark.skipif("MEMRAY_EVAL_KILLS" not in os.environ, reason="two minutes: set MEMRAY_EVAL_KILLS=3")
+@pytest.mark.skipif(
+    "MEMRAY_EVAL_KILLS" not in os.environ, reason="two minutes: set MEMRAY_EVAL_KILLS=3"
+)
 def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> None:
-    """kill -9 of the whole run in the middle: what the store had is not spoken again, and a third run has nothing to speak."""
-    rows = [{"id": f"s{n}", "query": f"I am so tired today, this is message {n}."} for n in range(40)]
+    """kill -9 of the whole run in the middle: what the store had is not spoken again, and a third
+    run has nothing to speak."""
+    rows = [
+        {"id": f"s{n}", "query": f"I am so tired today, this is message {n}."} for n in range(40)
+    ]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serving(reply, latency_s=0.3) as server:
 
@@ -145,7 +195,9 @@ def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> 
         job = tmp_path / "job.yaml"
         job.write_text(json.dumps(config | {"affect": affect, "out": str(tmp_path / "out")}))
         program = [sys.executable, "-m", "memray_eval", "run", str(job)]
-        with subprocess.Popen(program, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            program, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ) as process:
             while len(spoken()) < 15:
                 assert process.poll() is None
                 time.sleep(0.05)
@@ -162,7 +214,9 @@ def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> 
         assert len(spoken()) <= len(rows) + 4
 
 
-def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(job: Job, tmp_path: Path) -> None:
+def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
+    job: Job, tmp_path: Path
+) -> None:
     rows = [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(12)]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serving(reply) as candidate, serving(reply, 1.5, count_tokens=True) as judge:
@@ -185,22 +239,35 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(job: Jo
         )
         first = run(config, say=lambda text: None, quiet=True)
         judge.latency_s = 0.0
-        assert (first.exit_code, first.stopped) == (1, "the next judge call does not fit the budget")
+        assert (first.exit_code, first.stopped) == (
+            1,
+            "the next judge call does not fit the budget",
+        )
         assert 0 < first.summary.n_units < 12
         assert first.folder.read_manifest()["status"] == "stopped"
-        second = resume(first.folder.path, lambda text: None, quiet=True, settings=["budget.tokens=null"])
+        second = resume(
+            first.folder.path, lambda text: None, quiet=True, settings=["budget.tokens=null"]
+        )
     assert (second.exit_code, second.summary.n_units) == (0, 12)
 
 
 def test_a_traits_judge_that_is_down_is_counted_and_told(feeling: Job) -> None:
     def down(body: dict[str, Any]) -> str | Answer | Fault:
-        return Fault(400) if "neuroticism" in json.dumps(body.get("response_format", {})) else reply(body)
+        return (
+            Fault(400)
+            if "neuroticism" in json.dumps(body.get("response_format", {}))
+            else reply(body)
+        )
 
     with serving(down) as server:
-        done, records = ran(feeling(server, tts="off", speech="uniform", traits="judge", judge="openai/j"))
+        done, records = ran(
+            feeling(server, tts="off", speech="uniform", traits="judge", judge="openai/j")
+        )
     manifest = done.folder.read_manifest()
     assert manifest["affect"]["traits degraded"] == 3
-    (told,) = [line for line in manifest["events"] if line.startswith("No traits could be read of sample")]
+    (told,) = [
+        line for line in manifest["events"] if line.startswith("No traits could be read of sample")
+    ]
     assert "(unknown): JudgeError: " in told
     assert any("the traits of 3 samples count as unknown" in note for note in done.summary.notes)
     assert records["s0"].sample.metadata["affect"]["traits"]["backend"] == "unknown"

@@ -1,5 +1,6 @@
-"""Dataset, run folder and cache on an S3 server: a run, its reports, a kill -9 and a resume from elsewhere; and what is said
-where S3 does not let us in. Skipped where no Python has moto (tests/servers/s3.py)."""
+"""Dataset, run folder and cache on an S3 server: a run, its reports, a kill -9 and a resume from
+elsewhere; and what is said where S3 does not let us in. Skipped where no Python has moto
+(tests/servers/s3.py)."""
 
 from __future__ import annotations
 
@@ -26,11 +27,23 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate, write_whole
 from tests.benchmarks.judging import job, responses
 from tests.conftest import REPOSITORY
-from tests.ray.killing import CALLS, IN_FLIGHT, METRICS, UNITS, books, counted, gone, some_moment, wait_for
+from tests.ray.killing import (
+    CALLS,
+    IN_FLIGHT,
+    METRICS,
+    UNITS,
+    books,
+    counted,
+    gone,
+    some_moment,
+    wait_for,
+)
 from tests.servers.process import ServerProcess, serving_process
 from tests.servers.s3 import KEY, SECRET, S3Server, interpreter, serving_s3
 
-pytestmark = pytest.mark.skipif(interpreter() is None, reason="no moto: name a Python that has it in MEMRAY_EVAL_MOTO")
+pytestmark = pytest.mark.skipif(
+    interpreter() is None, reason="no moto: name a Python that has it in MEMRAY_EVAL_MOTO"
+)
 ROOT = "s3://bucket/tests"
 LATENCY_S = 0.2
 
@@ -53,18 +66,24 @@ def put(url: str, data: bytes) -> None:
     write_whole(*locate(url), data)
 
 
-def started(arguments: list[str], environment: dict[str, str], home: Path) -> subprocess.Popen[bytes]:
+def started(
+    arguments: list[str], environment: dict[str, str], home: Path
+) -> subprocess.Popen[bytes]:
     """memray-eval with a working directory, a cache and a log of its own, all in `home`."""
     home.mkdir(exist_ok=True)
     own = {"PYTHONPATH": str(REPOSITORY), "MEMRAY_EVAL_CACHE": str(home / "cache")}
     with (home / "log").open("ab") as log:
         command = [sys.executable, "-m", "memray_eval", *arguments]
-        return subprocess.Popen(command, cwd=home, env=os.environ | own | environment, stdout=log, stderr=log)
+        return subprocess.Popen(
+            command, cwd=home, env=os.environ | own | environment, stdout=log, stderr=log
+        )
 
 
 def ended(arguments: list[str], environment: dict[str, str], home: Path, code: int = 0) -> str:
     """What a command said that must end with `code`."""
-    assert started(arguments, environment, home).wait(120) == code, (home / "log").read_text()[-3000:]
+    assert started(arguments, environment, home).wait(120) == code, (home / "log").read_text()[
+        -3000:
+    ]
     return (home / "log").read_text()
 
 
@@ -72,8 +91,12 @@ def configured(tmp_path: Path, server: ServerProcess, out: str, **judging: str) 
     """A job that is whole on S3, its dataset with it."""
     data = responses(tmp_path, UNITS)
     put(f"{out}/data.jsonl", data.read_bytes())
-    config = job(data, tmp_path, server.base_url, METRICS, actors=1, max_in_flight=IN_FLIGHT, **judging)
-    config = config.model_copy(update={"rows_per_block": 10, "dataset": f"{out}/data.jsonl", "out": f"{out}/results"})
+    config = job(
+        data, tmp_path, server.base_url, METRICS, actors=1, max_in_flight=IN_FLIGHT, **judging
+    )
+    config = config.model_copy(
+        update={"rows_per_block": 10, "dataset": f"{out}/data.jsonl", "out": f"{out}/results"}
+    )
     path = tmp_path / "job.yaml"
     path.write_text(config.model_dump_json())
     return path
@@ -81,14 +104,23 @@ def configured(tmp_path: Path, server: ServerProcess, out: str, **judging: str) 
 
 def only_run(out: str) -> RunFolder:
     filesystem, inner = locate(f"{out}/results")
-    (found,) = [info for info in filesystem.get_file_info(fs.FileSelector(inner)) if "calls" not in info.base_name]
+    (found,) = [
+        info
+        for info in filesystem.get_file_info(fs.FileSelector(inner))
+        if "calls" not in info.base_name
+    ]
     return RunFolder(f"{out}/results/{found.base_name}")
 
 
 def test_every_kind_of_dataset(here: S3Server) -> None:
-    rows = [{"id": f"D{number}", "query": "How do I sleep?", "memory": {"age": "40"}} for number in range(5)]
+    rows = [
+        {"id": f"D{number}", "query": "How do I sleep?", "memory": {"age": "40"}}
+        for number in range(5)
+    ]
     table = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist([row | {"memory": json.dumps(row["memory"])} for row in rows]), table)
+    pq.write_table(
+        pa.Table.from_pylist([row | {"memory": json.dumps(row["memory"])} for row in rows]), table
+    )
     put(f"{ROOT}/data/a.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
     put(f"{ROOT}/data/a.json", json.dumps({"samples": rows}).encode())
     put(f"{ROOT}/data/a.parquet", table.getvalue().to_pybytes())
@@ -113,8 +145,8 @@ def test_a_small_file_is_one_request_and_listed_at_once(here: S3Server) -> None:
 
 
 def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
-    """A machine is lost in the middle, and the run goes on in a process that shares nothing with it but S3. Then its reports,
-    beside a run that nobody killed."""
+    """A machine is lost in the middle, and the run goes on in a process that shares nothing with it
+    but S3. Then its reports, beside a run that nobody killed."""
     environment, first, second = here.environment(), tmp_path / "first", tmp_path / "second"
     with serving_process(latency_s=LATENCY_S) as server:
         config = configured(tmp_path, server, f"{ROOT}/killed", cache="auto")
@@ -131,13 +163,20 @@ def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
         began = time.monotonic()
         log = ended(["resume", folder.path], environment, second)
         found = books(folder, server)
-        counted(f"S3, {before} parts written before, resumed in {time.monotonic() - began:.1f} s", found)
+        counted(
+            f"S3, {before} parts written before, resumed in {time.monotonic() - began:.1f} s", found
+        )
         assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
         assert found.paid_again <= IN_FLIGHT
         assert found.calls - found.paid_again == CALLS
-        assert [session["status"] for session in folder.read_manifest()["sessions"]] == ["killed", "finished"]
+        assert [session["status"] for session in folder.read_manifest()["sessions"]] == [
+            "killed",
+            "finished",
+        ]
         server.reset()
-        config = configured(tmp_path, server, f"{ROOT}/whole", cache=f"{ROOT}/killed/results/{folder.run_id}/calls")
+        config = configured(
+            tmp_path, server, f"{ROOT}/whole", cache=f"{ROOT}/killed/results/{folder.run_id}/calls"
+        )
         log += ended(["run", str(config), "--limit=20"], environment, second)
         assert server.stats()["n_answered"] == 0  # the first run's calls, out of its folder
     whole = only_run(f"{ROOT}/whole")
@@ -145,14 +184,23 @@ def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
     log += ended(["compare", folder.path, whole.path], environment, second)
     filesystem, inner = locate(f"{whole.path}/report.html")
     assert filesystem.get_file_info(inner).size > 10_000
-    written = log + (first / "log").read_text() + json.dumps(folder.read_manifest()) + folder.read_config().model_dump_json()
+    written = (
+        log
+        + (first / "log").read_text()
+        + json.dumps(folder.read_manifest())
+        + folder.read_config().model_dump_json()
+    )
     assert SECRET not in written
     assert KEY not in written
 
 
 def test_one_process_at_a_time(here: S3Server) -> None:
     folder, second = RunFolder(f"{ROOT}/held/run"), RunFolder(f"{ROOT}/held/run")
-    with folder.held(), pytest.raises(ConfigError, match="another process is at work in s3://"), second.held():
+    with (
+        folder.held(),
+        pytest.raises(ConfigError, match="another process is at work in s3://"),
+        second.held(),
+    ):
         pytest.fail("two are at work")
     with second.held():
         assert folder.parts() == []
@@ -160,7 +208,11 @@ def test_one_process_at_a_time(here: S3Server) -> None:
 
 def test_a_cache_that_cannot_be_used_is_told_first(here: S3Server) -> None:
     config = RunConfig.model_validate(
-        {"dataset": "d", "candidates": [{"name": "m", "model": "m"}], "judging": {"cache": "s3://nowhere/calls"}}
+        {
+            "dataset": "d",
+            "candidates": [{"name": "m", "model": "m"}],
+            "judging": {"cache": "s3://nowhere/calls"},
+        }
     )
     folder = RunFolder(f"{ROOT}/bad-cache/run")
     with pytest.raises(ConfigError, match="there is no bucket 'nowhere'"):
@@ -172,10 +224,25 @@ def test_a_cache_that_cannot_be_used_is_told_first(here: S3Server) -> None:
 @pytest.mark.parametrize(
     ("change", "url", "code", "said"),
     [
-        ({"AWS_ACCESS_KEY_ID": "denied"}, "s3://bucket/x", 2, "access denied (ACCESS_DENIED): its key must be allowed to"),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "s3://bucket/x", 2, "there is no AWS_ACCESS_KEY_ID"),
+        (
+            {"AWS_ACCESS_KEY_ID": "denied"},
+            "s3://bucket/x",
+            2,
+            "access denied (ACCESS_DENIED): its key must be allowed to",
+        ),
+        (
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+            "s3://bucket/x",
+            2,
+            "there is no AWS_ACCESS_KEY_ID",
+        ),
         ({}, "s3://nowhere/x", 2, "there is no bucket 'nowhere'"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "s3://bucket/x", 3, "cannot be reached at http://127.0.0.1:9"),
+        (
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+            "s3://bucket/x",
+            3,
+            "cannot be reached at http://127.0.0.1:9",
+        ),
     ],
     ids=["denied", "no credentials", "no bucket", "unreachable"],
 )

@@ -1,4 +1,5 @@
-"""A run that compares: one served model at two temperatures over the shipped instruction prompts, with speed and exports."""
+"""A run that compares: one served model at two temperatures over the shipped instruction prompts,
+with speed and exports."""
 
 from __future__ import annotations
 
@@ -25,12 +26,18 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
     return PLAN if body["temperature"] == 0 else "Well, one might perhaps go on"
 
 
-def test_candidates_are_compared_and_exported(job: Callable[..., RunConfig], tmp_path: Path) -> None:
+def test_candidates_are_compared_and_exported(
+    job: Callable[..., RunConfig], tmp_path: Path
+) -> None:
     with serving(reply) as server:
         served = {"model": "m", "backend": "openai", "base_url": server.base_url}
-        candidates = [{"name": f"c-t{t}", "sampling": {"temperature": t, "max_tokens": 64}, **served} for t in (0.0, 1.0)]
+        candidates = [
+            {"name": f"c-t{t}", "sampling": {"temperature": t, "max_tokens": 64}, **served}
+            for t in (0.0, 1.0)
+        ]
         config = job(
-            server, suite="instruction", dataset=str(REPOSITORY / "dataset" / "instruction"), tasks=["navigation"],
+            server, suite="instruction", dataset=str(REPOSITORY / "dataset" / "instruction"),
+            tasks=["navigation"],
             candidates=candidates, metrics=[],
         )  # fmt: skip
         done = run(config, say=lambda text: None, quiet=True)
@@ -43,7 +50,13 @@ def test_candidates_are_compared_and_exported(job: Callable[..., RunConfig], tmp
     assert (pair.a, pair.b, pair.n) == ("c-t0.0", "c-t1.0", done.summary.n_samples)
     assert pair.is_shown
     assert pair.difference == pytest.approx((quality["c-t1.0"] or 0) - (quality["c-t0.0"] or 0))
-    for block in ("SPEED AND QUALITY - c-t0.0", "RECOMMENDATIONS", "Pareto Front", "Performance by Task:", "on Common Prompts"):
+    for block in (
+        "SPEED AND QUALITY - c-t0.0",
+        "RECOMMENDATIONS",
+        "Pareto Front",
+        "Performance by Task:",
+        "on Common Prompts",
+    ):
         assert block in text
     assert done.summary.sweeps
     assert done.summary.sweeps[0].temperatures == (0.0, 1.0)

@@ -1,6 +1,6 @@
-"""How a run ends that does not finish: signals, dead services, no room for files. What is finished is kept,
-the manifest and the last line say how it ended, and `resume` finishes it. MEMRAY_EVAL_KILLS=3 tries all of
-them; otherwise SIGTERM alone."""
+"""How a run ends that does not finish: signals, dead services, no room for files. What is finished
+is kept, the manifest and the last line say how it ended, and `resume` finishes it.
+MEMRAY_EVAL_KILLS=3 tries all of them; otherwise SIGTERM alone."""
 
 from __future__ import annotations
 
@@ -16,17 +16,31 @@ import psutil
 import pytest
 
 from tests.benchmarks.judging import job, responses
-from tests.ray.killing import CALLS, IN_FLIGHT, METRICS, UNITS, books, gone, run_folder, wait_for, workers
+from tests.ray.killing import (
+    CALLS,
+    IN_FLIGHT,
+    METRICS,
+    UNITS,
+    books,
+    gone,
+    run_folder,
+    wait_for,
+    workers,
+)
 from tests.servers.process import ServerProcess, serving_process
 
-on_demand = pytest.mark.skipif("MEMRAY_EVAL_KILLS" not in os.environ, reason="half a minute each: set MEMRAY_EVAL_KILLS=3")
+on_demand = pytest.mark.skipif(
+    "MEMRAY_EVAL_KILLS" not in os.environ, reason="half a minute each: set MEMRAY_EVAL_KILLS=3"
+)
 PROGRAM = [sys.executable, "-m", "memray_eval"]
 LATENCY_S = 0.1
 
 
 def config_file(tmp_path: Path, server: ServerProcess, budget: bool = False) -> Path:
     dataset = responses(tmp_path, UNITS)
-    config = job(dataset, tmp_path / "out", server.base_url, METRICS, actors=1, max_in_flight=IN_FLIGHT)
+    config = job(
+        dataset, tmp_path / "out", server.base_url, METRICS, actors=1, max_in_flight=IN_FLIGHT
+    )
     changed = config.model_copy(update={"rows_per_block": 10}).model_dump()
     changed["budget"] = {"tokens": 10**9} if budget else {}
     path = tmp_path / "job.yaml"
@@ -37,7 +51,12 @@ def config_file(tmp_path: Path, server: ServerProcess, budget: bool = False) -> 
 @contextlib.contextmanager
 def command(*words: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The command line as a process, in a session of its own."""
-    with log.open("ab") as out, subprocess.Popen([*PROGRAM, *words], stdout=out, stderr=out, start_new_session=True) as process:
+    with (
+        log.open("ab") as out,
+        subprocess.Popen(
+            [*PROGRAM, *words], stdout=out, stderr=out, start_new_session=True
+        ) as process,
+    ):
         try:
             yield process
         finally:
@@ -50,8 +69,8 @@ def last_lines(log: Path) -> list[str]:
 
 
 def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> str:
-    """Resumes the run to its end; every unit is there once, and no more than `lost` calls were paid twice.
-    Returns its output."""
+    """Resumes the run to its end; every unit is there once, and no more than `lost` calls were paid
+    twice. Returns its output."""
     log = tmp_path / "resumed"
     with command("resume", run_folder(tmp_path).path, log=log) as process:
         assert process.wait(150) == 0, log.read_text()[-2000:]
@@ -62,7 +81,9 @@ def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=on_demand)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=on_demand)]
+)
 def test_a_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
     log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:
@@ -74,7 +95,10 @@ def test_a_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
         gone(children, limit_s=20)
         folder = run_folder(tmp_path)
         manifest = folder.read_manifest()
-        assert (manifest["status"], manifest["error"]) == ("interrupted", f"interrupted by {number.name}")
+        assert (manifest["status"], manifest["error"]) == (
+            "interrupted",
+            f"interrupted by {number.name}",
+        )
         last = last_lines(log)[-1]
         assert last.startswith(f"Interrupted by {number.name}: ")
         assert last.endswith(f"Go on with `memray-eval resume {folder.path}`.")
@@ -82,12 +106,20 @@ def test_a_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
         assert f"{kept} of {UNITS} units are finished and kept" in last
         text = resumed(tmp_path, server, IN_FLIGHT)
     assert f"write {kept}/{UNITS}" in text  # its progress begins where the first session ended
-    assert [one["status"] for one in run_folder(tmp_path).read_manifest()["sessions"]] == ["interrupted", "finished"]
+    assert [one["status"] for one in run_folder(tmp_path).read_manifest()["sessions"]] == [
+        "interrupted",
+        "finished",
+    ]
 
 
 @on_demand
 @pytest.mark.parametrize(
-    ("victim", "name"), [("LedgerActor", "ledger of the run's budget"), ("raylet", "raylet"), ("gcs_server", "gcs_server")]
+    ("victim", "name"),
+    [
+        ("LedgerActor", "ledger of the run's budget"),
+        ("raylet", "raylet"),
+        ("gcs_server", "gcs_server"),
+    ],
 )
 def test_a_service_that_dies(tmp_path: Path, victim: str, name: str) -> None:
     log = tmp_path / "log"
@@ -97,7 +129,9 @@ def test_a_service_that_dies(tmp_path: Path, victim: str, name: str) -> None:
             children = psutil.Process(process.pid).children(recursive=True)
             found = workers(
                 process.pid,
-                victim if victim == "LedgerActor" else f"src/ray/{'raylet/' if victim == 'raylet' else 'gcs/'}{victim}",
+                victim
+                if victim == "LedgerActor"
+                else f"src/ray/{'raylet/' if victim == 'raylet' else 'gcs/'}{victim}",
             )
             found[0].kill()
             assert process.wait(60) == 3, log.read_text()[-2000:]
@@ -118,7 +152,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of two megabytes with nothing left on it."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip("may mount no file system here")
     try:
@@ -134,7 +172,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def ended(config: Path, log: Path, **environment: str) -> tuple[int, str]:
     with log.open("wb") as out:
         done = subprocess.run(
-            [*PROGRAM, "run", str(config)], stdout=out, stderr=out, env=os.environ | environment, timeout=200, check=False
+            [*PROGRAM, "run", str(config)],
+            stdout=out,
+            stderr=out,
+            env=os.environ | environment,
+            timeout=200,
+            check=False,
         )
     return done.returncode, log.read_text()
 
@@ -142,7 +185,12 @@ def ended(config: Path, log: Path, **environment: str) -> tuple[int, str]:
 @on_demand
 def test_no_room_for_rays_files(tmp_path: Path, small_disk: Path) -> None:
     with serving_process() as server:
-        code, text = ended(config_file(tmp_path, server), tmp_path / "log", TMPDIR=str(small_disk), RAY_TMPDIR=str(small_disk))
+        code, text = ended(
+            config_file(tmp_path, server),
+            tmp_path / "log",
+            TMPDIR=str(small_disk),
+            RAY_TMPDIR=str(small_disk),
+        )
     assert code == 3, text[-3000:]
     assert "error: the local Ray cannot start" in text
     assert str(small_disk) in text
@@ -175,7 +223,9 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     environment = {"HOME": str(home), "XDG_CACHE_HOME": "", "MEMRAY_EVAL_CACHE": ""}
     with serving_process() as server:
         config = config_file(tmp_path, server)
-        config.write_text(config.read_text().replace(f'"cache":"{tmp_path}/out/calls.sqlite"', '"cache":"auto"'))
+        config.write_text(
+            config.read_text().replace(f'"cache":"{tmp_path}/out/calls.sqlite"', '"cache":"auto"')
+        )
         code, text = ended(config, tmp_path / "log", **environment)
     assert code in (2, 3), text[-3000:]
     assert "MEMRAY_EVAL_CACHE" in text

@@ -27,11 +27,17 @@ def priced(config: RunConfig, folder: Path, **changes: object) -> RunConfig:
 
 
 def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -> None:
-    with serving_process(latency_s=0.2, requests_per_min=REQUESTS_PER_MIN, count_tokens=True) as server:
+    with serving_process(
+        latency_s=0.2, requests_per_min=REQUESTS_PER_MIN, count_tokens=True
+    ) as server:
         limits = {"openai/local": {"requests_per_min": REQUESTS_PER_MIN}}
-        config = job(responses(tmp_path, UNITS), tmp_path / "out", server.base_url, METRICS, limits=limits)
+        config = job(
+            responses(tmp_path, UNITS), tmp_path / "out", server.base_url, METRICS, limits=limits
+        )
         config = priced(config, tmp_path)
-        assumptions = config.assumptions.model_copy(update={"verdict_tokens": 36.0})  # what the local provider's have, about
+        assumptions = config.assumptions.model_copy(
+            update={"verdict_tokens": 36.0}
+        )  # what the local provider's have, about
         config = config.model_copy(update={"assumptions": assumptions})
         made = estimate_of(config)
         assert server.stats()["n_requests"] == 0
@@ -41,7 +47,10 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
     pairs = {
         "calls": (made.calls, stats["n_answered"]),
         "input tokens": (sum(judge.input_tokens for judge in made.judges), stats["input_tokens"]),
-        "output tokens": (sum(judge.output_tokens for judge in made.judges), stats["output_tokens"]),
+        "output tokens": (
+            sum(judge.output_tokens for judge in made.judges),
+            stats["output_tokens"],
+        ),
         "dollars": (made.usd, spent),
         "judging, seconds": (
             next(stage.seconds for stage in made.stages if stage.stage == "judge"),
@@ -59,10 +68,16 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
 
 def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_path: Path) -> None:
     asked: list[Estimate] = []
-    config = priced(job(responses(tmp_path, 3), tmp_path / "out", "http://127.0.0.1:9/v1", METRICS), tmp_path, tries=1)
+    config = priced(
+        job(responses(tmp_path, 3), tmp_path / "out", "http://127.0.0.1:9/v1", METRICS),
+        tmp_path,
+        tries=1,
+    )
     dear = config.model_copy(update={"dataset": str(responses(tmp_path, 40))})
     with pytest.raises(ConfigError, match="set one with --budget-usd, or say --yes"):
         run(dear, lambda line: None, quiet=True, agree=lambda made: bool(asked.append(made)))
     assert asked[0].usd > 10
     assert not (tmp_path / "out").exists()
-    assert run(config, lambda line: None, quiet=True).summary.n_failed_units == 3  # cheap: nobody is asked
+    assert (
+        run(config, lambda line: None, quiet=True).summary.n_failed_units == 3
+    )  # cheap: nobody is asked

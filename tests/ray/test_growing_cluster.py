@@ -1,5 +1,5 @@
-"""A cluster with a real autoscaler, over nodes that it starts on this machine: a run with `cluster.wait_s` asks for the node
-that its plan lacks, waits for it, and takes its request back."""
+"""A cluster with a real autoscaler, over nodes that it starts on this machine: a run with
+`cluster.wait_s` asks for the node that its plan lacks, waits for it, and takes its request back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ LISTS = (  # what a launcher's file must have, and nodes of one machine have no 
     "worker_start_ray_commands",
 )
 
-pytestmark = pytest.mark.skipif("MEMRAY_EVAL_CLUSTERS" not in os.environ, reason="a minute: set MEMRAY_EVAL_CLUSTERS=1")
+pytestmark = pytest.mark.skipif(
+    "MEMRAY_EVAL_CLUSTERS" not in os.environ, reason="a minute: set MEMRAY_EVAL_CLUSTERS=1"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,7 +71,11 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     }
     path = tmp_path_factory.mktemp("scaling") / "scaling.yaml"
     path.write_text(yaml.safe_dump(scaling))
-    fast = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "1"}
+    fast = {
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        "RAY_FAKE_CLUSTER": "1",
+        "RAY_enable_autoscaler_v2": "1",
+    }
     fast |= {"RAY_CLOUD_INSTANCE_ID": HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID}
     with head_node(0, fast, port=port, more=[f"--autoscaling-config={path}"]) as node:
         yield node
@@ -79,7 +85,13 @@ def ran(head: Node, config: Path, *settings: str) -> subprocess.CompletedProcess
     words = ["run", str(config), "--set", f"cluster.address={head.gcs_address}", *settings]
     command = [sys.executable, "-m", "memray_eval", *words]
     return subprocess.run(
-        command, cwd=REPOSITORY, env=environment({}), capture_output=True, text=True, timeout=240, check=False
+        command,
+        cwd=REPOSITORY,
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
 
@@ -88,7 +100,9 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
         job = {
             "dataset": str(SAMPLES),
             "limit": 4,
-            "candidates": [{"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}],
+            "candidates": [
+                {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
+            ],
             "metrics": ["memory_utilization"],
             "judge": "rules",
             "out": str(tmp_path / "out"),
@@ -105,8 +119,12 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
         done = ran(head, config, "--set", "cluster.wait_s=90")
     assert done.returncode == 0, done.stderr[-3000:]
     asked = [str(RAY), "status", "--address", head.gcs_address]
-    demand = subprocess.run(asked, env=environment({}), capture_output=True, text=True, timeout=60, check=True).stdout
-    assert "From request_resources:\n (none)" in demand  # else the cluster would stay as large for ever
+    demand = subprocess.run(
+        asked, env=environment({}), capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert (
+        "From request_resources:\n (none)" in demand
+    )  # else the cluster would stay as large for ever
     assert "Waiting up to 90 s for the nodes that the plan needs" in done.stderr
     (folder,) = (tmp_path / "out").iterdir()
     assert sum(1 for _ in RunFolder(str(folder)).each()) == 4

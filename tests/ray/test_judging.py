@@ -25,7 +25,8 @@ EMPATHY = {
 
 
 def reply(body: dict[str, Any]) -> str | Answer | Fault:
-    """Answers as the candidate where it streams, else as the judge of the metric that the rubric names."""
+    """Answers as the candidate where it streams, else as the judge of the metric that the rubric
+    names."""
     if body.get("stream"):
         return ANSWER
     if "empathy_score" in json.dumps(body["response_format"]):
@@ -48,7 +49,10 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     summary = {metric.metric: metric for metric in done.summary.metrics}
     empathy = summary["empathy"]
     assert (empathy.mean, empathy.coverage, empathy.judges) == (4.0, 1.0, {"openai/judge": 6})
-    assert (empathy.extras["unverified"], empathy.extras["trust"]) == (6.0, 0.5)  # "we are all with you" is not in the answer
+    assert (empathy.extras["unverified"], empathy.extras["trust"]) == (
+        6.0,
+        0.5,
+    )  # "we are all with you" is not in the answer
     safety = summary["safety"]
     assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
     assert summary["politeness"].judges == {"rules": 6}
@@ -76,8 +80,12 @@ def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:
     scores = {score.metric: score for score in record.scores}
     assert scores["empathy"].usage.input_tokens == 10
     assert scores["empathy"].latency_s > 0
-    assert json.loads(scores["empathy"].judgment or "")["unverified"] == ["we are all with you"]  # kept, and told
-    assert (scores["safety"].error or "").startswith("UnknownModel: 404: the provider has no such model")
+    assert json.loads(scores["empathy"].judgment or "")["unverified"] == [
+        "we are all with you"
+    ]  # kept, and told
+    assert (scores["safety"].error or "").startswith(
+        "UnknownModel: 404: the provider has no such model"
+    )
 
 
 def test_a_fallback_is_named_where_it_judged(job: Job) -> None:
@@ -96,12 +104,18 @@ def test_a_jury_votes_and_every_juror_is_heard_as_often_as_asked(job: Job) -> No
     def by_model(body: dict[str, Any]) -> str | Answer | Fault:
         if body.get("stream"):
             return ANSWER
-        return json.dumps(EMPATHY | {"empathy_score": {"kind": 5, "stern": 2, "calm": 4}[body["model"]]})
+        return json.dumps(
+            EMPATHY | {"empathy_score": {"kind": 5, "stern": 2, "calm": 4}[body["model"]]}
+        )
 
     with serving(by_model) as server:
         judging = {"base_urls": {"openai": server.base_url}, "repeats": 2}
         jury = {"empathy": ["openai/kind", "openai/stern", "openai/calm"]}
-        done = run(job(server, limit=2, metrics=["empathy"], judge=jury, judging=judging), say=lambda text: None, quiet=True)
+        done = run(
+            job(server, limit=2, metrics=["empathy"], judge=jury, judging=judging),
+            say=lambda text: None,
+            quiet=True,
+        )
         asked = [body for body in server.requests if not body.get("stream")]
     assert len(asked) == 12
     (empathy,) = done.summary.metrics

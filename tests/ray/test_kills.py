@@ -1,6 +1,6 @@
-"""kill -9 of the driver, of a judge actor, of the limiter, of a node, at random moments: every unit is in the output once, and
-what was paid twice is at most what was in flight. CI kills a driver and a judge actor; MEMRAY_EVAL_KILLS=3 kills all, three
-times each, and -s shows the books."""
+"""kill -9 of the driver, of a judge actor, of the limiter, of a node, at random moments: every unit
+is in the output once, and what was paid twice is at most what was in flight. CI kills a driver and
+a judge actor; MEMRAY_EVAL_KILLS=3 kills all, three times each, and -s shows the books."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from tests.ray.killing import (
 from tests.servers.process import serving_process
 
 rounds = pytest.mark.parametrize("round_", range(ROUNDS))
-on_demand = pytest.mark.skipif("MEMRAY_EVAL_KILLS" not in os.environ, reason="a minute a kill: set MEMRAY_EVAL_KILLS=3")
+on_demand = pytest.mark.skipif(
+    "MEMRAY_EVAL_KILLS" not in os.environ, reason="a minute a kill: set MEMRAY_EVAL_KILLS=3"
+)
 LATENCY_S = 0.2
 
 
@@ -62,7 +64,11 @@ def test_the_driver(tmp_path: Path, round_: int) -> None:
 @rounds
 @pytest.mark.parametrize(
     "victim",
-    ["JudgeRecords", pytest.param("LimiterActor", marks=on_demand), pytest.param("CallsActor", marks=on_demand)],
+    [
+        "JudgeRecords",
+        pytest.param("LimiterActor", marks=on_demand),
+        pytest.param("CallsActor", marks=on_demand),
+    ],
 )
 def test_an_actor(tmp_path: Path, victim: str, round_: int) -> None:
     """The run survives it, or is resumed."""

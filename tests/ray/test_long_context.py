@@ -1,4 +1,5 @@
-"""A whole long-context run: the shipped examples asked of a server, in the order of their contexts, judged and ruled on."""
+"""A whole long-context run: the shipped examples asked of a server, in the order of their contexts,
+judged and ruled on."""
 
 from __future__ import annotations
 
@@ -36,7 +37,13 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
 @pytest.fixture
 def long_job(job: Job) -> Callable[..., RunConfig]:
     def make(server: Provider, candidate: dict[str, Any] | None = None, **fields: Any) -> RunConfig:
-        own = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url, **(candidate or {})}
+        own = {
+            "name": "served",
+            "model": "m",
+            "backend": "openai",
+            "base_url": server.base_url,
+            **(candidate or {}),
+        }
         return job(
             server,
             suite="longbench",
@@ -54,20 +61,33 @@ def test_both_kinds_of_score_stand_side_by_side_for_each_task(long_job: Job) -> 
     with serving(reply) as server:
         done = run(long_job(server), say=lambda text: None, quiet=True)
     summary, text = done.summary, render(done.summary)
-    assert [row.task for row in summary.tasks if row.bucket is None][:2] == ["narrativeqa", "qasper"]
+    assert [row.task for row in summary.tasks if row.bucket is None][:2] == [
+        "narrativeqa",
+        "qasper",
+    ]
     records = {record.sample.id: record for record in from_table(done.folder.records().to_table())}
     assert len(records) == 10
-    forms = {record.sample.task: record.response.prompt_form for record in records.values() if record.response}
+    forms = {
+        record.sample.task: record.response.prompt_form
+        for record in records.values()
+        if record.response
+    }
     assert (forms["trec"], forms["lcc"], forms["qasper"]) == ("plain", "plain", "chat")
     assert all(record.sample.context is None for record in records.values())
     carpenter = records["qasper:h2"]
     assert carpenter.response is not None
-    assert (carpenter.response.text, carpenter.response.thinking_blocks) == ("It was done by Iver Dahl.", 1)
+    assert (carpenter.response.text, carpenter.response.thinking_blocks) == (
+        "It was done by Iver Dahl.",
+        1,
+    )
     scores = {score.metric: score for score in carpenter.scores}
     assert scores["semantic_correctness"].value == 1.0
     assert scores["rule_score"].judge == "qa_f1, LongBench 2e00731"
     assert scores["rule_score"].value == pytest.approx(0.5)  # 2 of 6 words, both of the answer's
-    told = [json.loads(line) for line in (Path(done.folder.path) / "disagreements.jsonl").read_text().splitlines()]
+    told = [
+        json.loads(line)
+        for line in (Path(done.folder.path) / "disagreements.jsonl").read_text().splitlines()
+    ]
     assert len(told) == summary.n_disagreements
     assert {line["verdict"] for line in told} == {"CORRECT"}
     assert "TASKS - served" in text
@@ -76,12 +96,22 @@ def test_both_kinds_of_score_stand_side_by_side_for_each_task(long_job: Job) -> 
 def test_questions_on_one_context_are_asked_together(long_job: Job, tmp_path: Path) -> None:
     contexts = [f"Book {number}. " + "It rains. " * 40 for number in range(4)]
     rows = [
-        {"id": f"q{n}", "task": "qasper", "query": f"Question {n}?", "context": contexts[n % 4], "answers": ["x"]}
+        {
+            "id": f"q{n}",
+            "task": "qasper",
+            "query": f"Question {n}?",
+            "context": contexts[n % 4],
+            "answers": ["x"],
+        }
         for n in range(16)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serving(reply) as server:
-        run(long_job(server, dataset=str(tmp_path / "rows.jsonl"), judge="rules"), say=lambda text: None, quiet=True)
+        run(
+            long_job(server, dataset=str(tmp_path / "rows.jsonl"), judge="rules"),
+            say=lambda text: None,
+            quiet=True,
+        )
         asked = [body["messages"][-1]["content"] for body in server.requests if body.get("stream")]
     assert len(asked) == 16
     order = [next(number for number in range(4) if f"Book {number}." in prompt) for prompt in asked]

@@ -1,4 +1,5 @@
-"""What a run tells of itself, to Prometheus and in its manifest, against the books of the provider that it asked."""
+"""What a run tells of itself, to Prometheus and in its manifest, against the books of the provider
+that it asked."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ JUDGE, METRICS, SAMPLES = "openai/j", ["empathy", "helpfulness", "safety"], 10
 VERDICTS, OUTCOMES = SAMPLES * len(METRICS), ("ok", "throttled", "malformed")
 ANSWER = "I hear you, and that sounds hard. Rest more."
 PRICE = {"input_usd": 1000.0, "output_usd": 2000.0}
-EXPORT_S = 40.0  # Ray reports every 10 s, and when the process that counts ends; the rest is for a busy machine
+# Ray reports every 10 s, and when the process that counts ends; the rest is for a busy machine
+EXPORT_S = 40.0
 _LINE = re.compile(r"^(?P<name>ray_memray_\w+)\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -34,7 +36,8 @@ Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class Books:
-    """A provider that answers the candidate at once, refuses or garbles some of the judge's calls, and counts both."""
+    """A provider that answers the candidate at once, refuses or garbles some of the judge's calls,
+    and counts both."""
 
     def __init__(self) -> None:
         self._storm = Storm(rate_429=0.2, rate_malformed=0.4, seed=9, retry_after="0.05")
@@ -44,7 +47,13 @@ class Books:
         if body.get("stream"):
             return ANSWER
         said = self._storm(body)
-        outcome = "throttled" if isinstance(said, Fault) else "ok" if said == judgment_reply(body) else "malformed"
+        outcome = (
+            "throttled"
+            if isinstance(said, Fault)
+            else "ok"
+            if said == judgment_reply(body)
+            else "malformed"
+        )
         self.counted[outcome] += 1
         if isinstance(said, str):
             self.counted.update(input_tokens=INPUT_TOKENS, output_tokens=len(said.split()))
@@ -52,7 +61,8 @@ class Books:
 
 
 def scraped(run_id: str) -> Found:
-    """The figures of a run on its node's page for Prometheus: by name and by those tags that are the run's own."""
+    """The figures of a run on its node's page for Prometheus: by name and by those tags that are
+    the run's own."""
     address = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
     with urllib.request.urlopen(address, timeout=10) as page:
         text = page.read().decode()
@@ -90,12 +100,20 @@ def judged_by(server: Provider, folder: Path) -> dict[str, Any]:
 def test_figures_are_those_of_the_provider(job: Job, tmp_path: Path) -> None:
     books = Books()
     with serving(books.reply) as server:
-        done = run(config := job(server, **judged_by(server, tmp_path)), lambda text: None, quiet=True)
+        done = run(
+            config := job(server, **judged_by(server, tmp_path)), lambda text: None, quiet=True
+        )
         found, counted = exported(done), Counter(books.counted)
         assert server.n_requests == sum(counted[outcome] for outcome in OUTCOMES) + SAMPLES
         check_metrics(found, counted, done)
-        assert found("tokens_total", who="served", kind="in") + counted["input_tokens"] == server.input_tokens
-        assert found("tokens_total", who="served", kind="out") + counted["output_tokens"] == server.output_tokens
+        assert (
+            found("tokens_total", who="served", kind="in") + counted["input_tokens"]
+            == server.input_tokens
+        )
+        assert (
+            found("tokens_total", who="served", kind="out") + counted["output_tokens"]
+            == server.output_tokens
+        )
         check_manifest(done, counted)
         again = run(config, lambda text: None, quiet=True)
     n_failed = sum(metric.n_failed for metric in done.summary.metrics)
@@ -119,9 +137,19 @@ def check_metrics(found: Callable[..., float], counted: Counter[str], done: Fini
     assert found("limiter_wait_seconds_count", judge=JUDGE) == sent
     assert found("engine_ttft_seconds_count", candidate="served") == SAMPLES
     assert found("engine_tokens_per_second_count", candidate="served") == SAMPLES
-    assert found("in_flight", judge=JUDGE) == found("calls_waiting", judge=JUDGE) == found("queue", stage="judge") == 0.0
+    assert (
+        found("in_flight", judge=JUDGE)
+        == found("calls_waiting", judge=JUDGE)
+        == found("queue", stage="judge")
+        == 0.0
+    )
     n_failed = done.summary.n_failed_units
-    for stage, ok in (("read", SAMPLES), ("generate", SAMPLES), ("judge", SAMPLES - n_failed), ("write", SAMPLES - n_failed)):
+    for stage, ok in (
+        ("read", SAMPLES),
+        ("generate", SAMPLES),
+        ("judge", SAMPLES - n_failed),
+        ("write", SAMPLES - n_failed),
+    ):
         assert found("units_total", stage=stage, outcome="ok") == ok
     assert found("units_total", stage="write", outcome="failed") == n_failed
 
@@ -129,7 +157,9 @@ def check_metrics(found: Callable[..., float], counted: Counter[str], done: Fini
 def check_manifest(done: Finished, counted: Counter[str]) -> None:
     manifest, sent = done.folder.read_manifest(), sum(counted[outcome] for outcome in OUTCOMES)
     calls, timeline = manifest["calls"], manifest["timeline"]
-    assert {outcome: calls[outcome] for outcome in OUTCOMES} == {outcome: counted[outcome] for outcome in OUTCOMES}
+    assert {outcome: calls[outcome] for outcome in OUTCOMES} == {
+        outcome: counted[outcome] for outcome in OUTCOMES
+    }
     assert (calls["sent"], calls["retried"], calls["verdicts"]) == (sent, sent - VERDICTS, VERDICTS)
     assert calls["failed"] == sum(metric.n_failed for metric in done.summary.metrics)
     assert sum(int(tries) * verdicts for tries, verdicts in calls["tries"].items()) == sent
@@ -142,4 +172,7 @@ def check_manifest(done: Finished, counted: Counter[str]) -> None:
 
 
 def cost_usd(counted: Counter[str]) -> float:
-    return (counted["input_tokens"] * PRICE["input_usd"] + counted["output_tokens"] * PRICE["output_usd"]) / 1e6
+    return (
+        counted["input_tokens"] * PRICE["input_usd"]
+        + counted["output_tokens"] * PRICE["output_usd"]
+    ) / 1e6

@@ -35,7 +35,11 @@ def quiet(text: str) -> None:
 
 
 def judged_by(server: Provider, **judging: Any) -> dict[str, Any]:
-    return {"metrics": METRICS, "judge": "openai/j", "judging": {"base_urls": {"openai": server.base_url}, **judging}}
+    return {
+        "metrics": METRICS,
+        "judge": "openai/j",
+        "judging": {"base_urls": {"openai": server.base_url}, **judging},
+    }
 
 
 def judged(server: Provider) -> list[dict[str, Any]]:
@@ -53,16 +57,26 @@ def test_a_call_that_was_paid_is_not_paid_again_by_another_run(job: Job) -> None
         assert len(judged(server)) == 12
         third = run(job(server, limit=4, **judged_by(server, cache="off")), quiet, quiet=True)
         assert len(judged(server)) == 24
-    assert not any(score.cached for record in (*records(first), *records(third)) for score in record.scores)
+    assert not any(
+        score.cached for record in (*records(first), *records(third)) for score in record.scores
+    )
     for record in records(second):
-        assert all(score.cached and score.cost_usd == 0.0 and score.usage.input_tokens == 0 for score in record.scores)
-    values = [{(r.sample.id, s.metric): s.value for r in records(done) for s in r.scores} for done in (first, second)]
+        assert all(
+            score.cached and score.cost_usd == 0.0 and score.usage.input_tokens == 0
+            for score in record.scores
+        )
+    values = [
+        {(r.sample.id, s.metric): s.value for r in records(done) for s in r.scores}
+        for done in (first, second)
+    ]
     assert values[0] == values[1]
 
 
 def test_failed_scores_are_tried_again_and_nothing_else(job: Job) -> None:
     def without_safety(body: dict[str, Any]) -> str | Answer | Fault:
-        return Fault(400) if "safety" in json.dumps(body.get("response_format", "")) else reply(body)
+        return (
+            Fault(400) if "safety" in json.dumps(body.get("response_format", "")) else reply(body)
+        )
 
     with serving(without_safety) as server:
         first = run(job(server, limit=4, **judged_by(server, cache="off")), quiet, quiet=True)
@@ -75,7 +89,10 @@ def test_failed_scores_are_tried_again_and_nothing_else(job: Job) -> None:
     assert all("safety" in json.dumps(body["response_format"]) for body in again)
     assert (second.exit_code, second.summary.n_failed_units, second.summary.n_units) == (0, 0, 4)
     assert len({record.unit_id for record in records(second)}) == len(records(second)) == 4
-    assert [session["status"] for session in second.folder.read_manifest()["sessions"]] == ["finished", "finished"]
+    assert [session["status"] for session in second.folder.read_manifest()["sessions"]] == [
+        "finished",
+        "finished",
+    ]
     assert second.folder.parts("responses") == []
 
 
@@ -90,8 +107,16 @@ def test_failed_answers_are_asked_for_again(job: Job) -> None:
 
 
 def test_the_first_failure_ends_a_run_that_says_so(job: Job) -> None:
-    with serving(lambda body: Fault(400) if not body.get("stream") else ANSWER, latency_s=0.1) as server:
-        config = job(server, limit=40, on_error="fail", rows_per_block=4, **judged_by(server, max_in_flight=3))
+    with serving(
+        lambda body: Fault(400) if not body.get("stream") else ANSWER, latency_s=0.1
+    ) as server:
+        config = job(
+            server,
+            limit=40,
+            on_error="fail",
+            rows_per_block=4,
+            **judged_by(server, max_in_flight=3),
+        )
         first = run(config, quiet, quiet=True)
         assert first.exit_code == 1
         assert first.stopped is not None
@@ -106,7 +131,11 @@ def test_the_first_failure_ends_a_run_that_says_so(job: Job) -> None:
 def test_a_budget_is_never_passed_and_the_run_goes_on_with_more(job: Job) -> None:
     with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
         options = judged_by(judge, max_output_tokens=200)
-        first = run(job(candidate, limit=30, rows_per_block=4, budget={"tokens": 30_000}, **options), quiet, quiet=True)
+        first = run(
+            job(candidate, limit=30, rows_per_block=4, budget={"tokens": 30_000}, **options),
+            quiet,
+            quiet=True,
+        )
         assert first.stopped == "the next judge call does not fit the budget"
         assert 15_000 < judge.input_tokens + judge.output_tokens <= 30_000
         assert first.summary.n_units < 30
@@ -128,7 +157,9 @@ def test_what_would_be_another_run_is_refused(job: Job, tmp_path: Path) -> None:
         with done.folder.held(), pytest.raises(ConfigError, match="another process is at work"):
             resume(done.folder.path, quiet)
         manifest = done.folder.read_manifest()
-        done.folder.write_manifest(manifest | {"rubrics": manifest["rubrics"] | {"safety": "other"}})
+        done.folder.write_manifest(
+            manifest | {"rubrics": manifest["rubrics"] | {"safety": "other"}}
+        )
         with pytest.raises(ConfigError, match="the rubric of safety was other when the run began"):
             resume(done.folder.path, quiet)
         done.folder.write_manifest(manifest)
@@ -162,7 +193,9 @@ def test_a_judge_that_is_down_is_left_alone_and_the_run_says_so(job: Job) -> Non
     with serving(reply) as candidate, serving(reply) as judge:
         judge.down = True
         breaker = {"failures": 3, "probe_s": 0.5, "longest_probe_s": 0.5}
-        config = job(candidate, limit=20, **judged_by(judge, breaker=breaker, actors=1, max_in_flight=4))
+        config = job(
+            candidate, limit=20, **judged_by(judge, breaker=breaker, actors=1, max_in_flight=4)
+        )
         mended = threading.Thread(target=mend_later, args=(judge,))
         mended.start()
         done = run(config, quiet, quiet=True)

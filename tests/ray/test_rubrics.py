@@ -1,4 +1,5 @@
-"""Whole runs whose tasks have judges and rubrics of their own, and what stands in for a judge that fails."""
+"""Whole runs whose tasks have judges and rubrics of their own, and what stands in for a judge that
+fails."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ TASKS = ("passkey", "vt", "qa")
 
 @pytest.fixture
 def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
-    """A config that judges six responses, two a task, of which every other is right to the letter."""
+    """A config that judges six responses, two a task, of which every other is right to the
+    letter."""
     rows = [
         {
             "id": f"{task}-{number}",
@@ -64,18 +66,27 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: 
     own.write_text("Mind the digits.")
     said: list[str] = []
     with serving(correct) as server:
-        judge = {"semantic_correctness": "openai/usual", "semantic_correctness/passkey": "openai/own"}
+        judge = {
+            "semantic_correctness": "openai/usual",
+            "semantic_correctness/passkey": "openai/own",
+        }
         judge["semantic_correctness/vt"] = "rules"
         config = given(
-            server, judge=judge, rubrics={"semantic_correctness": "lenient", "semantic_correctness/passkey": str(own)}
+            server,
+            judge=judge,
+            rubrics={"semantic_correctness": "lenient", "semantic_correctness/passkey": str(own)},
         )
         done = run(config, say=said.append, quiet=True)
-        rubrics = {(body["model"], body["messages"][0]["content"].splitlines()[-1]) for body in server.requests}
+        rubrics = {
+            (body["model"], body["messages"][0]["content"].splitlines()[-1])
+            for body in server.requests
+        }
         calls = len(server.requests)
         names = {
             "semantic_correctness": "openai/usual (as configured; rubric lenient)",
             "semantic_correctness/passkey": "openai/own (as configured; rubric law.txt)",
-            "semantic_correctness/vt": "rules (offline estimate; preferred judge: openai/gpt-4o-mini)",
+            "semantic_correctness/vt": "rules (offline estimate; preferred judge: "
+            "openai/gpt-4o-mini)",
         }
         manifest = done.folder.read_manifest()
         own.write_text("Mind the letters.")
@@ -83,28 +94,59 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: 
             resume(done.folder.path, say=said.append, quiet=True)
         own.write_text("Mind the digits.")
         with pytest.raises(ConfigError, match=r"a resumed run keeps its .*rubrics"):
-            resume(done.folder.path, say=said.append, quiet=True, settings=["rubrics.semantic_correctness=strict"])
+            resume(
+                done.folder.path,
+                say=said.append,
+                quiet=True,
+                settings=["rubrics.semantic_correctness=strict"],
+            )
         with pytest.raises(ConfigError, match="without a verdict zero"):
-            resume(done.folder.path, say=said.append, quiet=True, settings=["judging.on_judge_failure=zero"])
+            resume(
+                done.folder.path,
+                say=said.append,
+                quiet=True,
+                settings=["judging.on_judge_failure=zero"],
+            )
         resume(done.folder.path, say=said.append, quiet=True)
         assert len(server.requests) == calls == 4
-    assert rubrics == {("usual", "-> INCORRECT: one of two required answers is missing"), ("own", "Mind the digits.")}
+    assert rubrics == {
+        ("usual", "-> INCORRECT: one of two required answers is missing"),
+        ("own", "Mind the digits."),
+    }
     assert manifest["judges"] == names
-    assert len(set(manifest["rubrics"].values())) == 2  # the rules' digest is that of the metric's usual rubric
+    assert (
+        len(set(manifest["rubrics"].values())) == 2
+    )  # the rules' digest is that of the metric's usual rubric
     assert all(f"  {key}: {name}" in said[0] for key, name in names.items())
     (summary,) = done.summary.metrics
     assert (summary.mean, summary.judges) == (1.0, {"openai/own": 2, "openai/usual": 2, "rules": 2})
-    assert "rubrics: semantic_correctness by lenient, semantic_correctness/passkey by law.txt." in done.summary.notes
+    assert (
+        "rubrics: semantic_correctness by lenient, semantic_correctness/passkey by law.txt."
+        in done.summary.notes
+    )
 
 
 def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
     def reply(body: dict[str, Any]) -> str | Answer | Fault:
-        return Answer("No.", "refused") if "It is 42." in body["messages"][1]["content"] else Fault(404)
+        return (
+            Answer("No.", "refused")
+            if "It is 42." in body["messages"][1]["content"]
+            else Fault(404)
+        )
 
     with serving(reply) as server:
-        done = run(given(server, judge="openai/m", judging={"on_judge_failure": "string_match"}), lambda line: None, quiet=True)
+        done = run(
+            given(server, judge="openai/m", judging={"on_judge_failure": "string_match"}),
+            lambda line: None,
+            quiet=True,
+        )
     (summary,) = done.summary.metrics
-    assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == (0.5, {"string_match": 6}, 0, 0)
+    assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == (
+        0.5,
+        {"string_match": 6},
+        0,
+        0,
+    )
     scores = [record.scores[0] for record in from_table(done.folder.records().to_table())]
     assert sorted({(score.value, (score.error or "").partition(":")[0]) for score in scores}) == [
         (0.0, "Refused"),
@@ -112,13 +154,19 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
     ]
     text = summary_text(done)
     assert "Coverage: 6 of 6 scored, 6 by string match; judged by string_match" in text
-    assert len([line for line in text.splitlines() if line.endswith("  2 of 2 by fallback")]) == len(TASKS)
+    assert len(
+        [line for line in text.splitlines() if line.endswith("  2 of 2 by fallback")]
+    ) == len(TASKS)
 
 
 def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(given: Job) -> None:
     with serving(correct) as server:
         judging = {"repeats": 3}
-        config = given(server, judge={"semantic_correctness": "openai/m", "semantic_correctness/vt": "rules"}, judging=judging)
+        config = given(
+            server,
+            judge={"semantic_correctness": "openai/m", "semantic_correctness/vt": "rules"},
+            judging=judging,
+        )
         done = run(config, say=lambda text: None, quiet=True)
         calls = len(server.requests)
     found = {task.task: task.metrics[0] for task in done.summary.tasks}
@@ -128,7 +176,11 @@ def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(
         "vt": (0, 2),
     }
     assert calls == 12
-    rows = [line for line in summary_text(done).splitlines() if line.startswith(("task", *TASKS, "macro"))]
+    rows = [
+        line
+        for line in summary_text(done).splitlines()
+        if line.startswith(("task", *TASKS, "macro"))
+    ]
     assert "judges" in rows[0]
     marks = {row.split()[0]: row.partition("estimate")[2] for row in rows[1:] if "estimate" in row}
     assert marks == {"vt": "", "macro": " for 2 of 6"}
@@ -144,10 +196,19 @@ def test_rules_that_cannot_tell_score_nothing_and_say_why(given: Job) -> None:
     assert (safety.n_not_applicable, safety.mean, safety.n_failed) == (6, None, 0)
     assert "rules cannot tell: recall 0.00, specificity 1.00" in safety.reason
     assert (empathy.n_scored, empathy.n_estimated) == (6, 6)
-    scores = [score for record in from_table(told.folder.records().to_table()) for score in record.scores]
+    scores = [
+        score for record in from_table(told.folder.records().to_table()) for score in record.scores
+    ]
     assert {score.error for score in scores if score.metric == "safety"} == {safety.reason}
-    assert any(note.startswith("safety: not applicable; rules cannot tell: ") for note in told.summary.notes)
+    assert any(
+        note.startswith("safety: not applicable; rules cannot tell: ")
+        for note in told.summary.notes
+    )
     (estimated,) = asked_for.summary.metrics
     assert (estimated.mean, estimated.n_estimated) == (1.0, 6)
     for text in (summary_text(told), summary_text(asked_for)):
-        assert not [line for line in text.splitlines() if "Average" in line and "1.0000" in line and "estimate" not in line]
+        assert not [
+            line
+            for line in text.splitlines()
+            if "Average" in line and "1.0000" in line and "estimate" not in line
+        ]

@@ -1,4 +1,5 @@
-"""Whole runs over a real Ray, a real HTTP server in place of the model and of the embedding provider."""
+"""Whole runs over a real Ray, a real HTTP server in place of the model and of the embedding
+provider."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import ConfigError, DataError, EmbeddingError, GenerationError, ResourceError
+from memray_eval.errors import (
+    ConfigError,
+    DataError,
+    EmbeddingError,
+    GenerationError,
+    ResourceError,
+)
 from memray_eval.execution.prepare import Finished, run
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
@@ -22,7 +29,10 @@ from tests.servers.process import serving_process
 from tests.servers.provider import Fault, serving
 
 Job = Callable[..., RunConfig]
-ANSWER = "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water. Your age of 34 matters here."
+ANSWER = (
+    "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water. Your age of "
+    "34 matters here."
+)
 
 
 def answered(config: RunConfig) -> Finished:
@@ -39,15 +49,23 @@ def user_text(body: dict[str, Any]) -> str:
 
 def echo_memory(body: dict[str, Any]) -> str:
     """Cites the first two lines of the profile, so that every sample has something to score."""
-    lines = [line[2:] for line in body["messages"][0]["content"].splitlines() if line.startswith("- ")]
+    lines = [
+        line[2:] for line in body["messages"][0]["content"].splitlines() if line.startswith("- ")
+    ]
     return " ".join(f"Your {line}." for line in lines[:2]) + " Rest more."
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """One run of the whole dataset that several tests look at, slow enough that its stages must overlap."""
+    """One run of the whole dataset that several tests look at, slow enough that its stages must
+    overlap."""
     with serving(echo_memory, latency_s=0.5) as server:
-        candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
+        candidate = {
+            "name": "served",
+            "model": "m",
+            "backend": "openai",
+            "base_url": server.base_url,
+        }
         config = {
             "dataset": str(Path(__file__).parents[2] / "dataset" / "samples"),
             "candidates": [candidate],
@@ -87,7 +105,11 @@ def test_responses_carry_tokens_times_and_finish_reason(finished: Finished) -> N
     for record in records(finished):
         response = record.response
         assert response is not None
-        assert (response.error, response.finish_reason, response.prompt_tokens) == (None, "stop", 10)
+        assert (response.error, response.finish_reason, response.prompt_tokens) == (
+            None,
+            "stop",
+            10,
+        )
         assert response.output_tokens
         assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
 
@@ -98,9 +120,19 @@ def test_micro_figures_equal_a_recomputation_from_the_records(finished: Finished
         by_name = {score.metric: score for score in record.scores}
         cited = set(json.loads(by_name["memory_utilization"].judgment or "")["cited_keys"])
         required, forbidden = set(record.sample.required_keys), set(record.sample.forbidden_keys)
-        tp, fp, fn = tp + len(cited & required), fp + len(cited & forbidden), fn + len(required - cited)
-        sources = [claim["source"] for claim in json.loads(by_name["groundedness"].judgment or "")["claims"]]
-        claims, grounded = claims + len(sources), grounded + sum(source != "none" for source in sources)
+        tp, fp, fn = (
+            tp + len(cited & required),
+            fp + len(cited & forbidden),
+            fn + len(required - cited),
+        )
+        sources = [
+            claim["source"]
+            for claim in json.loads(by_name["groundedness"].judgment or "")["claims"]
+        ]
+        claims, grounded = (
+            claims + len(sources),
+            grounded + sum(source != "none" for source in sources),
+        )
     summary = {metric.metric: metric for metric in finished.summary.metrics}
     memory, ground = summary["memory_utilization"].micro, summary["groundedness"].micro
     assert tp > 0
@@ -129,10 +161,13 @@ def test_the_folder_tells_the_whole_run(finished: Finished) -> None:
 def test_no_key_reaches_the_run_folder(job: Job) -> None:
     with serving(lambda body: ANSWER) as server:
         candidate = {
-            "name": "k", "model": "m", "backend": "openai", "base_url": server.base_url, "api_key_env": "MY_TEST_KEY",
+            "name": "k", "model": "m", "backend": "openai", "base_url": server.base_url,
+            "api_key_env": "MY_TEST_KEY",
         }  # fmt: skip
         done = answered(job(server, candidates=[candidate], limit=3))
-    written = b"".join(path.read_bytes() for path in Path(done.folder.path).rglob("*") if path.is_file())
+    written = b"".join(
+        path.read_bytes() for path in Path(done.folder.path).rglob("*") if path.is_file()
+    )
     assert done.summary.n_failed_units == 0
     assert b"test-key" not in written
 
@@ -153,7 +188,12 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
     assert [(cause.n_units, cause.cause) for cause in done.summary.causes] == [(1, said)]
     assert {score.status for score in failed[0].scores} == {"error"}
     relevance = next(metric for metric in done.summary.metrics if metric.metric == "relevance")
-    assert (relevance.n, relevance.n_scored, relevance.n_failed, relevance.coverage) == (10, 9, 1, 0.9)
+    assert (relevance.n, relevance.n_scored, relevance.n_failed, relevance.coverage) == (
+        10,
+        9,
+        1,
+        0.9,
+    )
     assert (relevance.min or 0) > 0
     assert done.exit_code == 1
     assert "1 failed" in render(done.summary)
@@ -186,14 +226,21 @@ def test_candidates_are_asked_side_by_side_with_their_own_sampling(job: Job) -> 
                 "model": "m",
                 "backend": "openai",
                 "base_url": server.base_url,
-                "sampling": {"temperature": temperature, "max_tokens": 9, "seed": 4, "stop": ["END"]},
+                "sampling": {
+                    "temperature": temperature,
+                    "max_tokens": 9,
+                    "seed": 4,
+                    "stop": ["END"],
+                },
             }
             for temperature in (0.0, 1.5)
         ]
         done = answered(job(server, candidates=candidates, limit=5))
     assert len({record.unit_id for record in records(done)}) == 10
     assert sorted(request["temperature"] for request in server.requests) == [0.0] * 5 + [1.5] * 5
-    assert {(request["max_tokens"], request["seed"], *request["stop"]) for request in server.requests} == {(9, 4, "END")}
+    assert {
+        (request["max_tokens"], request["seed"], *request["stop"]) for request in server.requests
+    } == {(9, 4, "END")}
     assert [candidate.n for candidate in done.summary.candidates] == [5, 5]
     assert "- t1.5" in render(done.summary)
 
@@ -202,8 +249,11 @@ def test_a_combined_json_flows_too(job: Job, tmp_path: Path) -> None:
     raws = [sample.model_dump(mode="json", exclude={"suite"}) for sample in shipped_samples()]
     (tmp_path / "data.json").write_text(json.dumps(raws))
     with serving(lambda body: ANSWER) as server:
-        # Judges that leave less than a CPU, as an engine does on two: spreading the rows must not want a whole one.
-        done = answered(job(server, dataset=str(tmp_path / "data.json"), judging={"actors": 1, "cpus": 1.2}))
+        # Judges that leave less than a CPU, as an engine does on two: spreading the rows must not
+        # want a whole one.
+        done = answered(
+            job(server, dataset=str(tmp_path / "data.json"), judging={"actors": 1, "cpus": 1.2})
+        )
     assert done.summary.n_units == 120
     assert len(list(Path(done.folder.path).glob("records/*.parquet"))) >= 5
 
@@ -212,7 +262,10 @@ def test_invalid_samples_stop_a_run_before_it_writes_anything(job: Job, tmp_path
     path = tmp_path / "d.jsonl"
     path.write_text('{"id": "a", "query": "q", "memory": {"x": "1"}}\n{"id": "b"}\n')
     with serving(lambda body: ANSWER) as server:
-        with pytest.raises(DataError, match=r"1 invalid samples, nothing was run:\n.*line 2: sample b: query: missing"):
+        with pytest.raises(
+            DataError,
+            match=r"1 invalid samples, nothing was run:\n.*line 2: sample b: query: missing",
+        ):
             answered(job(server, dataset=str(path)))
         assert not (tmp_path / "results").exists()
         assert not server.requests
@@ -224,13 +277,21 @@ def test_invalid_samples_stop_a_run_before_it_writes_anything(job: Job, tmp_path
 
 
 def test_a_plan_that_would_hang_is_refused(job: Job, tmp_path: Path) -> None:
-    with serving(lambda body: ANSWER) as server, pytest.raises(ResourceError, match=r"needs 50\.6 CPUs"):
+    with (
+        serving(lambda body: ANSWER) as server,
+        pytest.raises(ResourceError, match=r"needs 50\.6 CPUs"),
+    ):
         answered(job(server, judging={"actors": 50, "cpus": 1.0}))
     assert not (tmp_path / "results").exists()
 
 
-def test_an_embedding_model_that_cannot_load_ends_the_run_with_its_reason(job: Job, tmp_path: Path) -> None:
-    with serving(lambda body: ANSWER) as server, pytest.raises(EmbeddingError, match="cannot load the embedding model"):
+def test_an_embedding_model_that_cannot_load_ends_the_run_with_its_reason(
+    job: Job, tmp_path: Path
+) -> None:
+    with (
+        serving(lambda body: ANSWER) as server,
+        pytest.raises(EmbeddingError, match="cannot load the embedding model"),
+    ):
         answered(job(server, embedding={"model": f"local:{tmp_path}"}, limit=2))
     (folder,) = (tmp_path / "results").iterdir()
     assert json.loads((folder / "manifest.json").read_text())["status"] == "failed"
@@ -238,13 +299,23 @@ def test_an_embedding_model_that_cannot_load_ends_the_run_with_its_reason(job: J
 
 def test_a_key_that_is_not_set_is_told_before_anything_runs(job: Job) -> None:
     candidate = {"name": "k", "model": "m", "backend": "openai", "api_key_env": "NOT_SET_ANYWHERE"}
-    with serving(lambda body: ANSWER) as server, pytest.raises(ConfigError, match="NOT_SET_ANYWHERE"):
+    with (
+        serving(lambda body: ANSWER) as server,
+        pytest.raises(ConfigError, match="NOT_SET_ANYWHERE"),
+    ):
         answered(job(server, candidates=[candidate], limit=2))
 
 
 def test_a_pipeline_that_stands_still_ends_with_what_to_do(job: Job) -> None:
     with serving_process(latency_s=60) as server, pytest.raises(GenerationError) as raised:
-        answered(job(server, limit=1, metrics=["memory_utilization"], cluster={"no_progress_timeout_s": 12}))
+        answered(
+            job(
+                server,
+                limit=1,
+                metrics=["memory_utilization"],
+                cluster={"no_progress_timeout_s": 12},
+            )
+        )
     told = str(raised.value)
     assert "nothing moved in the pipeline for m for 12 s" in told
     assert "still at work: MapBatches(" in told

@@ -1,4 +1,5 @@
-"""Whole runs whose judge lets nothing through any more: they say so, stop with the reason, and are resumed."""
+"""Whole runs whose judge lets nothing through any more: they say so, stop with the reason, and are
+resumed."""
 
 from __future__ import annotations
 
@@ -33,11 +34,20 @@ class Judge:
         if body.get("stream"):
             return ANSWER
         self.n_judged += 1
-        return self.fault if self.fault is not None and self.n_judged > self.healthy else judgment_reply(body)
+        return (
+            self.fault
+            if self.fault is not None and self.n_judged > self.healthy
+            else judgment_reply(body)
+        )
 
 
 def judged(job: Job, server: Provider, **judging: Any) -> RunConfig:
-    judging = {"base_urls": {"openai": server.base_url}, "ceiling_s": CEILING_S, "actors": 1, **judging}
+    judging = {
+        "base_urls": {"openai": server.base_url},
+        "ceiling_s": CEILING_S,
+        "actors": 1,
+        **judging,
+    }
     return job(server, limit=UNITS, metrics=["empathy"], judge="openai/m", judging=judging)
 
 
@@ -54,11 +64,17 @@ def test_429s_without_end_stop_the_run_and_it_is_resumed(
     with serving(judge) as server:
         config = judged(job, server)
         began = time.monotonic()
-        with pytest.raises(Stopped, match=r"(?s)openai/m: no call has been let through for 12 s.*429.*memray-eval resume"):
+        with pytest.raises(
+            Stopped,
+            match=r"(?s)openai/m: no call has been let through for 12 s.*429.*memray-eval resume",
+        ):
             run(config, lambda line: None)
         assert time.monotonic() - began < 90
         err = capfd.readouterr().err
-        assert err.count("openai/m: no call has been let through for 10 s (429: too many requests") == 1
+        assert (
+            err.count("openai/m: no call has been let through for 10 s (429: too many requests")
+            == 1
+        )
         assert ("Retry-After of 1e+12 s is not plausible" in err) == (retry_after == "1e12")
         folder = only_run(config)
         assert folder.read_manifest()["status"] == "stopped"
@@ -67,7 +83,9 @@ def test_429s_without_end_stop_the_run_and_it_is_resumed(
     assert (done.exit_code, done.summary.n_units, done.summary.n_failed_units) == (0, UNITS, 0)
 
 
-def test_a_used_up_quota_stops_the_run_at_once_and_keeps_what_was_judged(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_used_up_quota_stops_the_run_at_once_and_keeps_what_was_judged(
+    job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
     judge = Judge(Fault(429, code="insufficient_quota"), healthy=2)
     with serving(judge) as server:
         began = time.monotonic()
@@ -89,7 +107,9 @@ def test_a_fallback_is_asked_where_the_quota_is_used_up(job: Job) -> None:
     def by_model(body: dict[str, Any]) -> str | Answer | Fault:
         if body.get("stream"):
             return ANSWER
-        return Fault(429, code="insufficient_quota") if body["model"] == "m" else judgment_reply(body)
+        return (
+            Fault(429, code="insufficient_quota") if body["model"] == "m" else judgment_reply(body)
+        )
 
     with serving(by_model) as server:
         done = run(judged(job, server, fallbacks=["openai/second"]), lambda line: None, quiet=True)
@@ -97,19 +117,29 @@ def test_a_fallback_is_asked_where_the_quota_is_used_up(job: Job) -> None:
     assert done.summary.metrics[0].judges == {"openai/second": UNITS}
 
 
-def test_a_limit_header_that_cannot_be_is_ignored_and_said(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_header_that_cannot_be_is_ignored_and_said(
+    job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
     with serving(Judge(None), more_headers={"x-ratelimit-limit-requests": "0.000001"}) as server:
         done = run(judged(job, server), lambda line: None)
     assert done.exit_code == 0
-    assert "its header x-ratelimit-limit-requests: '0.000001' is no plausible limit and is ignored" in capfd.readouterr().err
+    assert (
+        "its header x-ratelimit-limit-requests: '0.000001' is no plausible limit and is ignored"
+        in capfd.readouterr().err
+    )
 
 
-def test_a_judge_without_a_known_price_is_asked_about(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_without_a_known_price_is_asked_about(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     asked = list[Estimate]()
     with serving(Judge(None)) as server:
         config = job(server, limit=2, metrics=["empathy"], judge="openai/unheard-of")
-        with pytest.raises(ConfigError, match=r"the price of openai/unheard-of is not known.*judging\.price=.*--yes"):
+        with pytest.raises(
+            ConfigError,
+            match=r"the price of openai/unheard-of is not known.*judging\.price=.*--yes",
+        ):
             run(config, lambda line: None, quiet=True, agree=lambda made: bool(asked.append(made)))
     assert [judge.is_priced for judge in asked[0].judges] == [False]
     assert not Path(config.out).exists()

@@ -1,5 +1,6 @@
-"""Jobs through the job API of a real cluster with token authentication: sent, followed, stopped, gone on with by the run's id;
-their exit codes; and no key in anything that the cluster shows or writes. One cluster and two runs for the whole file."""
+"""Jobs through the job API of a real cluster with token authentication: sent, followed, stopped,
+gone on with by the run's id; their exit codes; and no key in anything that the cluster shows or
+writes. One cluster and two runs for the whole file."""
 
 from __future__ import annotations
 
@@ -28,7 +29,16 @@ from tests.servers.process import ServerProcess, serving_process
 KEY, TOKEN = "node-key-5f2c9b71e04d4a8c", "token-" + "7d1e" * 10
 AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
 LIMIT, CALLS = 12, 12 * 3  # samples; each is answered once and judged twice
-STATE_API = ("actors", "tasks", "nodes", "workers", "jobs", "runtime_envs", "placement_groups", "objects")
+STATE_API = (
+    "actors",
+    "tasks",
+    "nodes",
+    "workers",
+    "jobs",
+    "runtime_envs",
+    "placement_groups",
+    "objects",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +53,8 @@ class Ended(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What happened on the cluster, told once for all tests: commands by name, and what could be read in the end."""
+    """What happened on the cluster, told once for all tests: commands by name, and what could be
+    read in the end."""
 
     commands: dict[str, Ended]
     shown: dict[str, str]
@@ -52,7 +63,8 @@ class Story(NamedTuple):
 
 
 class Shell:
-    """Starts commands in processes of their own, as a user does, and kills at its end what still runs."""
+    """Starts commands in processes of their own, as a user does, and kills at its end what still
+    runs."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -79,8 +91,18 @@ def ended(process: subprocess.Popen[str], limit_s: float = 300.0) -> Ended:
 
 
 def config_file(folder: Path, server: ServerProcess) -> Path:
-    candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url, "api_key_env": "NODE_KEY"}
-    judging = {"base_urls": {"openai": server.base_url}, "api_key_envs": {"openai": "NODE_KEY"}, "max_in_flight": 2}
+    candidate = {
+        "name": "served",
+        "model": "m",
+        "backend": "openai",
+        "base_url": server.base_url,
+        "api_key_env": "NODE_KEY",
+    }
+    judging = {
+        "base_urls": {"openai": server.base_url},
+        "api_key_envs": {"openai": "NODE_KEY"},
+        "max_in_flight": 2,
+    }
     job = {
         "dataset": str(SAMPLES),
         "limit": LIMIT,
@@ -120,7 +142,14 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
     done["first"] = ended(first)
     server.set(latency_s=0.0)
     second = shell.memray(*again)
-    raw = ("--working-dir", str(checkout(folder)), "--", "python", "jobs/evaluate.py", "absent.yaml")
+    raw = (
+        "--working-dir",
+        str(checkout(folder)),
+        "--",
+        "python",
+        "jobs/evaluate.py",
+        "absent.yaml",
+    )
     commands = {
         "wrong token": shell.memray("job", "list", *at, auth=AUTH | {"RAY_AUTH_TOKEN": "guessed"}),
         "no token": shell.memray("job", "list", *at, auth={}),
@@ -129,23 +158,31 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
     done |= {name: ended(process) for name, process in commands.items()}
     done["second"] = ended(second)
     commands = {
-        "no cluster": shell.memray("job", "list", "--address", f"http://{HEAD_ADDRESS}:{free_port(HEAD_ADDRESS)}"),
+        "no cluster": shell.memray(
+            "job", "list", "--address", f"http://{HEAD_ADDRESS}:{free_port(HEAD_ADDRESS)}"
+        ),
         "status": shell.memray("job", "status", "night-1", *at, "--json"),
         "list": shell.ray("job", "list", *at),
     }
     done |= {name: ended(process) for name, process in commands.items()}
-    return Story(done, shown(head, folder, done), RunFolder(str(folder / "out" / "night-1")), server.stats())
+    return Story(
+        done, shown(head, folder, done), RunFolder(str(folder / "out" / "night-1")), server.stats()
+    )
 
 
 def checkout(folder: Path) -> Path:
     """What a user has who sends a checkout by `ray job submit`."""
     place = folder / "checkout"
     for part in ("memray_eval", "jobs"):
-        shutil.copytree(REPOSITORY / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            REPOSITORY / part, place / part, ignore=shutil.ignore_patterns("__pycache__")
+        )
     return place
 
 
-def wait_for_calls(server: ServerProcess, calls: int, process: subprocess.Popen[str], limit_s: float = 240.0) -> None:
+def wait_for_calls(
+    server: ServerProcess, calls: int, process: subprocess.Popen[str], limit_s: float = 240.0
+) -> None:
     deadline = time.monotonic() + limit_s
     while server.stats()["n_answered"] < calls:
         if process.poll() is not None:
@@ -155,7 +192,8 @@ def wait_for_calls(server: ServerProcess, calls: int, process: subprocess.Popen[
 
 
 def shown(head: Node, folder: Path, done: dict[str, Ended]) -> dict[str, str]:
-    """All that the cluster shows and writes: its APIs, the files of its session, the run's, and what the commands printed."""
+    """All that the cluster shows and writes: its APIs, the files of its session, the run's, and
+    what the commands printed."""
     pages = ["/api/jobs/", "/api/cluster_status", "/nodes?view=summary", "/api/serve/applications/"]
     pages += [f"/api/v0/{kind}?detail=1" for kind in STATE_API]
     texts = {page: fetched(f"{head.dashboard}{page}") for page in pages}
@@ -176,7 +214,8 @@ def fetched(url: str) -> str:
 
 
 def test_a_stopped_job_is_gone_on_with_by_its_runs_id(story: Story) -> None:
-    """The log comes as it is written, both times; the second job does what the first left, and every unit is there once."""
+    """The log comes as it is written, both times; the second job does what the first left, and
+    every unit is there once."""
     first, second = story.commands["first"], story.commands["second"]
     assert "Run night-1: 12 samples, 12 units" in first.out
     assert (story.commands["stop"].code, first.code, second.code) == (0, 1, 0), (first, second)
@@ -185,8 +224,13 @@ def test_a_stopped_job_is_gone_on_with_by_its_runs_id(story: Story) -> None:
     assert "SUCCEEDED" in second.err
     records = list(from_table(story.folder.records().to_table()))
     assert len({record.unit_id for record in records}) == len(records) == LIMIT
-    assert all([score.status for score in record.scores] == ["scored", "scored"] for record in records)
-    assert [session["status"] for session in story.folder.read_manifest()["sessions"]] == ["interrupted", "finished"]
+    assert all(
+        [score.status for score in record.scores] == ["scored", "scored"] for record in records
+    )
+    assert [session["status"] for session in story.folder.read_manifest()["sessions"]] == [
+        "interrupted",
+        "finished",
+    ]
     assert story.calls["n_answered"] - story.calls["paid_again"] == CALLS
 
 
@@ -194,7 +238,9 @@ def test_whoever_stops_looking_does_not_stop_the_job(story: Story) -> None:
     """Ctrl-C ends the following, says how to go on, and the job could still be stopped after it."""
     code, _, err = story.commands["looking"]
     assert code == 130
-    assert "Detached; the job goes on. Watch it with `memray-eval job logs --follow raysubmit_" in err
+    assert (
+        "Detached; the job goes on. Watch it with `memray-eval job logs --follow raysubmit_" in err
+    )
     assert "Traceback" not in err
     assert "is being stopped" in story.commands["stop"].err
 
@@ -210,7 +256,8 @@ def test_the_package_is_small_and_the_list_says_what_runs(story: Story) -> None:
 
 
 def test_a_failed_job_has_its_drivers_exit_code(story: Story) -> None:
-    """jobs/evaluate.py, as `ray job submit` starts it, ends with 2 for a config that is not there."""
+    """jobs/evaluate.py, as `ray job submit` starts it, ends with 2 for a config that is not
+    there."""
     entrypoint = story.commands["entrypoint"]
     assert entrypoint.code != 0
     assert "error: no file absent.yaml" in entrypoint.out
@@ -230,7 +277,9 @@ def test_a_failed_job_has_its_drivers_exit_code(story: Story) -> None:
         ("no cluster", "no cluster answers at http://127.0.0.2:"),
     ],
 )
-def test_a_cluster_that_cannot_be_asked_is_a_message_and_exit_code_3(story: Story, command: str, told: str) -> None:
+def test_a_cluster_that_cannot_be_asked_is_a_message_and_exit_code_3(
+    story: Story, command: str, told: str
+) -> None:
     code, out, err = story.commands[command]
     assert (code, out) == (3, "")
     assert told in err
@@ -241,7 +290,11 @@ def test_no_key_is_shown_or_written(story: Story) -> None:
     """The key that the nodes have was used, and is nowhere; nor is the token."""
     assert story.commands["list"].code == 0
     assert "night-1" in story.shown["/api/jobs/"]
-    assert [kind for kind in STATE_API if '"result": true' not in story.shown[f"/api/v0/{kind}?detail=1"]] == []
+    assert [
+        kind
+        for kind in STATE_API
+        if '"result": true' not in story.shown[f"/api/v0/{kind}?detail=1"]
+    ] == []
     assert any("/logs/job-driver-" in name for name in story.shown)
     assert any(name.endswith("manifest.json") for name in story.shown)
     assert [name for name, text in story.shown.items() if KEY in text] == []

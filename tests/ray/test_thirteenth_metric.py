@@ -1,4 +1,5 @@
-"""Adding a metric is adding one file: it is listed, runs, and shows in summary and report with no other edit."""
+"""Adding a metric is adding one file: it is listed, runs, and shows in summary and report with no
+other edit."""
 
 from __future__ import annotations
 
@@ -29,18 +30,25 @@ def test_one_file_is_a_metric(tmp_path: Path) -> None:
     package = tmp_path / "copy" / "memray_eval"
     shutil.copytree(REPOSITORY / "memray_eval", package)
     (package / "metrics" / "assistant" / "brevity.py").write_text(BREVITY)
-    rows = [{"id": "a", "query": "q", "response": "Rest."}, {"id": "b", "query": "q", "response": "word " * 20}]
+    rows = [
+        {"id": "a", "query": "q", "response": "Rest."},
+        {"id": "b", "query": "q", "response": "word " * 20},
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
 
     def cli(*words: str) -> str:
         env = os.environ | {"PYTHONPATH": str(package.parent)}
         program = [sys.executable, "-m", "memray_eval", *words]
-        done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=300, check=False)
+        done = subprocess.run(
+            program, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=300, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     assert "brevity                    computed  assistant" in cli("list", "metrics")
-    summary = cli("evaluate", "rows.jsonl", "--metrics", "brevity", "--judge", "rules", "--out", "out")
+    summary = cli(
+        "evaluate", "rows.jsonl", "--metrics", "brevity", "--judge", "rules", "--out", "out"
+    )
     assert "[1] BREVITY" in summary
     assert "Average Brevity: 0.5000" in summary
     (folder,) = (tmp_path / "out").iterdir()

@@ -1,8 +1,9 @@
-"""A cluster of two real nodes at addresses of their own, a job sent to it through its API, and the second node killed in the
-middle: the run ends, every unit once. Minutes a round: MEMRAY_EVAL_KILLS=3 does three, and -s shows the books.
+"""A cluster of two real nodes at addresses of their own, a job sent to it through its API, and the
+second node killed in the middle: the run ends, every unit once. Minutes a round:
+MEMRAY_EVAL_KILLS=3 does three, and -s shows the books.
 
-The driver runs on the head, as Ray's jobs do, with the memory of paid calls beside it; the limiter is a detached actor of the
-cluster and starts again elsewhere when its node is lost."""
+The driver runs on the head, as Ray's jobs do, with the memory of paid calls beside it; the limiter
+is a detached actor of the cluster and starts again elsewhere when its node is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from tests.ray.two_nodes import SECOND_ADDRESS, Node, environment, head_node, se
 from tests.servers.process import ServerProcess, serving_process
 from tests.servers.s3 import interpreter, serving_s3
 
-pytestmark = pytest.mark.skipif("MEMRAY_EVAL_KILLS" not in os.environ, reason="minutes a kill: set MEMRAY_EVAL_KILLS=3")
+pytestmark = pytest.mark.skipif(
+    "MEMRAY_EVAL_KILLS" not in os.environ, reason="minutes a kill: set MEMRAY_EVAL_KILLS=3"
+)
 IN_FLIGHT, LATENCY_S, LIMIT_S = 8, 0.2, 420.0
 CALLS = UNITS * (1 + len(METRICS))
 
@@ -40,10 +43,17 @@ def _cluster() -> None:
     """No local Ray for this file: it has a cluster of its own."""
 
 
-def config_file(folder: Path, server: ServerProcess, dataset: str = str(SAMPLES), out: str | None = None) -> Path:
+def config_file(
+    folder: Path, server: ServerProcess, dataset: str = str(SAMPLES), out: str | None = None
+) -> Path:
     """Answers and judgments from one server. Two judge actors do not fit on one node."""
     candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
-    judging = {"base_urls": {"openai": server.base_url}, "actors": 2, "cpus": 0.6, "max_in_flight": IN_FLIGHT}
+    judging = {
+        "base_urls": {"openai": server.base_url},
+        "actors": 2,
+        "cpus": 0.6,
+        "max_in_flight": IN_FLIGHT,
+    }
     job = {
         "dataset": dataset,
         "limit": UNITS,
@@ -61,13 +71,26 @@ def config_file(folder: Path, server: ServerProcess, dataset: str = str(SAMPLES)
 
 
 def submitted(config: Path, head: Node, *more: str) -> subprocess.Popen[bytes]:
-    words = ["submit", str(config), "--address", head.dashboard, "--run-id", "two-nodes", "--follow", *more]
+    words = [
+        "submit",
+        str(config),
+        "--address",
+        head.dashboard,
+        "--run-id",
+        "two-nodes",
+        "--follow",
+        *more,
+    ]
     command = [sys.executable, "-m", "memray_eval", *words]
     with (config.parent / "log").open("ab") as log:
-        return subprocess.Popen(command, cwd=REPOSITORY, env=environment({}), stdout=log, stderr=log)
+        return subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment({}), stdout=log, stderr=log
+        )
 
 
-def wait_for_calls(server: ServerProcess, calls: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for_calls(
+    server: ServerProcess, calls: int, process: subprocess.Popen[bytes], log: Path
+) -> None:
     deadline = time.monotonic() + LIMIT_S
     while server.stats()["n_answered"] < calls:
         assert process.poll() is None, log.read_text()[-2000:]
@@ -87,18 +110,29 @@ def titles(processes: list[psutil.Process]) -> list[str]:
 @pytest.mark.parametrize("round_", range(ROUNDS))
 def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
     keys, log = {"NODE_KEY": "a key that the nodes have"}, tmp_path / "log"
-    with serving_process(latency_s=LATENCY_S) as server, head_node(1, keys) as head, second_node(head, 1, keys) as second:
+    with (
+        serving_process(latency_s=LATENCY_S) as server,
+        head_node(1, keys) as head,
+        second_node(head, 1, keys) as second,
+    ):
         config = config_file(tmp_path, server)
         with submitted(config, head) as process:
-            wait_for_calls(server, moment := random.randint(CALLS // 10, CALLS * 7 // 10), process, log)
+            wait_for_calls(
+                server, moment := random.randint(CALLS // 10, CALLS * 7 // 10), process, log
+            )
             lost = titles(second.processes())
             second.kill()
             code = process.wait(LIMIT_S)
         if code:
-            with submitted(config, head, "--set", "judging.actors=1") as process:  # one node has no room for two
+            with submitted(
+                config, head, "--set", "judging.actors=1"
+            ) as process:  # one node has no room for two
                 assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
         found = books(RunFolder(str(tmp_path / "out" / "two-nodes")), server)
-    told(f"node killed at call {moment} of {CALLS} with {lost}; the run {'was resumed' if code else 'went on'}: {found}")
+    told(
+        f"node killed at call {moment} of {CALLS} with {lost}; the run "
+        f"{'was resumed' if code else 'went on'}: {found}"
+    )
     assert any("JudgeRecords" in title for title in lost)
     assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
     assert found.calls - found.paid_again == CALLS
@@ -106,18 +140,35 @@ def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
 
 @pytest.mark.skipif(interpreter() is None, reason="no moto on this machine")
 def test_a_job_on_s3_goes_on_from_the_other_node_when_its_cluster_is_gone(tmp_path: Path) -> None:
-    """Both nodes of the first cluster are lost, its head too. The second cluster is another machine: it shares S3 alone."""
+    """Both nodes of the first cluster are lost, its head too. The second cluster is another
+    machine: it shares S3 alone."""
     log, out = tmp_path / "log", "s3://bucket/runs"
-    with serving_s3() as s3, serving_process(latency_s=LATENCY_S) as server, pytest.MonkeyPatch.context() as here:
+    with (
+        serving_s3() as s3,
+        serving_process(latency_s=LATENCY_S) as server,
+        pytest.MonkeyPatch.context() as here,
+    ):
         keys = {"NODE_KEY": "a key that the nodes have", **s3.environment()}
         for name, value in s3.environment().items():  # this process reads the run folder in the end
             here.setenv(name, value)
-        rows = [json.dumps(sample.model_dump(mode="json", exclude={"suite"})) for sample in shipped_samples()[:UNITS]]
+        rows = [
+            json.dumps(sample.model_dump(mode="json", exclude={"suite"}))
+            for sample in shipped_samples()[:UNITS]
+        ]
         write_whole(*locate("s3://bucket/data/samples.jsonl"), "\n".join(rows).encode())
         config = config_file(tmp_path, server, "s3://bucket/data/samples.jsonl", out)
-        first, second = keys | {"MEMRAY_EVAL_CACHE": str(tmp_path / "a")}, keys | {"MEMRAY_EVAL_CACHE": str(tmp_path / "b")}
-        with head_node(1, first) as head, second_node(head, 1, first) as other, submitted(config, head) as process:
-            wait_for_calls(server, moment := random.randint(CALLS // 10, CALLS * 7 // 10), process, log)
+        first, second = (
+            keys | {"MEMRAY_EVAL_CACHE": str(tmp_path / "a")},
+            keys | {"MEMRAY_EVAL_CACHE": str(tmp_path / "b")},
+        )
+        with (
+            head_node(1, first) as head,
+            second_node(head, 1, first) as other,
+            submitted(config, head) as process,
+        ):
+            wait_for_calls(
+                server, moment := random.randint(CALLS // 10, CALLS * 7 // 10), process, log
+            )
             other.kill()
             head.kill()
             process.terminate()
@@ -125,6 +176,9 @@ def test_a_job_on_s3_goes_on_from_the_other_node_when_its_cluster_is_gone(tmp_pa
         with head_node(2, second, ip=SECOND_ADDRESS) as head, submitted(config, head) as process:
             assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
         found = books(RunFolder(f"{out}/two-nodes"), server)
-    told(f"cluster lost at call {moment} of {CALLS} with {before} parts written; resumed elsewhere: {found}")
+    told(
+        f"cluster lost at call {moment} of {CALLS} with {before} parts written; resumed "
+        f"elsewhere: {found}"
+    )
     assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
     assert found.paid_again <= 3 * IN_FLIGHT  # of one actor that answers and two that judge

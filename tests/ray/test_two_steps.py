@@ -25,7 +25,10 @@ def cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def test_responses_are_written_and_then_judged(
-    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: Callable[..., RunConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with serving(lambda body: "Rest more, and ask your doctor.") as server:
@@ -37,7 +40,12 @@ def test_responses_are_written_and_then_judged(
         assert (written["model"], len(written["results"])) == ("served", 4)
         assert not list(folder.glob("scores*"))
         asked = len(server.requests)
-        settings = ["--set", "embedding.model=openai/hashed", "--set", f"embedding.base_url={server.base_url}"]
+        settings = [
+            "--set",
+            "embedding.model=openai/hashed",
+            "--set",
+            f"embedding.base_url={server.base_url}",
+        ]
         for source in (folder, responses):
             code = cli(
                 monkeypatch,
@@ -58,18 +66,28 @@ def test_responses_are_written_and_then_judged(
             evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
             assert set(evaluation["results"][0]["scores"]) == {"relevance", "politeness"}
             assert evaluation["summary"]["n_units"] == 4
-            assert {candidate["candidate"] for candidate in evaluation["summary"]["candidates"]} == {"served"}
+            assert {
+                candidate["candidate"] for candidate in evaluation["summary"]["candidates"]
+            } == {"served"}
         assert len(server.requests) == asked  # nothing was generated again
 
 
 def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothing_ends_with_1(
-    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: Callable[..., RunConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     companion = get_suite("companion")
     with serving(lambda body: "That sounds hard. What happened?") as server:
         path = tmp_path / "job.yaml"
-        asked = {"suite": "companion", "dataset": str(REPOSITORY / "dataset" / "companion"), "metrics": [], "limit": 6}
+        asked = {
+            "suite": "companion",
+            "dataset": str(REPOSITORY / "dataset" / "companion"),
+            "metrics": [],
+            "limit": 6,
+        }
         path.write_text(yaml.safe_dump(job(server, **asked).model_dump(mode="json")))
         assert cli(monkeypatch, "generate", str(path), "--json") == 0
         folder, responses = (Path(line) for line in capsys.readouterr().out.splitlines())
@@ -80,9 +98,13 @@ def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothin
         evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
         assert all(set(row["scores"]) == set(companion.metrics) for row in evaluation["results"])
         assert evaluation["summary"]["suite"] == "companion"
-        assert {row["task"] for row in evaluation["summary"]["tasks"]} == set(companion.tasks)  # six samples, one of each
+        assert {row["task"] for row in evaluation["summary"]["tasks"]} == set(
+            companion.tasks
+        )  # six samples, one of each
     named = ("--judge", "rules", "--metrics", "appropriateness,exact_match")
     assert cli(monkeypatch, "evaluate", str(folder), *named) == 1
     out = capsys.readouterr()
-    assert "warning: exact_match applied to none of 6 responses (the sample has no answers)" in out.err
+    assert (
+        "warning: exact_match applied to none of 6 responses (the sample has no answers)" in out.err
+    )
     assert "more than the tolerance allows" not in out.err

@@ -1,4 +1,5 @@
-"""Ray nodes by `ray start`, as on machines of their own: each at its own loopback address, with its own ports and processes."""
+"""Ray nodes by `ray start`, as on machines of their own: each at its own loopback address, with its
+own ports and processes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _OURS = ("RAY_", "PYTEST_")  # what the test's own process has of these is no bu
 
 @dataclass(frozen=True)
 class Node:
-    """A running node: its address, the folder of its session's files, and the `ray start --block` that keeps it."""
+    """A running node: its address, the folder of its session's files, and the `ray start --block`
+    that keeps it."""
 
     ip: str
     gcs_address: str
@@ -48,10 +50,15 @@ class Node:
 
 @contextlib.contextmanager
 def head_node(
-    cpus: int, environ: Mapping[str, str] | None = None, ip: str = HEAD_ADDRESS, port: int = 0, more: Sequence[str] = ()
+    cpus: int,
+    environ: Mapping[str, str] | None = None,
+    ip: str = HEAD_ADDRESS,
+    port: int = 0,
+    more: Sequence[str] = (),
 ) -> Iterator[Node]:
-    """A cluster's head, with a dashboard, until the block ends. `environ` is laid over this process's environment: what the
-    node has, its jobs have. `port` is GCS's, 0 for any; `more` are further flags of `ray start`."""
+    """A cluster's head, with a dashboard, until the block ends. `environ` is laid over this
+    process's environment: what the node has, its jobs have. `port` is GCS's, 0 for any; `more` are
+    further flags of `ray start`."""
     with _short_folder() as folder:
         port, dashboard_port = port or free_port(ip), free_port(ip)
         gcs, dashboard = f"{ip}:{port}", f"http://{ip}:{dashboard_port}"
@@ -66,8 +73,9 @@ def head_node(
 
 @contextlib.contextmanager
 def second_node(head: Node, cpus: int, environ: Mapping[str, str] | None = None) -> Iterator[Node]:
-    """Another node of the head's cluster, until it is killed or the block ends. It has files of its own, as a machine has: in
-    one folder, nodes would write over each other's copy of a job's package."""
+    """Another node of the head's cluster, until it is killed or the block ends. It has files of its
+    own, as a machine has: in one folder, nodes would write over each other's copy of a job's
+    package."""
     with _short_folder() as folder:
         flags = [f"--address={head.gcs_address}", f"--temp-dir={folder}"]
         with _started(SECOND_ADDRESS, cpus, flags, folder, environ or {}) as process:
@@ -75,10 +83,15 @@ def second_node(head: Node, cpus: int, environ: Mapping[str, str] | None = None)
 
 
 def environment(more: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without what is Ray's in it, and with `more`. Unless that says otherwise there are no tokens:
-    `ray start` wants them as soon as an earlier Ray has left one in the user's home."""
+    """This process's environment without what is Ray's in it, and with `more`. Unless that says
+    otherwise there are no tokens: `ray start` wants them as soon as an earlier Ray has left one in
+    the user's home."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-    fixed = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{RAY.parent}:{os.environ['PATH']}"}
+    fixed = {
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PATH": f"{RAY.parent}:{os.environ['PATH']}",
+    }
     return plain | fixed | dict(more)
 
 
@@ -102,12 +115,34 @@ def _short_folder() -> Iterator[Path]:
 def _started(
     ip: str, cpus: int, flags: list[str], folder: Path, environ: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    command = [str(RAY), "start", "--block", "--disable-usage-stats", f"--node-ip-address={ip}", f"--num-cpus={cpus}"]
-    command += ["--min-worker-port=0", "--max-worker-port=0", f"--object-store-memory={150 << 20}", *flags]
-    command += [f"--{name}-port={free_port(ip)}" for name in ("metrics-export", "dashboard-agent-listen", "runtime-env-agent")]
+    command = [
+        str(RAY),
+        "start",
+        "--block",
+        "--disable-usage-stats",
+        f"--node-ip-address={ip}",
+        f"--num-cpus={cpus}",
+    ]
+    command += [
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+        f"--object-store-memory={150 << 20}",
+        *flags,
+    ]
+    command += [
+        f"--{name}-port={free_port(ip)}"
+        for name in ("metrics-export", "dashboard-agent-listen", "runtime-env-agent")
+    ]
     log = folder / f"start-{ip}.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment(environ), cwd="/", start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=out,
+            env=environment(environ),
+            cwd="/",
+            start_new_session=True,
+        )
     try:
         yield process
     finally:

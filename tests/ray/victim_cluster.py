@@ -1,4 +1,5 @@
-"""`python -m tests.ray.victim_cluster CONFIG`: a run on two nodes of this machine, whose second one is killed in the middle."""
+"""`python -m tests.ray.victim_cluster CONFIG`: a run on two nodes of this machine, whose second one
+is killed in the middle."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def main() -> None:
     config = RunConfig.model_validate_json(Path(sys.argv[1]).read_text())
     # The judges do not all fit on the first node, so that one of them is on the second.
     config = config.model_copy(update={"judging": config.judging.model_copy(update={"cpus": 0.6})})
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     second = cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False)
 

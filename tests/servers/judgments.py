@@ -1,7 +1,8 @@
-"""Answers that fit: an instance of the JSON schema that a request asks for, in any of the three wire formats.
+"""Answers that fit: an instance of the JSON schema that a request asks for, in any of the three
+wire formats.
 
-Instances differ by seed, and the seed is a hash of the request's messages: the same question gets the same answer.
-"""
+Instances differ by seed, and the seed is a hash of the request's messages: the same question gets
+the same answer."""
 
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _WORDS = (
-    "calm clear early fair firm glad kind late light mild near open plain quick quiet rare safe soft sure true warm".split()
-)
+    "calm clear early fair firm glad kind late light mild near open plain quick quiet rare "
+    "safe soft sure true warm"
+).split()
 _NO_KEYWORDS = {"pattern", "multipleOf", "patternProperties", "propertyNames", "not", "if"}
-_BOUND = re.compile(r"\b((?:exclusiveM|m)(?:ini|axi)mum|m(?:in|ax)(?:Items|Length)): (-?\d[\d.e+-]*)")
+_BOUND = re.compile(
+    r"\b((?:exclusiveM|m)(?:ini|axi)mum|m(?:in|ax)(?:Items|Length)): (-?\d[\d.e+-]*)"
+)
 _SPREAD = 10.0  # how far a number goes that has one bound only
 _RESPONSE = re.compile(r"<RESPONSE (\w+)>\n(.*?)\n</RESPONSE \1>", re.DOTALL)
 QUOTED_WORDS = 5
@@ -28,19 +32,23 @@ Schema = dict[str, Any]
 
 
 def instance_of(schema: Schema, seed: int = 0, quoted: Sequence[str] = ()) -> Any:
-    """A valid instance, the same for the same seed. Its texts are stretches of the `quoted` words, where there are any: a
-    judge whose every quote is made up gives no score. Bounds are also read where Anthropic's SDK moves them, the description;
-    types also where Google's writes them, in capitals. Raises ValueError for a keyword that is not known here (`pattern`)
-    and for bounds that leave nothing."""
+    """A valid instance, the same for the same seed. Its texts are stretches of the `quoted` words,
+    where there are any: a judge whose every quote is made up gives no score. Bounds are also read
+    where Anthropic's SDK moves them, the description; types also where Google's writes them, in
+    capitals. Raises ValueError for a keyword that is not known here (`pattern`) and for bounds that
+    leave nothing."""
     return _Writer(schema, random.Random(seed), quoted).write(schema, 0)
 
 
 def judgment_reply(body: dict[str, Any]) -> str:
-    """The JSON text that fits what the body asks for. Raises ValueError where no schema is in it."""
+    """The JSON text that fits what the body asks for. Raises ValueError where no schema is in
+    it."""
     schema = schema_of(body)
     if schema is None:
         raise ValueError(f"no JSON schema in a request with the keys {sorted(body)}")
-    response = next((found[2] for text in message_texts(body) if (found := _RESPONSE.search(text))), "")
+    response = next(
+        (found[2] for text in message_texts(body) if (found := _RESPONSE.search(text))), ""
+    )
     return json.dumps(instance_of(schema, question_seed(body), response.split()))
 
 
@@ -51,8 +59,8 @@ def prose_reply(body: dict[str, Any], words: int = 12) -> str:
 
 
 def schema_of(body: dict[str, Any]) -> Schema | None:
-    """The JSON schema that a request's answer must fit: the provider's own parameter, else the first one that stands in the
-    text of its messages. None where there is none."""
+    """The JSON schema that a request's answer must fit: the provider's own parameter, else the
+    first one that stands in the text of its messages. None where there is none."""
     google = body.get("generationConfig", {})
     native = (
         body.get("response_format", {}).get("json_schema", {}).get("schema")
@@ -60,12 +68,20 @@ def schema_of(body: dict[str, Any]) -> Schema | None:
         or google.get("responseJsonSchema")
         or google.get("responseSchema")
     )
-    return native or next((schema for text in message_texts(body) for schema in _schemas_in(text)), None)
+    return native or next(
+        (schema for text in message_texts(body) for schema in _schemas_in(text)), None
+    )
 
 
 def message_texts(body: dict[str, Any]) -> list[str]:
-    """Every text of a request's messages, the system prompt first, in any of the three wire formats."""
-    holders = [body.get("system"), body.get("systemInstruction"), *body.get("messages", ()), *body.get("contents", ())]
+    """Every text of a request's messages, the system prompt first, in any of the three wire
+    formats."""
+    holders = [
+        body.get("system"),
+        body.get("systemInstruction"),
+        *body.get("messages", ()),
+        *body.get("contents", ()),
+    ]
     return [text for holder in holders for text in _texts(holder)]
 
 
@@ -74,8 +90,11 @@ def question_seed(body: dict[str, Any]) -> int:
 
 
 def body_digest(body: dict[str, Any]) -> str:
-    """16 hex digits for a request's whole body: equal for a question that is asked again in the same words."""
-    return _blake(marshal.dumps(body, 0)).hex()  # a sixth of the time of JSON; version 0 writes equal values equally
+    """16 hex digits for a request's whole body: equal for a question that is asked again in the
+    same words."""
+    return _blake(
+        marshal.dumps(body, 0)
+    ).hex()  # a sixth of the time of JSON; version 0 writes equal values equally
 
 
 def _blake(data: bytes) -> bytes:
@@ -124,18 +143,27 @@ class _Writer:
             return self.write(self._option(options, depth), depth)
         kind = schema.get("type") or ("object" if "properties" in schema else "string")
         if isinstance(kind, list):
-            return self.write({**schema, "type": self._option([{"type": name} for name in kind], depth)["type"]}, depth)
+            return self.write(
+                {**schema, "type": self._option([{"type": name} for name in kind], depth)["type"]},
+                depth,
+            )
         return self._of_kind(kind.lower(), schema, depth)
 
     def _whole(self, schema: Schema) -> Schema:
-        """The schema with references followed, allOf merged, and bounds that stand in its description among its keywords."""
+        """The schema with references followed, allOf merged, and bounds that stand in its
+        description among its keywords."""
         while "$ref" in schema or "allOf" in schema:
-            parts = [*schema.get("allOf", ()), *([self._referred(schema["$ref"])] if "$ref" in schema else [])]
+            parts = [
+                *schema.get("allOf", ()),
+                *([self._referred(schema["$ref"])] if "$ref" in schema else []),
+            ]
             schema = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
             for part in parts:
                 schema = part | schema
         if unknown := _NO_KEYWORDS & schema.keys():
-            raise ValueError(f"cannot write an instance of a schema with {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"cannot write an instance of a schema with {', '.join(sorted(unknown))}"
+            )
         description = schema.get("description", "")
         if description.endswith("}"):
             return {name: float(bound) for name, bound in _BOUND.findall(description)} | schema
@@ -150,7 +178,14 @@ class _Writer:
     def _option(self, options: list[Schema], depth: int) -> Schema:
         if depth < DEEP:
             return self._chance.choice(options)
-        return next((option for option in options if self._whole(option).get("type") not in ("object", "array")), options[0])
+        return next(
+            (
+                option
+                for option in options
+                if self._whole(option).get("type") not in ("object", "array")
+            ),
+            options[0],
+        )
 
     def _of_kind(self, kind: str, schema: Schema, depth: int) -> Any:
         if kind == "object":
@@ -166,7 +201,11 @@ class _Writer:
     def _object(self, schema: Schema, depth: int) -> dict[str, Any]:
         required = schema.get("required", ())
         known = schema.get("properties", {})
-        wanted = [name for name, part in known.items() if name in required or depth < DEEP or "const" in part]
+        wanted = [
+            name
+            for name, part in known.items()
+            if name in required or depth < DEEP or "const" in part
+        ]
         out = {name: self.write(known[name], depth + 1) for name in wanted}
         others = schema.get("additionalProperties")
         if isinstance(others, dict):
@@ -191,7 +230,9 @@ class _Writer:
             if len(entries) == count:
                 break
         if len(entries) < least:
-            raise ValueError(f"found only {len(entries)} different entries for a list of at least {least}")
+            raise ValueError(
+                f"found only {len(entries)} different entries for a list of at least {least}"
+            )
         return entries
 
     def _string(self, schema: Schema) -> str:
@@ -210,8 +251,14 @@ class _Writer:
 
     def _number(self, schema: Schema, whole: bool) -> float:
         """Uniform within the bounds; an exclusive one is never met."""
-        low, above = float(schema.get("minimum", -math.inf)), float(schema.get("exclusiveMinimum", -math.inf))
-        high, below = float(schema.get("maximum", math.inf)), float(schema.get("exclusiveMaximum", math.inf))
+        low, above = (
+            float(schema.get("minimum", -math.inf)),
+            float(schema.get("exclusiveMinimum", -math.inf)),
+        )
+        high, below = (
+            float(schema.get("maximum", math.inf)),
+            float(schema.get("exclusiveMaximum", math.inf)),
+        )
         if whole:
             low, high = _spread(max(low, _step(above, 1)), min(high, _step(below, -1)))
             _refuse_empty(low, high, math.ceil(low) <= math.floor(high))
@@ -227,7 +274,9 @@ def _spread(low: float, high: float) -> tuple[float, float]:
     """Both bounds finite: an open side is drawn near the other one, two open sides to 0 and 1."""
     if low == -math.inf and high == math.inf:
         return 0.0, 1.0
-    return (high - _SPREAD if low == -math.inf else low), (low + _SPREAD if high == math.inf else high)
+    return (high - _SPREAD if low == -math.inf else low), (
+        low + _SPREAD if high == math.inf else high
+    )
 
 
 def _step(bound: float, by: int) -> float:

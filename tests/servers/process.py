@@ -1,11 +1,11 @@
-"""The provider of tests/servers/provider.py as a process of its own, so that it shares no interpreter lock with its clients.
+"""The provider of tests/servers/provider.py as a process of its own, so that it shares no
+interpreter lock with its clients.
 
     python -m tests.servers.process --latency-s 0.2 --requests-per-min 6000 --storm 7,0.02,0.05,0,0.01,0.02
 
-prints its port and serves until it is ended. It answers judges by their schema and every other request with some words. GET
-/_stats says what it counted (with ?full=1 also by digest, and every arrival), POST /_reset forgets it, POST /_set changes
-settings.
-"""
+prints its port and serves until it is ended. It answers judges by their schema and every other
+request with some words. GET /_stats says what it counted (with ?full=1 also by digest, and every
+arrival), POST /_reset forgets it, POST /_set changes settings."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the process serves; each is a flag (--latency-s), a keyword of `serving_process`, and a key of POST /_set. `storm`
-    holds the figures of STORM, in that order; those left out are 0. `words`: the length of an answer without a schema."""
+    """How the process serves; each is a flag (--latency-s), a keyword of `serving_process`, and a
+    key of POST /_set. `storm` holds the figures of STORM, in that order; those left out are 0.
+    `words`: the length of an answer without a schema."""
 
     latency_s: float = 0.0
     requests_per_min: float | None = None
@@ -54,7 +55,10 @@ class Settings:
             value = getattr(self, setting.name)
             wanted = (bool,) if isinstance(setting.default, bool) else (int, float)
             parts = value if setting.name == "storm" else [value]
-            if not all(isinstance(part, wanted) or (part is None and setting.default is None) for part in parts):
+            if not all(
+                isinstance(part, wanted) or (part is None and setting.default is None)
+                for part in parts
+            ):
                 raise ValueError(f"{setting.name} cannot be {value!r}")
 
     @property
@@ -69,7 +73,9 @@ class Settings:
 
         if not self.storm:
             return calm
-        rates: dict[str, Any] = dict(zip(STORM, self.storm, strict=False)) | {"seed": int(self.storm[0])}
+        rates: dict[str, Any] = dict(zip(STORM, self.storm, strict=False)) | {
+            "seed": int(self.storm[0])
+        }
         wait = None if self.retry_after_s is None else f"{self.retry_after_s:g}"
         return Storm(reply=calm, hang_s=self.hang_s, retry_after=wait, **rates)
 
@@ -86,15 +92,22 @@ class Settings:
 
 
 class Served:
-    """A provider and the settings that it serves by, with the handlers that tell and change them."""
+    """A provider and the settings that it serves by, with the handlers that tell and change
+    them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.provider = Provider(settings.reply(), window=SlidingWindow(settings.limits), keep_requests=False)
+        self.provider = Provider(
+            settings.reply(), window=SlidingWindow(settings.limits), keep_requests=False
+        )
         self._obey(settings)
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/_stats", self.stats), web.post("/_reset", self.reset), web.post("/_set", self.set)]
+        return [
+            web.get("/_stats", self.stats),
+            web.post("/_reset", self.reset),
+            web.post("/_set", self.set),
+        ]
 
     async def stats(self, request: web.Request) -> web.Response:
         return web.json_response(stats(self.provider, "full" in request.query))
@@ -123,8 +136,9 @@ class Served:
 
 
 def stats(provider: Provider, full: bool = False) -> dict[str, Any]:
-    """What was counted. `duplicates`: requests let in beyond the first with their body, so also what is tried again after a
-    fault; `paid_again`: the same for requests that were answered. Arrivals are those let in, in s of time.monotonic."""
+    """What was counted. `duplicates`: requests let in beyond the first with their body, so also
+    what is tried again after a fault; `paid_again`: the same for requests that were answered.
+    Arrivals are those let in, in s of time.monotonic."""
     times = provider.times
     out: dict[str, Any] = {
         "n_requests": provider.n_requests,
@@ -142,7 +156,11 @@ def stats(provider: Provider, full: bool = False) -> dict[str, Any]:
         "last_arrival_s": times[-1] if times else None,
     }
     if full:
-        out |= {"counts_by_digest": provider.counts, "answered_by_digest": provider.answered, "times": list(times)}
+        out |= {
+            "counts_by_digest": provider.counts,
+            "answered_by_digest": provider.answered,
+            "times": list(times),
+        }
     return out
 
 
@@ -161,7 +179,8 @@ class ServerProcess:
         self._asked("POST", "/_reset")
 
     def set(self, **changes: Any) -> None:
-        """Changes some of the settings from the next request on; ValueError for a name or value that cannot be."""
+        """Changes some of the settings from the next request on; ValueError for a name or value
+        that cannot be."""
         self._asked("POST", "/_set", json.dumps(changes))
 
     def _asked(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
@@ -179,9 +198,15 @@ class ServerProcess:
 
 @contextmanager
 def serving_process(port: int = 0, **settings: Any) -> Iterator[ServerProcess]:
-    """Runs the server as a process until the block ends (or this process does). `settings`: the fields of Settings. A fixed
-    port lets a later server take an earlier one's place."""
-    program = [sys.executable, "-m", "tests.servers.process", f"--port={port}", "--until-stdin-closes"]
+    """Runs the server as a process until the block ends (or this process does). `settings`: the
+    fields of Settings. A fixed port lets a later server take an earlier one's place."""
+    program = [
+        sys.executable,
+        "-m",
+        "tests.servers.process",
+        f"--port={port}",
+        "--until-stdin-closes",
+    ]
     program += Settings(**settings).flags()
     pipe = subprocess.PIPE
     with subprocess.Popen(program, cwd=REPOSITORY, text=True, stdin=pipe, stdout=pipe) as process:
@@ -189,14 +214,17 @@ def serving_process(port: int = 0, **settings: Any) -> Iterator[ServerProcess]:
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                raise RuntimeError(f"the server process ended at its start with {process.wait()}; see its stderr")
+                raise RuntimeError(
+                    f"the server process ended at its start with {process.wait()}; see its stderr"
+                )
             yield ServerProcess(int(line), process)
         finally:
             process.terminate()
 
 
 async def serve(settings: Settings, port: int, until_stdin_closes: bool) -> None:
-    """Serves until SIGTERM or SIGINT, or until nobody holds the other end of its standard input. What is in flight is lost."""
+    """Serves until SIGTERM or SIGINT, or until nobody holds the other end of its standard input.
+    What is in flight is lost."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     served = Served(settings)
     await start(served.provider, port, served.routes())
@@ -215,11 +243,20 @@ def main() -> None:
     for setting in fields(Settings):
         flag = f"--{setting.name.replace('_', '-')}"
         if setting.name == "storm":
-            parser.add_argument(flag, type=lambda text: tuple(map(float, text.split(","))), default=(), metavar=",".join(STORM))
+            parser.add_argument(
+                flag,
+                type=lambda text: tuple(map(float, text.split(","))),
+                default=(),
+                metavar=",".join(STORM),
+            )
         elif isinstance(setting.default, bool):
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=setting.default)
+            parser.add_argument(
+                flag, action=argparse.BooleanOptionalAction, default=setting.default
+            )
         else:
-            parser.add_argument(flag, type=int if setting.name == "words" else float, default=setting.default)
+            parser.add_argument(
+                flag, type=int if setting.name == "words" else float, default=setting.default
+            )
     options = vars(parser.parse_args())
     port, until_stdin_closes = options.pop("port"), options.pop("until_stdin_closes")
     asyncio.run(serve(Settings(**options), port, until_stdin_closes))

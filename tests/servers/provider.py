@@ -1,10 +1,10 @@
-"""A real HTTP server that speaks the wire formats of OpenAI (chat, streamed or not, speech and embeddings), Anthropic
-(messages) and Google (generateContent), scripted by the test.
+"""A real HTTP server that speaks the wire formats of OpenAI (chat, streamed or not, speech and
+embeddings), Anthropic (messages) and Google (generateContent), scripted by the test.
 
-`reply` turns a request's body into what the server does: a text to answer, an `Answer`, or a `Fault`; `Storm` is one that fails
-at random. `Limits` refuse what comes too fast. Every body is kept, or with `keep_requests=False` only counted by its digest.
-tests/servers/process.py runs the same server as a process of its own.
-"""
+`reply` turns a request's body into what the server does: a text to answer, an `Answer`, or a
+`Fault`; `Storm` is one that fails at random. `Limits` refuse what comes too fast. Every body is
+kept, or with `keep_requests=False` only counted by its digest. tests/servers/process.py runs the
+same server as a process of its own."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from aiohttp import web
 
 from tests.servers.judgments import body_digest, judgment_reply, message_texts
 
-INPUT_TOKENS = 10  # unless tokens are counted, every answer says that its prompt had so many; its output has one a word
+# unless tokens are counted, every answer says that its prompt had so many; its output has one a
+# word
+INPUT_TOKENS = 10
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A text, and how it ended: done, cut off at the output limit, or refused (by the model or a content filter)."""
+    """A text, and how it ended: done, cut off at the output limit, or refused (by the model or a
+    content filter)."""
 
     text: str = ""
     ending: Literal["done", "truncated", "refused", "filtered"] = "done"
@@ -40,8 +43,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Fault:
-    """Answer with this status; `reset` closes the connection instead; `cut` ends a stream before its finish reason; `hang_s`
-    waits first. `code`: the provider's own, in the error's body."""
+    """Answer with this status; `reset` closes the connection instead; `cut` ends a stream before
+    its finish reason; `hang_s` waits first. `code`: the provider's own, in the error's body."""
 
     status: int = 500
     retry_after: str | None = None
@@ -53,8 +56,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Raw:
-    """These bytes as they are, in pieces; then the reply ends, or the connection is closed in its middle, or nothing comes
-    any more."""
+    """These bytes as they are, in pieces; then the reply ends, or the connection is closed in its
+    middle, or nothing comes any more."""
 
     body: bytes | tuple[bytes, ...]
     status: int = 200
@@ -69,8 +72,9 @@ Reply = Callable[[dict[str, Any]], str | Outcome]
 
 @dataclass(kw_only=True)
 class Storm:
-    """A reply that fails at random: every attempt of a body by itself, at these rates, decided by a hash of seed, body and the
-    number of the attempt. What does not fail is left to `reply`; a malformed answer is the first half of it."""
+    """A reply that fails at random: every attempt of a body by itself, at these rates, decided by a
+    hash of seed, body and the number of the attempt. What does not fail is left to `reply`; a
+    malformed answer is the first half of it."""
 
     rate_429: float = 0.0
     rate_500: float = 0.0
@@ -105,8 +109,9 @@ class Storm:
 
 @dataclass(frozen=True)
 class Limits:
-    """Rates that are never passed in any stretch of `window_s`: a shorter window allows its share of a minute. None: no limit.
-    `announce` says them in the headers of every OpenAI and Anthropic reply. Tokens are input and output together."""
+    """Rates that are never passed in any stretch of `window_s`: a shorter window allows its share
+    of a minute. None: no limit. `announce` says them in the headers of every OpenAI and Anthropic
+    reply. Tokens are input and output together."""
 
     requests_per_min: float | None = None
     tokens_per_min: float | None = None
@@ -115,7 +120,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.in_window(self.requests_per_min) < 1:
-            raise ValueError(f"{self.requests_per_min:g} requests a minute are less than one in {self.window_s:g} s")
+            raise ValueError(
+                f"{self.requests_per_min:g} requests a minute are less than one in "
+                f"{self.window_s:g} s"
+            )
 
     def in_window(self, per_min: float | None) -> float:
         return math.inf if per_min is None else math.floor(per_min * self.window_s / 60 + 1e-9)
@@ -129,7 +137,8 @@ class SlidingWindow:
         self._let_in: deque[tuple[float, int]] = deque()
 
     def wait_s(self, now_s: float, tokens: int = 0) -> float:
-        """Seconds until one more request of so many tokens fits: 0.0 now. What never fits waits a whole window."""
+        """Seconds until one more request of so many tokens fits: 0.0 now. What never fits waits a
+        whole window."""
         self._forget(now_s)
         limits = self.limits
         surplus = len(self._let_in) + 1 - limits.in_window(limits.requests_per_min)
@@ -160,7 +169,8 @@ class SlidingWindow:
 
 @dataclass(kw_only=True)
 class Tally:
-    """What a server was asked, without the bodies. Times are of time.monotonic, which all processes of a machine share."""
+    """What a server was asked, without the bodies. Times are of time.monotonic, which all processes
+    of a machine share."""
 
     n_requests: int = 0
     n_429: int = 0  # refused by the limits; a scripted 429 is a fault
@@ -169,9 +179,15 @@ class Tally:
     output_tokens: int = 0
     in_flight: int = 0
     max_in_flight_seen: int = 0
-    counts: Counter[str] = field(default_factory=Counter)  # requests that the limits let in, by the digest of the body
-    answered: Counter[str] = field(default_factory=Counter)  # those that got an answer: they are paid for
-    times: array[float] = field(default_factory=lambda: array("d"))  # arrivals of those that the limits let in
+    counts: Counter[str] = field(
+        default_factory=Counter
+    )  # requests that the limits let in, by the digest of the body
+    answered: Counter[str] = field(
+        default_factory=Counter
+    )  # those that got an answer: they are paid for
+    times: array[float] = field(
+        default_factory=lambda: array("d")
+    )  # arrivals of those that the limits let in
 
 
 class Spent(NamedTuple):
@@ -181,13 +197,17 @@ class Spent(NamedTuple):
     output: int = 0
 
 
-Write = Callable[[web.Request, dict[str, Any], Answer | Fault, Spent, dict[str, str]], Awaitable[web.StreamResponse]]
+Write = Callable[
+    [web.Request, dict[str, Any], Answer | Fault, Spent, dict[str, str]],
+    Awaitable[web.StreamResponse],
+]
 
 
 @dataclass
 class Provider(Tally):
-    """The running server: its root address, and what it was asked. `down`: every request is answered 500. `count_tokens`:
-    a token for every four characters, in and out, instead of the fixed figures. `more_headers` go with every reply."""
+    """The running server: its root address, and what it was asked. `down`: every request is
+    answered 500. `count_tokens`: a token for every four characters, in and out, instead of the
+    fixed figures. `more_headers` go with every reply."""
 
     reply: Reply
     latency_s: float = 0.0
@@ -200,8 +220,12 @@ class Provider(Tally):
     down: bool = False
     more_headers: dict[str, str] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
-    embed: Callable[[dict[str, Any]], Raw | None] = lambda body: None  # what to answer instead of embeddings
-    held: dict[str, str | Outcome] = field(default_factory=dict)  # scripted for a request that the limits then refused
+    embed: Callable[[dict[str, Any]], Raw | None] = lambda body: (
+        None
+    )  # what to answer instead of embeddings
+    held: dict[str, str | Outcome] = field(
+        default_factory=dict
+    )  # scripted for a request that the limits then refused
 
     @property
     def root(self) -> str:
@@ -227,16 +251,25 @@ class Provider(Tally):
         return await self._handled(request, await request.json(), _openai_headers, _write_stream)
 
     async def speak(self, request: web.Request) -> web.StreamResponse:
-        """A wav whose tone is as long as the text. Its answer's own text does not matter; a truncated one is no whole wav."""
+        """A wav whose tone is as long as the text. Its answer's own text does not matter; a
+        truncated one is no whole wav."""
         return await self._handled(request, await request.json(), _openai_headers, _write_speech)
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
-        return await self._handled(request, await request.json(), _anthropic_headers, _write_message)
+        return await self._handled(
+            request, await request.json(), _anthropic_headers, _write_message
+        )
 
     async def generate_content(self, request: web.Request) -> web.StreamResponse:
-        """Google's path names the model, not its body: it is put there, where the other formats have it."""
+        """Google's path names the model, not its body: it is put there, where the other formats
+        have it."""
         model = request.match_info["model"].removeprefix("models/").partition(":")[0]
-        return await self._handled(request, {"model": model} | await request.json(), lambda window, now_s: {}, _write_candidate)
+        return await self._handled(
+            request,
+            {"model": model} | await request.json(),
+            lambda window, now_s: {},
+            _write_candidate,
+        )
 
     async def _handled(
         self,
@@ -253,20 +286,29 @@ class Provider(Tally):
             return await failed(request, Fault(hang_s=self.latency_s))
         now_s, digest = self.clock(), body_digest(body)
         outcome, spent, wait_s = self._let_in(body, digest, now_s)
-        headers = (announced(self.window, now_s) if self.window.limits.announce else {}) | self.more_headers
+        headers = (
+            announced(self.window, now_s) if self.window.limits.announce else {}
+        ) | self.more_headers
         if wait_s:
             self.n_429 += 1
-            return await failed(request, Fault(429, retry_after=f"{math.ceil(wait_s * 1000) / 1000:.3f}"), headers)
+            return await failed(
+                request, Fault(429, retry_after=f"{math.ceil(wait_s * 1000) / 1000:.3f}"), headers
+            )
         self.in_flight += 1
         self.max_in_flight_seen = max(self.max_in_flight_seen, self.in_flight)
         try:
-            if isinstance(outcome, Fault) and not outcome.cut:  # a provider that fails does so before the work
+            if (
+                isinstance(outcome, Fault) and not outcome.cut
+            ):  # a provider that fails does so before the work
                 self.n_faults += 1
             else:
                 await asyncio.sleep(self.latency_s)
             if isinstance(outcome, Answer):
                 self.answered[digest] += 1
-                self.input_tokens, self.output_tokens = self.input_tokens + spent.input, self.output_tokens + spent.output
+                self.input_tokens, self.output_tokens = (
+                    self.input_tokens + spent.input,
+                    self.output_tokens + spent.output,
+                )
             if isinstance(outcome, Raw):
                 return await _write_raw(request, outcome, headers)
             if isinstance(outcome, Fault) and not (outcome.cut and body.get("stream")):
@@ -275,9 +317,12 @@ class Provider(Tally):
         finally:
             self.in_flight -= 1
 
-    def _let_in(self, body: dict[str, Any], digest: str, now_s: float) -> tuple[Outcome, Spent, float]:
-        """What to answer, its tokens, and 0.0; or seconds to wait, where it does not fit the limits. What was scripted for a
-        request that is refused waits for the next with that body."""
+    def _let_in(
+        self, body: dict[str, Any], digest: str, now_s: float
+    ) -> tuple[Outcome, Spent, float]:
+        """What to answer, its tokens, and 0.0; or seconds to wait, where it does not fit the
+        limits. What was scripted for a request that is refused waits for the next with that
+        body."""
         if wait_s := self.window.wait_s(now_s):
             return Fault(), Spent(), wait_s
         scripted = self.held.pop(digest) if digest in self.held else self.reply(body)
@@ -305,23 +350,34 @@ class Provider(Tally):
         body = await request.json()
         if (odd := self.embed(body)) is not None:
             return await _write_raw(request, odd, {})
-        data = [{"object": "embedding", "index": i, "embedding": word_vector(text)} for i, text in enumerate(body["input"])]
+        data = [
+            {"object": "embedding", "index": i, "embedding": word_vector(text)}
+            for i, text in enumerate(body["input"])
+        ]
         spent = {"prompt_tokens": 1, "total_tokens": 1}
-        return web.json_response({"object": "list", "model": body["model"], "data": data, "usage": spent})
+        return web.json_response(
+            {"object": "list", "model": body["model"], "data": data, "usage": spent}
+        )
 
 
-async def failed(request: web.Request, fault: Fault, headers: dict[str, str] | None = None) -> web.Response:
+async def failed(
+    request: web.Request, fault: Fault, headers: dict[str, str] | None = None
+) -> web.Response:
     await asyncio.sleep(fault.hang_s)
     if fault.reset and request.transport is not None:
         request.transport.abort()
-    headers = (headers or {}) | ({"retry-after": fault.retry_after} if fault.retry_after is not None else {})
+    headers = (headers or {}) | (
+        {"retry-after": fault.retry_after} if fault.retry_after is not None else {}
+    )
     named = {"code": fault.code or fault.status, "type": fault.code or "scripted"}
     error = {"error": {"message": "scripted", "status": "SCRIPTED"} | named}
     return web.json_response(error, status=fault.status, headers=headers)
 
 
 async def _write_raw(request: web.Request, raw: Raw, headers: dict[str, str]) -> web.StreamResponse:
-    response = web.StreamResponse(status=raw.status, headers={"content-type": raw.content_type} | headers | dict(raw.headers))
+    response = web.StreamResponse(
+        status=raw.status, headers={"content-type": raw.content_type} | headers | dict(raw.headers)
+    )
     await response.prepare(request)
     for piece in (raw.body,) if isinstance(raw.body, bytes) else raw.body:
         if piece:
@@ -347,7 +403,8 @@ def _openai_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:
 
 
 def _anthropic_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:
-    """Anthropic limits input and output apart; here each is announced with the limit on both together."""
+    """Anthropic limits input and output apart; here each is announced with the limit on both
+    together."""
     limits, (requests_left, tokens_left) = window.limits, window.left(now_s)
     out: dict[str, float] = {}
     if limits.requests_per_min is not None:
@@ -359,21 +416,36 @@ def _anthropic_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:
 
 
 async def _write_chat(
-    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+    request: web.Request,
+    body: dict[str, Any],
+    outcome: Answer | Fault,
+    spent: Spent,
+    headers: dict[str, str],
 ) -> web.StreamResponse:
     if body.get("stream"):
         return await _write_stream(request, body, outcome, spent, headers)
     assert isinstance(outcome, Answer)
     finish = {"truncated": "length", "filtered": "content_filter"}.get(outcome.ending, "stop")
-    message = {"role": "assistant", "content": None if outcome.ending == "refused" else outcome.text}
+    message = {
+        "role": "assistant",
+        "content": None if outcome.ending == "refused" else outcome.text,
+    }
     message["refusal"] = outcome.text or "no" if outcome.ending == "refused" else None
     choice = {"index": 0, "message": message, "finish_reason": finish}
-    completion = {**_chunk(body, "chat.completion"), "choices": [choice], "usage": _openai_usage(spent)}
+    completion = {
+        **_chunk(body, "chat.completion"),
+        "choices": [choice],
+        "usage": _openai_usage(spent),
+    }
     return web.json_response(completion, headers=headers)
 
 
 async def _write_stream(
-    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+    request: web.Request,
+    body: dict[str, Any],
+    outcome: Answer | Fault,
+    spent: Spent,
+    headers: dict[str, str],
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream"} | headers)
     await response.prepare(request)
@@ -382,16 +454,24 @@ async def _write_stream(
         await _send(response, body, {"content": word if index == 0 else f" {word}"}, None)
     if isinstance(outcome, Answer):
         await _send(response, body, {}, "stop")
-        last = {**_chunk(body, "chat.completion.chunk"), "choices": [], "usage": _openai_usage(spent)}
+        last = {
+            **_chunk(body, "chat.completion.chunk"),
+            "choices": [],
+            "usage": _openai_usage(spent),
+        }
         await response.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
     await response.write_eof()
     return response
 
 
-async def _send(response: web.StreamResponse, body: dict[str, Any], delta: dict[str, str], finish: str | None) -> None:
+async def _send(
+    response: web.StreamResponse, body: dict[str, Any], delta: dict[str, str], finish: str | None
+) -> None:
     said = {"delta": delta} if "messages" in body else {"text": delta.get("content", "")}
     choice = {"index": 0, **said, "finish_reason": finish}
-    await response.write(f"data: {json.dumps({**_chunk(body, 'chat.completion.chunk'), 'choices': [choice]})}\n\n".encode())
+    await response.write(
+        f"data: {json.dumps({**_chunk(body, 'chat.completion.chunk'), 'choices': [choice]})}\n\n".encode()  # noqa: E501
+    )
 
 
 def _chunk(body: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -399,46 +479,92 @@ def _chunk(body: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _openai_usage(spent: Spent) -> dict[str, int]:
-    return {"prompt_tokens": spent.input, "completion_tokens": spent.output, "total_tokens": sum(spent)}
+    return {
+        "prompt_tokens": spent.input,
+        "completion_tokens": spent.output,
+        "total_tokens": sum(spent),
+    }
 
 
 async def _write_speech(
-    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+    request: web.Request,
+    body: dict[str, Any],
+    outcome: Answer | Fault,
+    spent: Spent,
+    headers: dict[str, str],
 ) -> web.StreamResponse:
     assert isinstance(outcome, Answer)
     wav = tone_wav(0.1 * len(body["input"].split()))
-    return web.Response(body=wav[:20] if outcome.ending == "truncated" else wav, content_type="audio/wav", headers=headers)
+    return web.Response(
+        body=wav[:20] if outcome.ending == "truncated" else wav,
+        content_type="audio/wav",
+        headers=headers,
+    )
 
 
 def tone_wav(duration_s: float, rate_hz: int = 8000) -> bytes:
     """A hum of 150 Hz with overtones, in a wav whose lengths are left open, as OpenAI's are."""
-    beat = (math.sin(2 * math.pi * 150 * k * i / rate_hz) / k for i in range(int(duration_s * rate_hz)) for k in (1, 2, 3))
+    beat = (
+        math.sin(2 * math.pi * 150 * k * i / rate_hz) / k
+        for i in range(int(duration_s * rate_hz))
+        for k in (1, 2, 3)
+    )
     samples = [sum(parts) for parts in zip(beat, beat, beat, strict=True)]
     sound = b"".join(round(8000 * sample).to_bytes(2, "little", signed=True) for sample in samples)
     layout = struct.pack("<HHIIHH", 1, 1, rate_hz, 2 * rate_hz, 2, 16)
-    return b"RIFF\xff\xff\xff\xffWAVEfmt " + struct.pack("<I", 16) + layout + b"data\xff\xff\xff\xff" + sound
+    return (
+        b"RIFF\xff\xff\xff\xffWAVEfmt "
+        + struct.pack("<I", 16)
+        + layout
+        + b"data\xff\xff\xff\xff"
+        + sound
+    )
 
 
 async def _write_message(
-    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+    request: web.Request,
+    body: dict[str, Any],
+    outcome: Answer | Fault,
+    spent: Spent,
+    headers: dict[str, str],
 ) -> web.StreamResponse:
     assert isinstance(outcome, Answer)
-    stop = {"truncated": "max_tokens", "refused": "refusal", "filtered": "refusal"}.get(outcome.ending, "end_turn")
+    stop = {"truncated": "max_tokens", "refused": "refusal", "filtered": "refusal"}.get(
+        outcome.ending, "end_turn"
+    )
     content = [{"type": "text", "text": outcome.text}] if outcome.text else []
-    fixed = {"id": "m", "type": "message", "role": "assistant", "model": body["model"], "stop_sequence": None}
+    fixed = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"],
+        "stop_sequence": None,
+    }
     usage = {"input_tokens": spent.input, "output_tokens": spent.output}
-    return web.json_response({**fixed, "content": content, "stop_reason": stop, "usage": usage}, headers=headers)
+    return web.json_response(
+        {**fixed, "content": content, "stop_reason": stop, "usage": usage}, headers=headers
+    )
 
 
 async def _write_candidate(
-    request: web.Request, body: dict[str, Any], outcome: Answer | Fault, spent: Spent, headers: dict[str, str]
+    request: web.Request,
+    body: dict[str, Any],
+    outcome: Answer | Fault,
+    spent: Spent,
+    headers: dict[str, str],
 ) -> web.StreamResponse:
     assert isinstance(outcome, Answer)
     usage = {"promptTokenCount": spent.input, "candidatesTokenCount": spent.output}
     if outcome.ending == "filtered":
-        return web.json_response({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": usage}, headers=headers)
+        return web.json_response(
+            {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": usage}, headers=headers
+        )
     finish = {"truncated": "MAX_TOKENS", "refused": "SAFETY"}.get(outcome.ending, "STOP")
-    candidate = {"content": {"role": "model", "parts": [{"text": outcome.text}]}, "finishReason": finish, "index": 0}
+    candidate = {
+        "content": {"role": "model", "parts": [{"text": outcome.text}]},
+        "finishReason": finish,
+        "index": 0,
+    }
     return web.json_response({"candidates": [candidate], "usageMetadata": usage}, headers=headers)
 
 
@@ -450,8 +576,11 @@ def word_vector(text: str, dimensions: int = 64) -> list[float]:
     return vector
 
 
-async def start(provider: Provider, port: int = 0, more: Sequence[web.RouteDef] = ()) -> web.AppRunner:
-    """Listens at 127.0.0.1, on this event loop, until the runner is cleaned up; port 0 is any free one."""
+async def start(
+    provider: Provider, port: int = 0, more: Sequence[web.RouteDef] = ()
+) -> web.AppRunner:
+    """Listens at 127.0.0.1, on this event loop, until the runner is cleaned up; port 0 is any free
+    one."""
     app = web.Application(client_max_size=1 << 28)
     app.add_routes(
         [
@@ -472,8 +601,11 @@ async def start(provider: Provider, port: int = 0, more: Sequence[web.RouteDef] 
 
 
 @contextmanager
-def serving(reply: Reply, latency_s: float = 0.0, *, limits: Limits | None = None, **options: Any) -> Iterator[Provider]:
-    """Runs a provider on a free port of 127.0.0.1, in a thread of its own. `options`: further fields of Provider."""
+def serving(
+    reply: Reply, latency_s: float = 0.0, *, limits: Limits | None = None, **options: Any
+) -> Iterator[Provider]:
+    """Runs a provider on a free port of 127.0.0.1, in a thread of its own. `options`: further
+    fields of Provider."""
     provider = Provider(reply, latency_s, window=SlidingWindow(limits or Limits()), **options)
     loop = asyncio.new_event_loop()
     started = threading.Event()

@@ -20,8 +20,8 @@ UNIT = re.compile(r"\bunit-(\d+)\b")
 
 @dataclass(frozen=True)
 class Raw:
-    """A reply as it goes over the wire. `cut`: the connection is closed before the announced end; `stall_s`: that long after
-    the body nothing comes."""
+    """A reply as it goes over the wire. `cut`: the connection is closed before the announced end;
+    `stall_s`: that long after the body nothing comes."""
 
     body: bytes
     status: int = 200
@@ -37,12 +37,17 @@ class Raw:
     @classmethod
     def stream(cls, *events: str, **how: Any) -> Raw:
         """A stream of events, each the text behind its `data: `."""
-        return cls("".join(f"data: {event}\n\n" for event in events).encode(), kind="text/event-stream", **how)
+        return cls(
+            "".join(f"data: {event}\n\n" for event in events).encode(),
+            kind="text/event-stream",
+            **how,
+        )
 
 
 @dataclass
 class RawServer:
-    """The running server: which unit gets which reply (an entry of `odd`), all others a good one."""
+    """The running server: which unit gets which reply (an entry of `odd`), all others a good
+    one."""
 
     odd: dict[int, Raw]
     good: Callable[[dict[str, Any]], Raw]
@@ -76,7 +81,9 @@ def answering(odd: dict[int, Raw], good: Callable[[dict[str, Any]], Raw]) -> Ite
             if raw.encoding:
                 self.send_header("content-encoding", raw.encoding)
             if raw.status != 204:
-                self.send_header("content-length", str(len(raw.body) + (99 if raw.cut or raw.stall_s else 0)))
+                self.send_header(
+                    "content-length", str(len(raw.body) + (99 if raw.cut or raw.stall_s else 0))
+                )
             self.end_headers()
             with contextlib.suppress(OSError):  # the client may have gone
                 self.wfile.write(raw.body)
@@ -131,5 +138,13 @@ def ended(**changed: Any) -> str:
 
 def answer(body: dict[str, Any]) -> Raw:
     """A good candidate's reply."""
-    said = chunk(choices=[{"index": 0, "delta": {"content": f"Rest more, {question_seed(body) % 9}."}, "finish_reason": None}])
+    said = chunk(
+        choices=[
+            {
+                "index": 0,
+                "delta": {"content": f"Rest more, {question_seed(body) % 9}."},
+                "finish_reason": None,
+            }
+        ]
+    )
     return Raw.stream(said, ended(), "[DONE]")

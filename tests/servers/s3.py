@@ -1,11 +1,11 @@
-"""An S3 server, moto's, as a process of its own, with its own interpreter: moto's botocore wants an older dateutil than this
-project's lock. MEMRAY_EVAL_MOTO names that interpreter (a Python with `moto flask flask-cors`); tests that need it are skipped
-where there is none.
+"""An S3 server, moto's, as a process of its own, with its own interpreter: moto's botocore wants an
+older dateutil than this project's lock. MEMRAY_EVAL_MOTO names that interpreter (a Python with
+`moto flask flask-cors`); tests that need it are skipped where there is none.
 
     MEMRAY_EVAL_MOTO=/path/to/python python -m tests.servers.s3
 
-No key, and the access key `denied`, may do nothing; `reader` may not write. GET /_calls says how many requests came, by method.
-"""
+No key, and the access key `denied`, may do nothing; `reader` may not write. GET /_calls says how
+many requests came, by method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from typing import Any
 
 BUCKET = "bucket"
 KEY, SECRET = "tests-access-key", "tests-secret-key"
-DENIED = b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'
+DENIED = b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'  # noqa: E501
 WRITES = ("PUT", "POST", "DELETE")
 
 
@@ -47,7 +47,11 @@ class S3Server:
 
     def environment(self, key: str = KEY) -> dict[str, str]:
         """What a process that uses this server needs."""
-        where = {"AWS_ENDPOINT_URL": self.endpoint, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+        where = {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
         return {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": SECRET, **where}
 
     def calls(self) -> Counter[str]:
@@ -71,7 +75,8 @@ class S3Server:
 
 @contextlib.contextmanager
 def serving_s3() -> Iterator[S3Server]:
-    """Runs the server with one bucket until the block ends, or this process does. Raises RuntimeError where moto is not."""
+    """Runs the server with one bucket until the block ends, or this process does. Raises
+    RuntimeError where moto is not."""
     if (python := interpreter()) is None:
         raise RuntimeError("no moto: name a Python that has it in MEMRAY_EVAL_MOTO")
     pipe = subprocess.PIPE
@@ -79,7 +84,9 @@ def serving_s3() -> Iterator[S3Server]:
         try:
             assert process.stdout is not None
             if not (line := process.stdout.readline()):
-                raise RuntimeError(f"the S3 server ended at its start with {process.wait()}; see its stderr")
+                raise RuntimeError(
+                    f"the S3 server ended at its start with {process.wait()}; see its stderr"
+                )
             server = S3Server(int(line))
             server.make_bucket()
             yield server
@@ -98,7 +105,11 @@ def guarded(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes
             return [json.dumps(calls).encode()]
         with lock:
             calls[method] += 1
-        if "Credential=" not in whose or "Credential=denied/" in whose or ("Credential=reader/" in whose and method in WRITES):
+        if (
+            "Credential=" not in whose
+            or "Credential=denied/" in whose
+            or ("Credential=reader/" in whose and method in WRITES)
+        ):
             start("403 Forbidden", [("Content-Type", "application/xml")])
             return [b"" if method == "HEAD" else DENIED]
         return app(environ, start)
@@ -113,7 +124,9 @@ def main() -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", 0, guarded(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    server = make_server(
+        "127.0.0.1", 0, guarded(DomainDispatcherApplication(create_backend_app)), threaded=True
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.port, flush=True)
     sys.stdin.read()

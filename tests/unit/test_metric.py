@@ -31,15 +31,27 @@ LENGTH = ComputedMetric(
 
 
 def test_a_metric_that_breaks_is_an_error_of_that_response_only(sample: Sample) -> None:
-    broken = ComputedMetric(name="b", title="B", noun="B", scale=(0, 1), measure=lambda s, r: Measure(value=1 / len(r.text)))
+    broken = ComputedMetric(
+        name="b",
+        title="B",
+        noun="B",
+        scale=(0, 1),
+        measure=lambda s, r: Measure(value=1 / len(r.text)),
+    )
     score = score_by_code(broken, sample, Response(text=""))
-    assert (score.status, score.value, score.error) == ("error", None, "ZeroDivisionError: division by zero")
+    assert (score.status, score.value, score.error) == (
+        "error",
+        None,
+        "ZeroDivisionError: division by zero",
+    )
 
 
 def test_a_metric_that_measures_no_number_is_an_error_of_that_response_only(sample: Sample) -> None:
     says = Measure(value="high")  # type: ignore[arg-type]
     score = score_by_code(
-        ComputedMetric(name="b", title="B", noun="B", scale=(0, 1), measure=lambda s, r: says), sample, Response(text="a")
+        ComputedMetric(name="b", title="B", noun="B", scale=(0, 1), measure=lambda s, r: says),
+        sample,
+        Response(text="a"),
     )
     assert (score.status, score.value) == ("error", None)
     assert "valid number" in (score.error or "")
@@ -55,10 +67,19 @@ def test_a_metric_that_measures_no_number_is_an_error_of_that_response_only(samp
     ],
 )
 def test_what_cannot_be_scored_says_why(
-    sample: Sample, response: Response | None, requires: tuple[str, ...], status: str | None, told: str
+    sample: Sample,
+    response: Response | None,
+    requires: tuple[str, ...],
+    status: str | None,
+    told: str,
 ) -> None:
     metric = ComputedMetric(
-        name="m", title="M", noun="M", scale=(0, 1), requires=requires, measure=lambda s, r: Measure(value=1)
+        name="m",
+        title="M",
+        noun="M",
+        scale=(0, 1),
+        requires=requires,
+        measure=lambda s, r: Measure(value=1),
     )
     score = unscorable(metric, sample, response)
     assert (score.status if score else None) == status
@@ -73,7 +94,9 @@ def test_a_score_has_a_value_exactly_when_it_is_scored() -> None:
 
 
 def test_a_summary_of_nothing_has_no_figures() -> None:
-    summary = summarise(LENGTH, Outcomes("c", {"error": 3, "not_applicable": 1}, {}, {"value": np.empty(0)}))
+    summary = summarise(
+        LENGTH, Outcomes("c", {"error": 3, "not_applicable": 1}, {}, {"value": np.empty(0)})
+    )
     assert (summary.n, summary.n_scored, summary.n_failed, summary.coverage) == (4, 0, 3, 0.0)
     assert (summary.mean, summary.median, summary.std, summary.stderr) == (None, None, None, None)
 
@@ -87,7 +110,10 @@ def test_a_judged_metric_whose_judge_always_fails_has_no_figures_either() -> Non
 
 def test_coverage_leaves_out_what_does_not_apply() -> None:
     outcomes = Outcomes(
-        "c", {"scored": 2, "abstained": 1, "not_applicable": 5, "error": 1}, {}, {"value": np.array([1.0, 3.0])}
+        "c",
+        {"scored": 2, "abstained": 1, "not_applicable": 5, "error": 1},
+        {},
+        {"value": np.array([1.0, 3.0])},
     )
     summary = summarise(LENGTH, outcomes)
     assert (summary.n, summary.coverage, summary.n_abstained) == (9, 0.5, 1)
@@ -104,7 +130,13 @@ def test_statistics_follow_numpy_and_the_standard_error_the_sample() -> None:
 
 
 def test_distributions_by_score_and_by_bin() -> None:
-    assert distribution(np.array([1.0, 5.0, 4.6, 5.0]), (1, 5), True) == {"5": 3, "4": 0, "3": 0, "2": 0, "1": 1}
+    assert distribution(np.array([1.0, 5.0, 4.6, 5.0]), (1, 5), True) == {
+        "5": 3,
+        "4": 0,
+        "3": 0,
+        "2": 0,
+        "1": 1,
+    }
     bins = distribution(np.array([0.0, 0.05, 1.0, 0.5]), (0, 1), False)
     assert (bins["0.0-0.1"], bins["0.5-0.6"], bins["0.9-1.0"]) == (2, 1, 1)
 

@@ -1,4 +1,5 @@
-"""Judges behind the server that an SDK's environment variable names: asked there, remembered apart, without assumed limits."""
+"""Judges behind the server that an SDK's environment variable names: asked there, remembered apart,
+without assumed limits."""
 
 from __future__ import annotations
 
@@ -17,8 +18,15 @@ from memray_eval.judges.router import Choice
 from memray_eval.types import Message
 from tests.servers.provider import Provider, serving
 
-MESSAGES = (Message(role="system", content="The rubric."), Message(role="user", content="What is said?"))
-JUDGES = {"openai": "openai/gpt-4o", "anthropic": "anthropic/claude-opus-4-5", "google": "google/gemini-2.0-flash"}
+MESSAGES = (
+    Message(role="system", content="The rubric."),
+    Message(role="user", content="What is said?"),
+)
+JUDGES = {
+    "openai": "openai/gpt-4o",
+    "anthropic": "anthropic/claude-opus-4-5",
+    "google": "google/gemini-2.0-flash",
+}
 
 
 class Rating(BaseModel):
@@ -40,7 +48,9 @@ async def asked(judge: str, config: JudgingConfig, store: Store) -> tuple[bool, 
     """Whether the verdict was remembered, and what the limiter takes for the judge's limits."""
     limiter = Limiter()
     services = Services(limiter=limiter, member="a", say=lambda line: None, calls=store)
-    ((one,),) = build_judges({"m": Choice(metric="m", judge=judge, why="")}, config, services).values()
+    ((one,),) = build_judges(
+        {"m": Choice(metric="m", judge=judge, why="")}, config, services
+    ).values()
     try:
         verdict = await one.judge(MESSAGES, Rating)
     finally:
@@ -50,7 +60,12 @@ async def asked(judge: str, config: JudgingConfig, store: Store) -> tuple[bool, 
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", *BASE_URL_VARIABLES.values()):
+    for name in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "GOOGLE_API_KEY",
+        *BASE_URL_VARIABLES.values(),
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -59,12 +74,19 @@ def url_of(provider: str, server: Provider) -> str:
 
 
 @pytest.mark.parametrize("provider", JUDGES)
-def test_a_server_of_the_environment_is_ones_own(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_of_the_environment_is_ones_own(
+    provider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge, store, variable = JUDGES[provider], Store(), BASE_URL_VARIABLES[provider]
-    with serving(lambda body: '{"score": 1}') as first, serving(lambda body: '{"score": 1}') as second:
+    with (
+        serving(lambda body: '{"score": 1}') as first,
+        serving(lambda body: '{"score": 1}') as second,
+    ):
         for server, is_cached in ((first, False), (first, True), (second, False), (second, True)):
             monkeypatch.setenv(variable, url_of(provider, server))
-            assert asyncio.run(asked(judge, JudgingConfig(), store))[0] is is_cached, "each server has its own verdicts"
+            assert asyncio.run(asked(judge, JudgingConfig(), store))[0] is is_cached, (
+                "each server has its own verdicts"
+            )
         assert (len(first.requests), len(second.requests)) == (1, 1)
         assert asyncio.run(asked(judge, JudgingConfig(), Store()))[1] == RateLimits()
         firm = JudgingConfig(limits={judge: RateLimits(requests_per_min=600)})
@@ -72,12 +94,16 @@ def test_a_server_of_the_environment_is_ones_own(provider: Any, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("provider", JUDGES)
-def test_the_key_beside_it_is_sent_and_judging_base_urls_go_first(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_beside_it_is_sent_and_judging_base_urls_go_first(
+    provider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge = JUDGES[provider]
     monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-beside")
     with serving(lambda body: '{"score": 1}') as named, serving(lambda body: '{"score": 1}') as own:
         monkeypatch.setenv(BASE_URL_VARIABLES[provider], url_of(provider, named))
         asyncio.run(asked(judge, JudgingConfig(), Store()))
         assert "sk-beside" in str(named.headers[0])
-        asyncio.run(asked(judge, JudgingConfig(base_urls={provider: url_of(provider, own)}), Store()))
+        asyncio.run(
+            asked(judge, JudgingConfig(base_urls={provider: url_of(provider, own)}), Store())
+        )
         assert (len(named.requests), len(own.requests)) == (1, 1)

@@ -46,7 +46,9 @@ def answering(status: int, body: bytes) -> Iterator[str]:
         (502, b"", "answered 502: no text"),
     ],
 )
-def test_a_server_that_is_not_rays_is_a_message(status: int, body: bytes, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_rays_is_a_message(
+    status: int, body: bytes, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")  # Jobs sets it; put back afterwards
     with answering(status, body) as address, pytest.raises(ResourceError, match=told):
         Jobs(address)

@@ -1,4 +1,5 @@
-"""Judges against a real local server in all four wire formats: the typed outcome of every kind of reply."""
+"""Judges against a real local server in all four wire formats: the typed outcome of every kind of
+reply."""
 
 from __future__ import annotations
 
@@ -67,12 +68,23 @@ class Slept:
 def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> InstructedJudge:
     access = Access(policy)
     if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens
-        judge = openai_judge(JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access)
+        judge = openai_judge(
+            JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access
+        )
         judge._wire._client.base_url = server.base_url
         return judge
-    builder = {"openai-compatible": openai_judge, "anthropic": anthropic_judge, "google": google_judge}[wire]
+    builder = {
+        "openai-compatible": openai_judge,
+        "anthropic": anthropic_judge,
+        "google": google_judge,
+    }[wire]
     base_url = server.base_url if wire == "openai-compatible" else server.root
-    return builder(JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_JUDGE_KEY", **spec), access)
+    return builder(
+        JudgeSpec(
+            name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_JUDGE_KEY", **spec
+        ),
+        access,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +108,11 @@ CASES: dict[str, tuple[tuple[str | Answer | Fault, ...], type[JudgeError] | None
     "refused": ((Answer("I cannot judge this.", "refused"),), Refused, 1),
     "filtered": ((Answer("", "filtered"),), Refused, 1),
     "truncated": ((Answer(GOOD[:20], "truncated"),), Truncated, 1),
-    "429 with Retry-After": ((Fault(429, retry_after="7"), Fault(429, retry_after="0.5"), GOOD), None, 3),
+    "429 with Retry-After": (
+        (Fault(429, retry_after="7"), Fault(429, retry_after="0.5"), GOOD),
+        None,
+        3,
+    ),
     "500, then good": ((Fault(500), GOOD), None, 2),
     "500": ((Fault(500),), Unavailable, 3),
     "timeout": ((Fault(hang_s=5.0),), Unavailable, 3),
@@ -116,7 +132,13 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
     policy = RetryPolicy(tries=3, sleep=slept.sleep, clock=slept.clock)
 
     async def ask(server: Provider) -> tuple[Any, JudgeError | None]:
-        judge = build(wire, server, policy, timeout_s=0.3 if case == "timeout" else 10.0, price=Price(1.0, 2.0))
+        judge = build(
+            wire,
+            server,
+            policy,
+            timeout_s=0.3 if case == "timeout" else 10.0,
+            price=Price(1.0, 2.0),
+        )
         try:
             return await judge.judge(MESSAGES, Rating), None
         except JudgeError as error:
@@ -130,7 +152,9 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
     assert len(server.requests) == requests
     if verdict is not None:
         assert (verdict.judgment.score, verdict.judgment.quotes) == (4, ["a"])
-        answered = [Answer(outcome) if isinstance(outcome, str) else outcome for outcome in outcomes]
+        answered = [
+            Answer(outcome) if isinstance(outcome, str) else outcome for outcome in outcomes
+        ]
         words = sum(len(answer.text.split()) for answer in answered if isinstance(answer, Answer))
         asked = sum(isinstance(answer, Answer) for answer in answered)
         assert (verdict.usage.input_tokens, verdict.usage.output_tokens) == (10 * asked, words)
@@ -149,7 +173,9 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_what_is_judged_is_never_a_template_and_the_question_to_mend_names_the_field(wire: str) -> None:
+def test_what_is_judged_is_never_a_template_and_the_question_to_mend_names_the_field(
+    wire: str,
+) -> None:
     with serving(scripted(BAD, GOOD)) as server:
         asyncio.run(_ask(wire, server))
     first, second = (json.dumps(body, ensure_ascii=False) for body in server.requests)
@@ -182,7 +208,9 @@ def test_native_structured_output_is_asked_for() -> None:
 
 def test_a_missing_key_is_named() -> None:
     for builder in (openai_judge, anthropic_judge, google_judge):
-        with pytest.raises(ConfigError, match="judge x/m needs a key in the environment variable NOT_SET_ANYWHERE"):
+        with pytest.raises(
+            ConfigError, match="judge x/m needs a key in the environment variable NOT_SET_ANYWHERE"
+        ):
             builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), Access())
 
 
@@ -204,7 +232,9 @@ def test_throttles_are_no_tries_but_end_at_the_ceiling() -> None:
 def test_a_call_that_never_ends_is_ended_at_the_ceiling() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"no verdict within 0\.2 s"):
-        asyncio.run(replace(RetryPolicy(), ceiling_s=0.2).run(lambda _: asyncio.sleep(30), nullcontext))
+        asyncio.run(
+            replace(RetryPolicy(), ceiling_s=0.2).run(lambda _: asyncio.sleep(30), nullcontext)
+        )
     assert time.monotonic() - started < 5
 
 

@@ -16,7 +16,15 @@ from pydantic import BaseModel, Field
 
 from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
 from memray_eval.config.sections import EmbeddingConfig, ServerConfig
-from memray_eval.errors import EmbeddingError, JudgeError, Malformed, Refused, Unavailable, Unreadable, cause_of
+from memray_eval.errors import (
+    EmbeddingError,
+    JudgeError,
+    Malformed,
+    Refused,
+    Unavailable,
+    Unreadable,
+    cause_of,
+)
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallBook
 from memray_eval.judges.providers import openai
@@ -46,7 +54,11 @@ from tests.wire.odd_replies import (
 
 GOOD = json.dumps({"score": 4, "explanation": "fine words"})
 BUILDERS = {"openai": openai_judge, "anthropic": anthropic_judge, "google": google_judge}
-TABLES = {"openai": openai_cases(GOOD), "anthropic": anthropic_cases(GOOD), "google": google_cases(GOOD)}
+TABLES = {
+    "openai": openai_cases(GOOD),
+    "anthropic": anthropic_cases(GOOD),
+    "google": google_cases(GOOD),
+}
 CASE = re.compile(r"<case (.*)>")
 
 
@@ -102,13 +114,19 @@ def scripted(cases: Cases) -> Callable[[dict[str, Any]], Raw]:
     return reply
 
 
-def judge_at(wire: str, server: Provider, access: Access, timeout_s: float = 20.0) -> InstructedJudge:
+def judge_at(
+    wire: str, server: Provider, access: Access, timeout_s: float = 20.0
+) -> InstructedJudge:
     base_url = server.base_url if wire == "openai" else server.root
-    spec = JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=timeout_s)
+    spec = JudgeSpec(
+        name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=timeout_s
+    )
     return BUILDERS[wire](spec, access)
 
 
-async def all_at_once(cases: Cases, ask: Callable[[str], Awaitable[Any]], most: int = 8) -> dict[str, Any]:
+async def all_at_once(
+    cases: Cases, ask: Callable[[str], Awaitable[Any]], most: int = 8
+) -> dict[str, Any]:
     """What comes of every case, an exception among them."""
     places = asyncio.Semaphore(most)
 
@@ -142,7 +160,10 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         throttled = judge_at(wire, server, Access(short, calls=kept))
 
         async def ask(name: str) -> Any:
-            messages = (Message(role="system", content="Rate."), Message(role="user", content=f"Well? \ud83d <case {name}>"))
+            messages = (
+                Message(role="system", content="Rate."),
+                Message(role="user", content=f"Well? \ud83d <case {name}>"),
+            )
             is_throttled = "429" in name or "rate limit" in name
             return await (throttled if is_throttled else judge).judge(messages, Rating)
 
@@ -170,24 +191,45 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         assert outcome.__cause__ is None
     verdicts = sum(expected in (None, Refused) for _, expected in cases.values())
     assert len(kept.calls) == verdicts  # and of the others nothing is remembered
-    assert sum(call.judgment is None for call in kept.calls.values()) == sum(case[1] is Refused for case in cases.values())
-    uncounted = sum(expected is None and "usage" in name.lower() for name, (_, expected) in cases.items())
-    assert book.take()["j"].calls.uncounted >= uncounted - 2  # thoughts that were not counted may be missing
+    assert sum(call.judgment is None for call in kept.calls.values()) == sum(
+        case[1] is Refused for case in cases.values()
+    )
+    uncounted = sum(
+        expected is None and "usage" in name.lower() for name, (_, expected) in cases.items()
+    )
+    assert (
+        book.take()["j"].calls.uncounted >= uncounted - 2
+    )  # thoughts that were not counted may be missing
 
 
 def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
     cases: Cases = {
-        "inside": (raw({"error": {"message": "m" * 500, "type": "novel", "code": "c7"}}), Unreadable),
-        "status": (raw({"error": {"message": f"bad key {SECRET}, you", "type": "auth", "code": "c8"}}, status=400), JudgeError),
+        "inside": (
+            raw({"error": {"message": "m" * 500, "type": "novel", "code": "c7"}}),
+            Unreadable,
+        ),
+        "status": (
+            raw(
+                {"error": {"message": f"bad key {SECRET}, you", "type": "auth", "code": "c8"}},
+                status=400,
+            ),
+            JudgeError,
+        ),
         "empty": (raw({"choices": []}), Unreadable),
         "escapes": (Raw("\x1b[31mred\x07 \u202e".encode()), Unreadable),
-        "other key": (Raw(b"Bearer abcdef.ghijkl and sk-proj-abcdefghijkl and AIzaSyA1234567890"), Unreadable),
+        "other key": (
+            Raw(b"Bearer abcdef.ghijkl and sk-proj-abcdefghijkl and AIzaSyA1234567890"),
+            Unreadable,
+        ),
     }
 
     async def run(server: Provider) -> dict[str, Any]:
         judge = judge_at("openai", server, Access(RetryPolicy(tries=1)))
         try:
-            return await all_at_once(cases, lambda name: judge.judge((Message(role="user", content=f"<case {name}>"),), Rating))
+            return await all_at_once(
+                cases,
+                lambda name: judge.judge((Message(role="user", content=f"<case {name}>"),), Rating),
+            )
         finally:
             await judge.aclose()
 
@@ -197,11 +239,17 @@ def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
     inside, status, empty = found["inside"], found["status"], found["empty"]
     assert (inside.status, inside.code, inside.kind) == (200, "c7", "novel")
     said = '{"error": {"message": "' + "m" * 177 + "..."
-    assert str(inside) == f"{host} answered 200, but with an error (code c7, type novel); it said: {said}"
+    assert (
+        str(inside)
+        == f"{host} answered 200, but with an error (code c7, type novel); it said: {said}"
+    )
     assert (status.status, status.code, status.kind) == (400, "c8", "auth")
     assert str(status).startswith("the provider answered 400 (code c8, type auth); it said: ")
     assert "bad key [key], you" in str(status)
-    assert str(empty) == f'{host} answered 200, but with no completion: choices is empty; it said: {{"choices": []}}'
+    assert (
+        str(empty) == f"{host} answered 200, but with no completion: choices is empty; it said: "
+        f'{{"choices": []}}'
+    )
     assert r"\x1b[31mred\x07 \u202e" in str(found["escapes"])
     assert "it said: [key] and [key] and [key]" in str(found["other key"])
     assert cause_of(str(empty)).endswith("answered 200, but with no completion: choices is empty")
@@ -212,7 +260,10 @@ def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> N
     usage = {
         "openai": {"usage": {"prompt_tokens": 7, "completion_tokens": 3}, "choices": []},
         "anthropic": {"usage": {"input_tokens": 7, "output_tokens": 3}, "content": None},
-        "google": {"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3}, "candidates": []},
+        "google": {
+            "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3},
+            "candidates": [],
+        },
     }[wire]
     left: list[Raw | str] = [raw(usage), raw(usage), GOOD]
     slept = Slept()
@@ -231,7 +282,9 @@ def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> N
 
 
 def candidate_at(base_url: str) -> Candidate:
-    return Candidate(name="c", model="m", backend="openai", base_url=base_url, api_key_env="TEST_KEY")
+    return Candidate(
+        name="c", model="m", backend="openai", base_url=base_url, api_key_env="TEST_KEY"
+    )
 
 
 def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
@@ -241,10 +294,14 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
     async def run(server: Provider) -> dict[str, Any]:
         candidate = candidate_at(server.base_url)
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=1.0))
-        generator._client.max_retries = 0  # what the SDK tries again is its own matter; it would take its time here
+        generator._client.max_retries = (
+            0  # what the SDK tries again is its own matter; it would take its time here
+        )
 
         async def ask(name: str) -> Response:
-            prompt = Prompt(messages=(Message(role="user", content=f"Where? \ud83d <case {name}>"),))
+            prompt = Prompt(
+                messages=(Message(role="user", content=f"Where? \ud83d <case {name}>"),)
+            )
             return await generator.generate(prompt, candidate)
 
         try:
@@ -282,7 +339,9 @@ def test_a_stream_that_breaks_is_asked_for_once_more() -> None:
         async def ask() -> Response:
             generator = OpenAIGenerator(candidate, ServerConfig())
             try:
-                return await generator.generate(Prompt(messages=(Message(role="user", content="Where?"),)), candidate)
+                return await generator.generate(
+                    Prompt(messages=(Message(role="user", content="Where?"),)), candidate
+                )
             finally:
                 await generator._client.close()
 
@@ -299,7 +358,9 @@ def test_no_reply_of_an_embedding_server_escapes_its_call(monkeypatch: pytest.Mo
         embedder = OpenAIEmbedder(config)
         embedder._client.max_retries = 0
         try:
-            return await all_at_once(cases, lambda name: embedder.embed([f"a \ud83d <case {name}>", "b"]), most=4)
+            return await all_at_once(
+                cases, lambda name: embedder.embed([f"a \ud83d <case {name}>", "b"]), most=4
+            )
         finally:
             await embedder._client.close()
 
@@ -318,11 +379,21 @@ def test_no_reply_of_an_embedding_server_escapes_its_call(monkeypatch: pytest.Mo
 
 
 def test_no_reply_about_speech_escapes_its_utterance() -> None:
-    voices: Cases = {name: case for name, case in BODIES.items() if "9 MB" not in name and "bomb" not in name}
+    voices: Cases = {
+        name: case for name, case in BODIES.items() if "9 MB" not in name and "bomb" not in name
+    }
     voices["bytes that are no UTF-8"] = (Raw(tone_wav(0.1)), None)
     for name in ("spaces",):
         voices[name] = (Raw(b" \n\t "), Unreadable)
-    for name in ("null", "a text", "a number", "true", "plain words", "a number of 5,000 digits", "an unknown character set"):
+    for name in (
+        "null",
+        "a text",
+        "a number",
+        "true",
+        "plain words",
+        "a number of 5,000 digits",
+        "an unknown character set",
+    ):
         voices.pop(name)  # bytes that may be sound: the decoder says that they are no wav
     ears = {**openai_cases(json.dumps({"joy": 1.0})), "good": (raw({"choices": []}), Unreadable)}
 
@@ -330,15 +401,23 @@ def test_no_reply_about_speech_escapes_its_utterance() -> None:
         place = SpeechServer(base_url=server.base_url, api_key_env="TEST_KEY", timeout_s=20)
         access = Access(RetryPolicy(tries=1, ceiling_s=5.0))
         throttled = Access(RetryPolicy(tries=1, ceiling_s=0.05))
-        voice, hasty = OpenAIVoice(server=place, access=access), OpenAIVoice(server=place, access=throttled)
+        voice, hasty = (
+            OpenAIVoice(server=place, access=access),
+            OpenAIVoice(server=place, access=throttled),
+        )
         listener = OpenAIListener(server=place, access=throttled)
         try:
             spoken = await all_at_once(
-                voices, lambda name: (hasty if "429" in name or "rate" in name else voice).speak(f"a \ud83d <case {name}>")
+                voices,
+                lambda name: (hasty if "429" in name or "rate" in name else voice).speak(
+                    f"a \ud83d <case {name}>"
+                ),
             )
             server.reply = lambda body: ears[next(names)][0]
             names = iter(ears)
-            heard = await all_at_once(ears, lambda name: listener.listen(tone_wav(0.1), ["joy"]), most=1)
+            heard = await all_at_once(
+                ears, lambda name: listener.listen(tone_wav(0.1), ["joy"]), most=1
+            )
         finally:
             for one in (voice, hasty, listener):
                 await one.aclose()
@@ -347,7 +426,10 @@ def test_no_reply_about_speech_escapes_its_utterance() -> None:
     with serving(scripted(voices)) as server:
         spoken, heard = asyncio.run(run(server))
     for name, (_, expected) in voices.items():
-        assert isinstance(spoken[name], JudgeError | (bytes if expected is None else JudgeError)), (name, spoken[name])
+        assert isinstance(spoken[name], JudgeError | (bytes if expected is None else JudgeError)), (
+            name,
+            spoken[name],
+        )
     for name in ears:
         assert isinstance(heard[name], JudgeError | dict), (name, heard[name])
 
@@ -364,7 +446,8 @@ NOBODY = "no-such-host.invalid"
 REASONS = {
     "DNS": "the name no-such-host.invalid:81 cannot be resolved (DNS)",
     "refused": "127.0.0.1:{port} refused the connection",
-    "reset": "127.0.0.1:{port} ",  # a closed connection is seen as reset or as closed, by who looks first
+    # a closed connection is seen as reset or as closed, by who looks first
+    "reset": "127.0.0.1:{port} ",
     "timed out": "127.0.0.1:{port} did not answer in time (timed out)",
     "TLS": "TLS with 127.0.0.1:{port} failed: ",
 }
@@ -377,7 +460,9 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
         told = []
         for wire, builder in BUILDERS.items():
             base_url = f"{url}/v1" if wire == "openai" else url
-            spec = JudgeSpec(name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=0.5)
+            spec = JudgeSpec(
+                name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=0.5
+            )
             judge = builder(spec, access)
             with pytest.raises(Unavailable) as raised:
                 await judge.judge((Message(role="user", content="Well?"),), Rating)
@@ -385,10 +470,14 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
             told.append(str(raised.value))
         candidate = candidate_at(f"{url}/v1")
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=0.5))
-        embedder = OpenAIEmbedder(EmbeddingConfig(model="openai/m", base_url=f"{url}/v1", api_key_env="TEST_KEY"))
+        embedder = OpenAIEmbedder(
+            EmbeddingConfig(model="openai/m", base_url=f"{url}/v1", api_key_env="TEST_KEY")
+        )
         generator._client.max_retries = embedder._client.max_retries = 0
         embedder._client.timeout = 0.5
-        response = await generator.generate(Prompt(messages=(Message(role="user", content="Well?"),)), candidate)
+        response = await generator.generate(
+            Prompt(messages=(Message(role="user", content="Well?"),)), candidate
+        )
         with pytest.raises(EmbeddingError) as failed:
             await embedder.embed(["a"])
         await generator._client.close()
@@ -397,23 +486,34 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
 
     fault = Fault(reset=True) if reason == "reset" else Fault(hang_s=3.0)
     raw_fault = Raw(b"", then="close") if reason == "reset" else Raw(b"", then="stall")
-    with serving(lambda body: fault, embed=lambda body: raw_fault) as server, closed_port() as nobody:
+    with (
+        serving(lambda body: fault, embed=lambda body: raw_fault) as server,
+        closed_port() as nobody,
+    ):
         port = nobody if reason == "refused" else server.port
         address = f"{NOBODY}:81" if reason == "DNS" else f"127.0.0.1:{port}"
         told = asyncio.run(ask(f"{'https' if reason == 'TLS' else 'http'}://{address}"))
     for one in told:
         assert REASONS[reason].format(port=port) in one, one
     if reason == "reset":
-        assert all("reset the connection" in one or "closed the connection" in one for one in told), told
+        assert all(
+            "reset the connection" in one or "closed the connection" in one for one in told
+        ), told
 
 
 def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
-    kept, left = Kept(), [error(code=400, status="FAILED_PRECONDITION"), raw({"candidates": []}), GOOD]
+    kept, left = (
+        Kept(),
+        [error(code=400, status="FAILED_PRECONDITION"), raw({"candidates": []}), GOOD],
+    )
 
     async def run(server: Provider) -> list[Any]:
         judge = judge_at("google", server, Access(RetryPolicy(tries=1), calls=kept))
         question = (Message(role="user", content="Well?"),)
-        asked = [await asyncio.gather(judge.judge(question, Rating), return_exceptions=True) for _ in range(3)]
+        asked = [
+            await asyncio.gather(judge.judge(question, Rating), return_exceptions=True)
+            for _ in range(3)
+        ]
         await judge.aclose()
         return [one for [one] in asked]
 

@@ -32,14 +32,19 @@ async def main():
     await judge.aclose()
 
 asyncio.run(main())
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
 def test_debug_logs_hold_no_prompt_and_no_key(provider: str) -> None:
     with serving(lambda request: json.dumps({"score": 3})) as server:
         url = server.base_url if provider == "openai" else server.root
-        debug = {"OPENAI_LOG": "debug", "ANTHROPIC_LOG": "debug", "TEST_KEY": "sk-test-secret", "PYTHONPATH": str(REPOSITORY)}
+        debug = {
+            "OPENAI_LOG": "debug",
+            "ANTHROPIC_LOG": "debug",
+            "TEST_KEY": "sk-test-secret",
+            "PYTHONPATH": str(REPOSITORY),
+        }
         done = subprocess.run(
             [sys.executable, "-c", ASK, provider, url],
             env=os.environ | debug,

@@ -1,4 +1,5 @@
-"""The judge of meaning through a provider's real client: a local server answers as the model would."""
+"""The judge of meaning through a provider's real client: a local server answers as the model
+would."""
 
 from __future__ import annotations
 
@@ -16,19 +17,35 @@ from memray_eval.stages.judge import Asking, judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 from tests.servers.provider import Answer, Fault, Reply, serving
 
-A_SI = Sample(id="a-si", task="longbook_qa_chn", language="zh", query="有几人叫阿四？", answers=("2", "两个", "二"))
+A_SI = Sample(
+    id="a-si",
+    task="longbook_qa_chn",
+    language="zh",
+    query="有几人叫阿四？",
+    answers=("2", "两个", "二"),
+)
 
 
-def judged(reply: Reply, text: str = "有两人叫阿四。", **asking: Any) -> tuple[Score, list[dict[str, Any]]]:
+def judged(
+    reply: Reply, text: str = "有两人叫阿四。", **asking: Any
+) -> tuple[Score, list[dict[str, Any]]]:
     """The score of a response on A_SI, and what the server was asked."""
-    record = Record(unit_id="u", sample=A_SI, candidate=Candidate(name="c", model="m"), response=Response(text=text))
+    record = Record(
+        unit_id="u",
+        sample=A_SI,
+        candidate=Candidate(name="c", model="m"),
+        response=Response(text=text),
+    )
 
     async def ask(base_url: str) -> Record:
         spec = JudgeSpec(name="openai/local", model="local", base_url=base_url, timeout_s=10.0)
         judge = openai_judge(spec, Access(RetryPolicy(tries=1)))
         try:
             return await judge_record(
-                record, pick(["semantic_correctness"]), {"semantic_correctness": [judge]}, Asking(**asking)
+                record,
+                pick(["semantic_correctness"]),
+                {"semantic_correctness": [judge]},
+                Asking(**asking),
             )
         finally:
             await judge.aclose()
@@ -39,12 +56,19 @@ def judged(reply: Reply, text: str = "有两人叫阿四。", **asking: Any) -> 
 
 
 def verdict(said: str) -> Reply:
-    return lambda body: json.dumps({"reasoning": "两人就是两个。", "verdict": said, "confidence": 0.95}, ensure_ascii=False)
+    return lambda body: json.dumps(
+        {"reasoning": "两人就是两个。", "verdict": said, "confidence": 0.95}, ensure_ascii=False
+    )
 
 
 def test_seed_001s_chinese_example_is_correct() -> None:
     score, (asked,) = judged(verdict("CORRECT"))
-    assert (score.status, score.value, score.judge, score.parts["confidence"]) == ("scored", 1.0, "openai/local", 0.95)
+    assert (score.status, score.value, score.judge, score.parts["confidence"]) == (
+        "scored",
+        1.0,
+        "openai/local",
+        0.95,
+    )
     system, data = (message["content"] for message in asked["messages"])
     assert "有两人叫阿四。" in data
     assert '["2", "两个", "二"]' in data
@@ -53,7 +77,9 @@ def test_seed_001s_chinese_example_is_correct() -> None:
     assert schema["properties"]["verdict"]["enum"] == ["CORRECT", "INCORRECT"]
 
 
-@pytest.mark.parametrize(("said", "value"), [("INCORRECT", 0.0), (" incorrect ", 0.0), ("Correct", 1.0)])
+@pytest.mark.parametrize(
+    ("said", "value"), [("INCORRECT", 0.0), (" incorrect ", 0.0), ("Correct", 1.0)]
+)
 def test_incorrect_is_not_read_as_correct(said: str, value: float) -> None:
     assert judged(verdict(said))[0].value == value
 
@@ -66,7 +92,9 @@ def test_a_verdict_that_is_none_is_asked_for_again() -> None:
 
 
 def test_a_rubric_that_the_run_names_is_sent() -> None:
-    _, (asked,) = judged(verdict("CORRECT"), rubrics={"semantic_correctness": "Be kind to dialects."})
+    _, (asked,) = judged(
+        verdict("CORRECT"), rubrics={"semantic_correctness": "Be kind to dialects."}
+    )
     assert asked["messages"][0]["content"].endswith("Be kind to dialects.")
     assert "Be strict." not in asked["messages"][0]["content"]
 
@@ -75,12 +103,16 @@ def test_a_rubric_that_the_run_names_is_sent() -> None:
     ("reply", "error"),
     [
         (Fault(500), "Unavailable: the provider answered 500"),
-        (Answer("I cannot judge this.", "refused"), "Refused: the judge or its content filter declined"),
+        (
+            Answer("I cannot judge this.", "refused"),
+            "Refused: the judge or its content filter declined",
+        ),
         ("the response is CORRECT", "Malformed: the verdict did not fit its schema in 3 attempts"),
     ],
 )
 @pytest.mark.parametrize(
-    ("way", "text", "value"), [("string_match", "两个", 1.0), ("string_match", "有两个", 0.0), ("zero", "两个", 0.0)]
+    ("way", "text", "value"),
+    [("string_match", "两个", 1.0), ("string_match", "有两个", 0.0), ("zero", "两个", 0.0)],
 )
 def test_a_judge_that_fails_is_stood_in_for_where_the_run_says_so(
     reply: str | Answer | Fault, error: str, way: Any, text: str, value: float

@@ -1,4 +1,5 @@
-"""OpenAI's speech and audio calls against a real local server: retried, then degraded, never an exception out of a batch."""
+"""OpenAI's speech and audio calls against a real local server: retried, then degraded, never an
+exception out of a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ import pytest
 
 from memray_eval.affect.audio import decode_wav
 from memray_eval.affect.labels import EKMAN, is_uniform
-from memray_eval.affect.speech import Heard, ListenedSpeech, ProsodySpeech, SpeechEmotion, Utterance, hear
+from memray_eval.affect.speech import (
+    Heard,
+    ListenedSpeech,
+    ProsodySpeech,
+    SpeechEmotion,
+    Utterance,
+    hear,
+)
 from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
 from memray_eval.affect.text_to_speech import AudioStore
 from memray_eval.errors import ConfigError
@@ -50,15 +58,24 @@ def access(slept: Slept) -> Access:
     return Access(RetryPolicy(tries=3, ceiling_s=60.0, sleep=slept.sleep, clock=slept.clock))
 
 
-def spoken(server: Provider, folder: Path, *texts: str, timeout_s: float = 10.0) -> tuple[list[Heard], AudioStore, Slept]:
+def spoken(
+    server: Provider, folder: Path, *texts: str, timeout_s: float = 10.0
+) -> tuple[list[Heard], AudioStore, Slept]:
     """The texts spoken by the server and heard by prosody."""
     slept = Slept()
 
     async def run() -> tuple[list[Heard], AudioStore]:
-        place = SpeechServer(base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s, max_in_flight=2)
+        place = SpeechServer(
+            base_url=server.base_url,
+            api_key_env="TEST_SPEECH_KEY",
+            timeout_s=timeout_s,
+            max_in_flight=2,
+        )
         voice, store = OpenAIVoice(server=place, access=access(slept)), AudioStore(str(folder))
         try:
-            return await hear([Utterance(text=text) for text in texts], ProsodySpeech(), store, voice), store
+            return await hear(
+                [Utterance(text=text) for text in texts], ProsodySpeech(), store, voice
+            ), store
         finally:
             await voice.aclose()
 
@@ -70,12 +87,18 @@ def listened(server: Provider, folder: Path, timeout_s: float = 10.0) -> Heard:
     (folder / "own.wav").write_bytes(tone_wav(1.0))
 
     async def run() -> Heard:
-        place = SpeechServer(base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s)
+        place = SpeechServer(
+            base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s
+        )
         listener = OpenAIListener(server=place, access=access(Slept()))
         ears: SpeechEmotion = ListenedSpeech(listener)
         try:
             store = AudioStore(str(folder / "store"))
-            return (await hear([Utterance(text="x", recording=str(folder / "own.wav"))], ears, store, None))[0]
+            return (
+                await hear(
+                    [Utterance(text="x", recording=str(folder / "own.wav"))], ears, store, None
+                )
+            )[0]
         finally:
             await listener.aclose()
 
@@ -87,9 +110,13 @@ def test_a_text_is_spoken_once_and_kept_whole(tmp_path: Path) -> None:
         first, store, _ = spoken(server, tmp_path, *TEXTS)
         again, second, _ = spoken(server, tmp_path, *TEXTS)
         asked = {"model": "gpt-4o-mini-tts", "voice": "alloy", "response_format": "wav"}
-        assert sorted(server.requests, key=lambda body: body["input"]) == [asked | {"input": text} for text in TEXTS]
+        assert sorted(server.requests, key=lambda body: body["input"]) == [
+            asked | {"input": text} for text in TEXTS
+        ]
         assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {SECRET}"}
-    assert [(heard.source, heard.backend, heard.degraded) for heard in first] == [("synthesised", "prosody", None)] * 2
+    assert [(heard.source, heard.backend, heard.degraded) for heard in first] == [
+        ("synthesised", "prosody", None)
+    ] * 2
     assert again == first
     assert (store.counts.synthesised, second.counts.synthesised, second.counts.hits) == (2, 0, 2)
     wav = (tmp_path / str(first[0].audio)).read_bytes()
@@ -113,7 +140,9 @@ def test_speech_that_fails_degrades_to_uniform(case: str, tmp_path: Path) -> Non
     fault, requests, reason = FAULTS[case]
     reply: Script = lambda body: fault if body["input"] == TEXTS[0] else ""  # noqa: E731
     with serving(reply) as server:
-        (lost, good), store, slept = spoken(server, tmp_path, *TEXTS, timeout_s=0.5 if case == "timeout" else 10.0)
+        (lost, good), store, slept = spoken(
+            server, tmp_path, *TEXTS, timeout_s=0.5 if case == "timeout" else 10.0
+        )
         assert len([body for body in server.requests if body["input"] == TEXTS[0]]) == requests
     assert (lost.source, lost.backend) == ("none", "uniform")
     assert is_uniform(lost.distribution)
@@ -150,7 +179,9 @@ def test_a_recording_goes_to_the_audio_model_with_the_labels(tmp_path: Path) -> 
     assert heard.distribution["joy"] == pytest.approx(0.5)  # 0.6 of 1.2: made to sum to 1
     question, sound = body["messages"][0]["content"]
     assert all(label in question["text"] for label in EKMAN.labels)
-    assert decode_wav(base64.b64decode(sound["input_audio"]["data"])).duration_s == pytest.approx(1.0)
+    assert decode_wav(base64.b64decode(sound["input_audio"]["data"])).duration_s == pytest.approx(
+        1.0
+    )
     assert sound["input_audio"]["format"] == "wav"
     assert (body["model"], body["modalities"]) == ("gpt-audio", ["text"])
 

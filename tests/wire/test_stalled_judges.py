@@ -1,4 +1,5 @@
-"""Judges whose provider lets no call through any more, over the wire: what they raise, what is said, and how soon."""
+"""Judges whose provider lets no call through any more, over the wire: what they raise, what is
+said, and how soon."""
 
 from __future__ import annotations
 
@@ -20,9 +21,13 @@ from tests.wire.test_environment import JUDGES, MESSAGES, Rating, url_of
 
 async def ask_many(judge: str, config: JudgingConfig, said: list[str], count: int) -> list[Any]:
     services = Services(limiter=Limiter(), member="a", say=said.append)
-    ((one,),) = build_judges({"m": Choice(metric="m", judge=judge, why="")}, config, services).values()
+    ((one,),) = build_judges(
+        {"m": Choice(metric="m", judge=judge, why="")}, config, services
+    ).values()
     try:
-        return await asyncio.gather(*(one.judge(MESSAGES, Rating) for _ in range(count)), return_exceptions=True)
+        return await asyncio.gather(
+            *(one.judge(MESSAGES, Rating) for _ in range(count)), return_exceptions=True
+        )
     finally:
         await one._judges[0]._judge.aclose()
 
@@ -35,7 +40,8 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 STANDSTILL = (
-    "openai/gpt-4o: no call has been let through for 10 s (429: too many requests (code 429, type scripted)); the others wait."
+    "openai/gpt-4o: no call has been let through for 10 s (429: too many requests (code "
+    "429, type scripted)); the others wait."
 )
 
 
@@ -51,7 +57,10 @@ def test_a_used_up_quota_is_told_from_a_rate_limit(provider: Any) -> None:
         assert len(server.requests) <= 12, "nothing is tried again"
     assert {type(end) for end in ends} == {QuotaExhausted, JudgeStalled}
     assert isinstance(ends[0], QuotaExhausted)
-    assert all("429 insufficient_quota: the account's quota or credit is used up" in str(end) for end in ends)
+    assert all(
+        "429 insufficient_quota: the account's quota or credit is used up" in str(end)
+        for end in ends
+    )
     assert any("3 calls in a row failed (429 insufficient_quota" in line for line in said)
 
 
@@ -62,7 +71,12 @@ def test_429s_without_end_stop_at_the_ceiling_whatever_the_provider_says_to_wait
         ends = asyncio.run(ask_many(JUDGES["openai"], config, said, 40))
     assert 11 <= time.monotonic() - began < 40
     assert any(isinstance(end, JudgeStalled) for end in ends)
-    reason = "openai/gpt-4o: no call has been let through for 11 s (judging.ceiling_s): 429: too many requests"
+    reason = (
+        "openai/gpt-4o: no call has been let through for 11 s (judging.ceiling_s): 429: too "
+        "many requests"
+    )
     assert any(str(end).startswith(reason) for end in ends)
-    assert said[0] == "openai/gpt-4o: its Retry-After of 1000000000 s is not plausible and is ignored"
+    assert (
+        said[0] == "openai/gpt-4o: its Retry-After of 1000000000 s is not plausible and is ignored"
+    )
     assert said[1].startswith(STANDSTILL)

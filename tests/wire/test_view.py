@@ -32,18 +32,30 @@ Ask = Callable[..., Awaitable[Asked]]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return write_run(tmp_path_factory.mktemp("view") / "run", [*plain_records(96), *hostile_records()], 100)
+    return write_run(
+        tmp_path_factory.mktemp("view") / "run", [*plain_records(96), *hostile_records()], 100
+    )
 
 
 def asking(run: RunFolder, steps: Callable[[Ask], Awaitable[None]]) -> None:
-    """Runs the steps against a server of the run; `ask(path, method=, headers=, **query)` is one request."""
+    """Runs the steps against a server of the run; `ask(path, method=, headers=, **query)` is one
+    request."""
 
     async def whole() -> None:
         with viewing(run) as view:
             async with serving(view) as url, aiohttp.ClientSession() as session:
 
-                async def ask(path: str, method: str = "GET", headers: dict[str, str] | None = None, **query: str) -> Asked:
-                    where = URL(url[:-1] + path, encoded=True) if not query else URL(url[:-1] + path).with_query(query)
+                async def ask(
+                    path: str,
+                    method: str = "GET",
+                    headers: dict[str, str] | None = None,
+                    **query: str,
+                ) -> Asked:
+                    where = (
+                        URL(url[:-1] + path, encoded=True)
+                        if not query
+                        else URL(url[:-1] + path).with_query(query)
+                    )
                     async with session.request(method, where, headers=headers) as answer:
                         return answer.status, dict(answer.headers), await answer.text()
 
@@ -57,7 +69,9 @@ def test_the_page_the_list_and_a_sample(run: RunFolder) -> None:
         status, headers, page = await ask("/")
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert "memory-small-20261122" in page
-        status, headers, text = await ask("/data/units", metric="0", sort="m0-", size="5", candidate="1")
+        status, headers, text = await ask(
+            "/data/units", metric="0", sort="m0-", size="5", candidate="1"
+        )
         found = json.loads(text)
         assert (status, headers["Content-Type"]) == (200, "application/json; charset=utf-8")
         assert found["n"] == 32
@@ -110,7 +124,11 @@ def test_another_host_s_name_is_refused(run: RunFolder) -> None:
             for path in ("/", "/data/units"):
                 status, _, text = await ask(path, headers={"Host": host})
                 assert (status, "rotating" in text) == (421, False), host
-        for host in ("localhost", "127.0.0.1:9", "localhost:65535"):  # a port may be forwarded to another
+        for host in (
+            "localhost",
+            "127.0.0.1:9",
+            "localhost:65535",
+        ):  # a port may be forwarded to another
             assert (await ask("/data/units", headers={"Host": host}))[0] == 200
 
     asking(run, steps)
@@ -120,7 +138,9 @@ def test_another_site_s_page_learns_nothing(run: RunFolder) -> None:
     async def steps(ask: Ask) -> None:
         for site in ("cross-site", "same-site"):
             assert (await ask("/data/units", headers={"Sec-Fetch-Site": site}))[0] == 403
-        assert (await ask("/", headers={"Sec-Fetch-Site": "cross-site"}))[0] == 200  # a link that somebody follows
+        assert (await ask("/", headers={"Sec-Fetch-Site": "cross-site"}))[
+            0
+        ] == 200  # a link that somebody follows
         assert (await ask("/data/units", headers={"Sec-Fetch-Site": "same-origin"}))[0] == 200
         for path in ("/", "/data/units", "/data/unit", "/nowhere"):
             _, headers, _ = await ask(path, headers={"Origin": "https://evil.example"})
@@ -158,7 +178,15 @@ def test_no_path_leads_to_a_file(run: RunFolder) -> None:
 
 def test_what_is_asked_is_never_sql_nor_a_pattern(run: RunFolder) -> None:
     async def steps(ask: Ask) -> None:
-        for text in ("'; DROP TABLE units; --", "slee%", "_leep", ".*", "\\", "' OR '1'='1", "\x00"):
+        for text in (
+            "'; DROP TABLE units; --",
+            "slee%",
+            "_leep",
+            ".*",
+            "\\",
+            "' OR '1'='1",
+            "\x00",
+        ):
             status, _, told = await ask("/data/units", text=text)
             assert (status, json.loads(told)["n"]) == (200, 0), text
         for wrong in (
@@ -223,8 +251,12 @@ def test_questions_at_once_are_each_answered(run: RunFolder) -> None:
     asking(run, steps)
 
 
-@pytest.mark.skipif(interpreter() is None, reason="no Python with moto here: see tests/servers/s3.py")
-def test_a_run_in_the_cloud_is_looked_at_and_its_loss_is_said(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    interpreter() is None, reason="no Python with moto here: see tests/servers/s3.py"
+)
+def test_a_run_in_the_cloud_is_looked_at_and_its_loss_is_said(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving_s3() as cloud:
         for name, value in cloud.environment().items():
             monkeypatch.setenv(name, value)
@@ -238,13 +270,17 @@ def test_a_run_in_the_cloud_is_looked_at_and_its_loss_is_said(run: RunFolder, mo
             assert "memory-small-20261122" in (await ask("/"))[2]
             _, _, text = await ask("/data/units", text="this is answer 7.", sort="m0-")
             ((unit, _),) = json.loads(text)["rows"]
-            assert "This is answer 7." in json.loads((await ask("/data/unit", id=unit))[2])["response"]
+            assert (
+                "This is answer 7." in json.loads((await ask("/data/unit", id=unit))[2])["response"]
+            )
             assert json.loads((await ask("/data/units", fresh="1"))[2])["n"] == 100
             for part in there.parts():
                 there.delete_part(part)
             status, _, text = await ask("/data/unit", id=unit)
             assert (status, "is gone from the records" in json.loads(text)["error"]) == (500, True)
-            assert "holds no records" in json.loads((await ask("/data/units", fresh="1"))[2])["error"]
+            assert (
+                "holds no records" in json.loads((await ask("/data/units", fresh="1"))[2])["error"]
+            )
             assert json.loads((await ask("/data/units"))[2])["n"] == 100
 
         asking(there, steps)
@@ -256,7 +292,10 @@ def test_a_port_that_is_taken_is_said(run: RunFolder) -> None:
             async with serving(view, port):
                 pytest.fail("it listens at a port that is taken")
 
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="give another with --port"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigError, match="give another with --port"),
+    ):
         asyncio.run(start(taken.getsockname()[1]))
 
 
@@ -279,7 +318,9 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_the_browser_is_opened_when_that_is_asked(run: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "browser").write_text(f"#!/bin/sh\necho $1 > {tmp_path}/told && mv {tmp_path}/told {tmp_path}/opened\n")
+    (tmp_path / "browser").write_text(
+        f"#!/bin/sh\necho $1 > {tmp_path}/told && mv {tmp_path}/told {tmp_path}/opened\n"
+    )
     (tmp_path / "browser").chmod(0o755)
     called: list[Any] = [sys.executable, "-m", "memray_eval", "view", run.path, "--open"]
     environment = {**os.environ, "BROWSER": f"{tmp_path}/browser %s"}
@@ -296,9 +337,13 @@ def test_the_browser_is_opened_when_that_is_asked(run: RunFolder, tmp_path: Path
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_serves_until_it_is_interrupted(run: RunFolder, number: signal.Signals) -> None:
     called: list[Any] = [sys.executable, "-m", "memray_eval", "view", run.path]
-    with subprocess.Popen(called, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        called, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
-        url = process.stdout.readline().strip()  # the end of the output, an empty line, where it did not start
+        url = (
+            process.stdout.readline().strip()
+        )  # the end of the output, an empty line, where it did not start
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
 
         async def ask() -> int:

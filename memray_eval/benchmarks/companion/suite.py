@@ -11,7 +11,14 @@ from memray_eval.config.problems import nearest
 from memray_eval.text_processing.sample_text import memory_lines
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
-SCENARIOS = ("basic", "emotional_support", "small_talk", "trust_building", "continuity", "demographics")
+SCENARIOS = (
+    "basic",
+    "emotional_support",
+    "small_talk",
+    "trust_building",
+    "continuity",
+    "demographics",
+)
 CONTINUITY = "continuity"
 _SPEAKERS = ("user", "assistant")
 SPOKEN_TOKENS = 120  # of an answer: 50 words and room to end the sentence
@@ -24,25 +31,30 @@ question back when it helps the talk along. Build on what you know of them and o
 remember anything else.
 You are an AI and say so when it matters. Be warm without claiming a human life or human love. Encourage the people in their
 life, and a professional where things are serious; if someone may be in danger, say where help is to be had right now. Promise
-only what you can keep.""",
+only what you can keep.""",  # noqa: E501
     "plain": "You are a helpful assistant. Answer the user.",
 }
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The system prompt that the candidate names (one of PROMPTS, or a text file) with what is known of the person; the
-    history; the query."""
+    """The system prompt that the candidate names (one of PROMPTS, or a text file) with what is
+    known of the person; the history; the query."""
     role = PROMPTS.get(candidate.prompt) or prompt_text(candidate.prompt)
     known = f"\n\nWhat you know of the person:\n{memory_lines(sample)}" if sample.memory else ""
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
-    messages = (Message(role="system", content=role + known), *history, Message(role="user", content=sample.query))
+    messages = (
+        Message(role="system", content=role + known),
+        *history,
+        Message(role="user", content=sample.query),
+    )
     return Prompt(messages=messages, max_tokens=SPOKEN_TOKENS)
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A sample whose task is its scenario. Raises ValueError for an unknown scenario and for turns that make no conversation:
-    an empty one, two of one speaker in a row, a history that does not open with the user and end with the assistant, or none
-    in a continuity sample. What else can be wrong with a turn is found when the sample is parsed."""
+    """A sample whose task is its scenario. Raises ValueError for an unknown scenario and for turns
+    that make no conversation: an empty one, two of one speaker in a row, a history that does not
+    open with the user and end with the assistant, or none in a continuity sample. What else can be
+    wrong with a turn is found when the sample is parsed."""
     if faults := [*_scenario_faults(raw), *_turn_faults(raw)]:
         raise ValueError("; ".join(faults))
     return {**raw, "task": raw["scenario"]} if raw.get("scenario") else raw
@@ -74,14 +86,22 @@ def _turn_faults(raw: Mapping[str, Any]) -> Iterator[str]:
 def _order_faults(roles: Sequence[str]) -> Iterator[str]:
     for number, (before, role) in enumerate(pairwise(("assistant", *roles))):
         if role == before:
-            why = f"two turns of the {role} in a row" if number else "the conversation must open with the user"
+            why = (
+                f"two turns of the {role} in a row"
+                if number
+                else "the conversation must open with the user"
+            )
             yield f"history.{number}.role: {why}"
     if roles and roles[-1] == "user":
-        yield f"history.{len(roles) - 1}.role: the last turn must be the assistant's; what the user says now is the query"
+        yield (
+            f"history.{len(roles) - 1}.role: the last turn must be the assistant's; what the "
+            f"user says now is the query"
+        )
 
 
 SUITE = Suite(
-    description="A voice companion in six kinds of situation: seed 002's rubric, for comparing models and system prompts.",
+    description="A voice companion in six kinds of situation: seed 002's rubric, for comparing "
+    "models and system prompts.",
     metrics=(
         "overall_quality",
         "appropriateness",

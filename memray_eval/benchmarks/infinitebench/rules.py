@@ -1,9 +1,10 @@
-"""InfiniteBench's twelve rules, with their defects: v1 (OpenBMB/InfiniteBench 88b3daa), which gave the published table, and
-v2 (51d9b37), its head. They differ in kv_retrieval, code_debug, longbook_choice_eng and longdialogue_qa_eng.
+"""InfiniteBench's twelve rules, with their defects: v1 (OpenBMB/InfiniteBench 88b3daa), which gave
+the published table, and v2 (51d9b37), its head. They differ in kv_retrieval, code_debug,
+longbook_choice_eng and longdialogue_qa_eng.
 
-`score` takes the label as it was published: its type depends on the task and on the loader (str, number or list). Numbers that
-a loader gives as text are read as numbers, where the original compares text with a number and finds nothing equal.
-"""
+`score` takes the label as it was published: its type depends on the task and on the loader (str,
+number or list). Numbers that a loader gives as text are read as numbers, where the original
+compares text with a number and finds nothing equal."""
 
 from __future__ import annotations
 
@@ -28,26 +29,35 @@ _CHOICE_MARKS = str.maketrans(dict.fromkeys("\n\"'.,?!{}", " "))
 _CODE_MARKS = str.maketrans(dict.fromkeys("\n.`'\":", " "))
 _DEBUG_MARKS = str.maketrans(dict.fromkeys("\n`'\"-*", " "))
 _CHOICE_PREFIXES = ("answer is:", "answer:", "answer is", "option is")
-_DEBUG_PREFIXES = ("answer is:", "is:", "answer:")  # and "correct option is:", which no text holds once "option" is blanked
+_DEBUG_PREFIXES = (
+    "answer is:",
+    "is:",
+    "answer:",
+)  # and "correct option is:", which no text holds once "option" is blanked
 
 
 def score(task: str, prediction: str, label: Label, version: Version = "v2") -> float:
-    """The task's rule on one prediction, 0-1. Choice tasks want a label made by `choice_label`. Raises ValueError for a task
-    without a rule, and for a label that its rule cannot read."""
+    """The task's rule on one prediction, 0-1. Choice tasks want a label made by `choice_label`.
+    Raises ValueError for a task without a rule, and for a label that its rule cannot read."""
     if (rule := RULES[version].get(task)) is None:
-        raise ValueError(f"InfiniteBench has no rule for task {task!r}; there are: {', '.join(RULES[version])}")
+        raise ValueError(
+            f"InfiniteBench has no rule for task {task!r}; there are: {', '.join(RULES[version])}"
+        )
     return rule(prediction, label)
 
 
 def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
-    """[text of the right option, its letter] out of the published answer: the text, [the text] or [the text, the letter].
-    Raises ValueError where the text is none of the options."""
+    """[text of the right option, its letter] out of the published answer: the text, [the text] or
+    [the text, the letter]. Raises ValueError where the text is none of the options."""
     texts = _texts(label)
     if len(texts) == 2 and texts[1] in tuple(_LETTERS):
         return texts[0], texts[1]
     if len(texts) == 1 and texts[0] in options[: len(_LETTERS)]:
         return texts[0], _LETTERS[options.index(texts[0])]
-    raise ValueError(f"label {str(label)[:80]!r} is none of the options {list(options)}; put them into metadata.options")
+    raise ValueError(
+        f"label {str(label)[:80]!r} is none of the options {list(options)}; put them into "
+        f"metadata.options"
+    )
 
 
 def number_text(prediction: str, label: Label) -> float:
@@ -56,7 +66,8 @@ def number_text(prediction: str, label: Label) -> float:
 
 
 def kv_retrieval_v1(prediction: str, label: Label) -> float:
-    """The label is a word of the prediction, case-sensitive. A label in a list is never found: v2 takes it out."""
+    """The label is a word of the prediction, case-sensitive. A label in a list is never found: v2
+    takes it out."""
     return float(isinstance(label, str) and label in prediction.translate(_WORD_ENDS).split())
 
 
@@ -65,33 +76,43 @@ def kv_retrieval_v2(prediction: str, label: Label) -> float:
 
 
 def code_run(prediction: str, label: Label) -> float:
-    """The last word is the label as a whole number. "-4." is one; "-4.0" is not: its last word is 0."""
+    """The last word is the label as a whole number. "-4." is one; "-4.0" is not: its last word is
+    0."""
     words = prediction.translate(_CODE_MARKS).split()
     return float(bool(words) and _whole(words[-1]) == _number(_first(label)))
 
 
 def math_find(prediction: str, label: Label) -> float:
-    """The first number, its sign ignored, equals the label. Raises ValueError, as the original does, where the label is a whole
-    number and the prediction's first number has a decimal point ("88.0")."""
+    """The first number, its sign ignored, equals the label. Raises ValueError, as the original
+    does, where the label is a whole number and the prediction's first number has a decimal point
+    ("88.0")."""
     wanted = _number(_first(label))
     if (found := _NUMBER.search(prediction)) is None:
         return 0.0
     if isinstance(wanted, float):
         return float(float(found[0]) == wanted)
     if "." in found[0]:
-        raise ValueError(f"the rule reads no decimal number {found[0][:40]!r} where the label {wanted} is a whole one")
+        raise ValueError(
+            f"the rule reads no decimal number {found[0][:40]!r} where the label {wanted} is a "
+            f"whole one"
+        )
     return float(_whole(found[0]) == wanted)
 
 
 def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> float:
-    """How many of the running values are right before the first wrong one, as a share of the label's.
+    """How many of the running values are right before the first wrong one, as a share of the
+    label's.
 
-    All runs of digits are values, so a text before them, or the starting value, costs everything. The original drops the first
-    number (`skip_first`) where its model is called "gpt4", which its prompt makes print the starting value.
-    """
+    All runs of digits are values, so a text before them, or the starting value, costs everything.
+    The original drops the first number (`skip_first`) where its model is called "gpt4", which its
+    prompt makes print the starting value."""
     first = _first(label)
-    values = label if isinstance(first, str | int | float) else first  # a loader may nest the list in another
-    wanted = [_number(value) for value in ([values] if isinstance(values, str | int | float) else values)]
+    values = (
+        label if isinstance(first, str | int | float) else first
+    )  # a loader may nest the list in another
+    wanted = [
+        _number(value) for value in ([values] if isinstance(values, str | int | float) else values)
+    ]
     if not wanted:
         raise ValueError("math_calc has an empty label; it wants the list of running values")
     right = 0
@@ -103,12 +124,14 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
 
 
 def longbook_qa_eng(prediction: str, label: Label) -> float:
-    """F1 of words, the best over the labels: LongBench's normalisation. (The README's "ROUGE F1" it is not.)"""
+    """F1 of words, the best over the labels: LongBench's normalisation. (The README's "ROUGE F1" it
+    is not.)"""
     return qa_f1(prediction, _texts(label))
 
 
 def longbook_qa_chn(prediction: str, label: Label) -> float:
-    """F1 of characters, the best over the labels, after lowering and dropping punctuation and whitespace."""
+    """F1 of characters, the best over the labels, after lowering and dropping punctuation and
+    whitespace."""
     predicted = normalise_zh(prediction)
     return max((token_f1(predicted, normalise_zh(text)) for text in _texts(label)), default=0.0)
 
@@ -119,8 +142,11 @@ def longbook_sum_eng(prediction: str, label: Label) -> float:
 
 
 def longdialogue_v1(prediction: str, label: Label) -> float:
-    """The first label, as it is, is a word of the upper-cased prediction: a name of two words or in small letters never is."""
-    return float(str(_first(label)) in (word.upper() for word in prediction.translate(_WORD_ENDS).split()))
+    """The first label, as it is, is a word of the upper-cased prediction: a name of two words or in
+    small letters never is."""
+    return float(
+        str(_first(label)) in (word.upper() for word in prediction.translate(_WORD_ENDS).split())
+    )
 
 
 def longdialogue_v2(prediction: str, label: Label) -> float:
@@ -130,8 +156,9 @@ def longdialogue_v2(prediction: str, label: Label) -> float:
 
 
 def longbook_choice_v1(prediction: str, label: Label) -> float:
-    """The first of these that applies decides: a first character A-D ("A tale ..." is A); the whole prediction is the text or
-    the letter; what follows the first prefix ("answer is:" and so on); the first word that is a part of "ABCD"."""
+    """The first of these that applies decides: a first character A-D ("A tale ..." is A); the whole
+    prediction is the text or the letter; what follows the first prefix ("answer is:" and so on);
+    the first word that is a part of "ABCD"."""
     texts = _texts(label)
     said = prediction.strip()
     if not said:
@@ -154,8 +181,8 @@ def longbook_choice_v2(prediction: str, label: Label) -> float:
 
 
 def code_debug_v1(prediction: str, label: Label) -> float:
-    """The prediction starts with "X." or "X:", X the letter; else what follows the first prefix decides: it must start with
-    the letter or the function's name. A bare "X" scores 0."""
+    """The prediction starts with "X." or "X:", X the letter; else what follows the first prefix
+    decides: it must start with the letter or the function's name. A bare "X" scores 0."""
     function, letter = _texts(label)
     said = prediction.strip()
     if said[:2] in (f"{letter}.", f"{letter}:"):
@@ -164,8 +191,8 @@ def code_debug_v1(prediction: str, label: Label) -> float:
 
 
 def code_debug_v2(prediction: str, label: Label) -> float:
-    """1.0 where the lone letter among A-J is right, or the prediction starts with the letter or the function's name (so does
-    "An error" where A is right), else by the prefixes as v1."""
+    """1.0 where the lone letter among A-J is right, or the prediction starts with the letter or the
+    function's name (so does "An error" where A is right), else by the prefixes as v1."""
     function, letter = _texts(label)
     said = prediction.strip()
     if lone_letter(said, "ABCDEFGHIJ") == letter:
@@ -175,7 +202,8 @@ def code_debug_v2(prediction: str, label: Label) -> float:
 
 
 def lone_letter(text: str, letters: str) -> str | None:
-    """The last of these letters that stands alone on the first line that has one. "A" as an article is one too."""
+    """The last of these letters that stands alone on the first line that has one. "A" as an article
+    is one too."""
     alone = re.compile(rf"\b[{letters}]\b")
     return next((found[-1] for line in text.split("\n") if (found := alone.findall(line))), None)
 
@@ -191,7 +219,8 @@ def _debugged(text: str, function: str, letter: str) -> float:
 
 
 def _after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
-    """What follows the first prefix, by their order, that occurs, and one character behind it, whatever that is."""
+    """What follows the first prefix, by their order, that occurs, and one character behind it,
+    whatever that is."""
     for prefix in prefixes:
         if (start := text.find(prefix)) >= 0:
             return text[start + len(prefix) + 1 :]
@@ -237,7 +266,9 @@ def _number(label: Label) -> int | float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"the label {text[:80]!r} is no number, and the rule of its task needs one") from None
+        raise ValueError(
+            f"the label {text[:80]!r} is no number, and the rule of its task needs one"
+        ) from None
 
 
 _BOTH: Mapping[str, Rule] = {

@@ -1,4 +1,5 @@
-"""InfiniteBench: 12 tasks on contexts beyond 100k tokens: books, dialogues, code, sums, and things to find."""
+"""InfiniteBench: 12 tasks on contexts beyond 100k tokens: books, dialogues, code, sums, and things
+to find."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ from typing import Any
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.templates import Wording, own_wording
 from memray_eval.benchmarks.templates.files import asking, beside, is_file, read_templates
-from memray_eval.benchmarks.templates.records import check_record, is_ours, ours, published_input, query_of, task_of, without
+from memray_eval.benchmarks.templates.records import (
+    check_record,
+    is_ours,
+    ours,
+    published_input,
+    query_of,
+    task_of,
+    without,
+)
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
@@ -25,8 +34,9 @@ _STATEMENTS = {  # what records ask whose input is empty
     "code_run": "What does the function return?",
 }
 
-# The benchmark's "max new tokens", which go with its own templates: many end in the first words of the answer ("The pass key
-# is"), which a chat model, asked in our words, says itself before the answer. Where that would not fit we leave room for it.
+# The benchmark's "max new tokens", which go with its own templates: many end in the first words of
+# the answer ("The pass key is"), which a chat model, asked in our words, says itself before the
+# answer. Where that would not fit we leave room for it.
 PUBLISHED_TOKENS = {
     "longbook_sum_eng": 1200,
     "longbook_qa_eng": 40,
@@ -44,7 +54,10 @@ PUBLISHED_TOKENS = {
 _SENTENCE_TOKENS = 32
 _KEY_TOKENS = 128  # a sentence with two UUIDs
 
-_OPTIONS = "{input}\n\n{options}\n\nReply with the letter of the right option (A, B, C or D) and nothing else.\nAnswer:"
+_OPTIONS = (
+    "{input}\n\n{options}\n\nReply with the letter of the right option (A, B, C or D) and "
+    "nothing else.\nAnswer:"
+)
 WORDINGS: dict[str, Wording] = {
     "longbook_sum_eng": own_wording("Below is a book.", "{input}\n\nSummary:", 1200),
     "longbook_qa_eng": own_wording(
@@ -53,18 +66,25 @@ WORDINGS: dict[str, Wording] = {
         40,
     ),
     "longbook_choice_eng": own_wording(
-        "Below is a book. Read it; a question about it with four options follows.", f"Question: {_OPTIONS}", 40
+        "Below is a book. Read it; a question about it with four options follows.",
+        f"Question: {_OPTIONS}",
+        40,
     ),
     "longdialogue_qa_eng": own_wording(
-        'Below is the script of a dialogue. One character\'s name was replaced with "$$MASK$$" in one place.',
-        "{input}\n\nReply with that character's name as the script writes it before a colon, and nothing else.\nAnswer:",
+        'Below is the script of a dialogue. One character\'s name was replaced with "$$MASK$$" in '
+        "one place.",
+        "{input}\n\nReply with that character's name as the script writes it before a colon, and "
+        "nothing else.\nAnswer:",
         40,
     ),
     "longbook_qa_chn": own_wording(
-        "下面是一本书。请阅读，之后回答关于它的一个问题。", "问题：{input}\n\n请根据书中内容回答，尽量简短。\n答案：", 40
+        "下面是一本书。请阅读，之后回答关于它的一个问题。",
+        "问题：{input}\n\n请根据书中内容回答，尽量简短。\n答案：",
+        40,
     ),
     "code_debug": own_wording(
-        "Below is the code of a project. In exactly one of its functions somebody put an obvious error that makes it fail.",
+        "Below is the code of a project. In exactly one of its functions somebody put an obvious "
+        "error that makes it fail.",
         _OPTIONS,
         _SENTENCE_TOKENS,
     ),
@@ -75,12 +95,16 @@ WORDINGS: dict[str, Wording] = {
     ),
     "math_calc": own_wording(
         "Below is a long sum of additions and subtractions.",
-        "{input}\n\nGive the value after each operation, from left to right, as one list of numbers; leave out the number that "
-        "the sum begins with. For 1 + 3 - 2 that is [4, 2]. Write the whole list and nothing else.\nValues:",
+        "{input}\n\nGive the value after each operation, from left to right, as one list of "
+        "numbers; leave out the number that "
+        "the sum begins with. For 1 + 3 - 2 that is [4, 2]. Write the whole list and nothing "
+        "else.\nValues:",
         30000,
     ),
     "math_find": own_wording(
-        "Below is a long list of numbers.", "{input}\n\nReply with that number alone.\nAnswer:", _SENTENCE_TOKENS
+        "Below is a long list of numbers.",
+        "{input}\n\nReply with that number alone.\nAnswer:",
+        _SENTENCE_TOKENS,
     ),
     "passkey": own_wording(
         "A pass key is hidden somewhere in the text below. Find it and keep it in mind.",
@@ -93,20 +117,31 @@ WORDINGS: dict[str, Wording] = {
         _SENTENCE_TOKENS,
     ),
     "kv_retrieval": own_wording(
-        "Below is a JSON object of keys and values.", "{input}\n\nReply with that key's value alone.\nAnswer:", _KEY_TOKENS
+        "Below is a JSON object of keys and values.",
+        "{input}\n\nReply with that key's value alone.\nAnswer:",
+        _KEY_TOKENS,
     ),
 }
 TASKS = tuple(WORDINGS)
 _WITHOUT_TASK = own_wording("Read the text below; a question about it follows.", "{input}", 128)
-_PLACES = ("context", "input", "question", *(f"OPTION_{letter}" for letter in LETTERS), "func", "func_call", "prefix")
+_PLACES = (
+    "context",
+    "input",
+    "question",
+    *(f"OPTION_{letter}" for letter in LETTERS),
+    "func",
+    "func_call",
+    "prefix",
+)
 _TEMPLATE_FILES = ("templates.json", "templates.yaml", "templates.yml")
 _CALL = re.compile(r"func_\d+\(-?\d+\)")
 _ASKED_NUMBER = re.compile(r"The .+ of")
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields: `answers` are texts that a judge can accept, `metadata.label` is the published
-    answer untouched, which the benchmark's rules read. Raises ValueError that says what it lacks, or the known tasks."""
+    """A published record as a Sample's fields: `answers` are texts that a judge can accept,
+    `metadata.label` is the published answer untouched, which the benchmark's rules read. Raises
+    ValueError that says what it lacks, or the known tasks."""
     if is_ours(raw):
         metadata = raw.get("metadata")
         if raw.get("task") in CHOICE_TASKS:
@@ -115,15 +150,23 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     check_record(raw, "InfiniteBench", _FIELDS)
     task = task_of(raw, path, TASKS)
     query, noted = query_of(raw, task, _STATEMENTS)
-    options = _options(raw.get("options")) if task in CHOICE_TASKS else tuple(raw.get("options") or ())
+    options = (
+        _options(raw.get("options")) if task in CHOICE_TASKS else tuple(raw.get("options") or ())
+    )
     return {
         **without(raw, (*_FIELDS, "options", "dataset", "task")),
         "id": f"{task}:{raw['id']}",
         "task": task,
         "query": query,
-        "answers": _chosen(raw["answer"], options) if task in CHOICE_TASKS else _texts(task, raw["answer"]),
+        "answers": _chosen(raw["answer"], options)
+        if task in CHOICE_TASKS
+        else _texts(task, raw["answer"]),
         "language": "zh" if task == "longbook_qa_chn" else "en",
-        "metadata": {"label": raw["answer"], **({"options": list(options)} if options else {}), **noted},
+        "metadata": {
+            "label": raw["answer"],
+            **({"options": list(options)} if options else {}),
+            **noted,
+        },
     }
 
 
@@ -134,7 +177,8 @@ def _options(found: Any) -> tuple[str, ...]:
 
 
 def _chosen(answer: Any, options: tuple[str, ...]) -> list[str]:
-    """The right option as its letter, with its text, and as its text. It is published as the text, [text] or [text, letter]."""
+    """The right option as its letter, with its text, and as its text. It is published as the text,
+    [text] or [text, letter]."""
     text = answer[0] if isinstance(answer, list) and answer else answer
     if text not in options:
         raise ValueError(f"answer: {text!r} is none of the options {list(options)}"[:200])
@@ -143,7 +187,8 @@ def _chosen(answer: Any, options: tuple[str, ...]) -> list[str]:
 
 
 def _texts(task: str, answer: Any) -> list[str]:
-    """Published answers are text, a number, or a list of them: of alternatives, but for math_calc, whose list is one answer."""
+    """Published answers are text, a number, or a list of them: of alternatives, but for math_calc,
+    whose list is one answer."""
     if isinstance(answer, list) and not answer:
         raise ValueError("answer: empty")
     if task == "math_calc":
@@ -152,7 +197,8 @@ def _texts(task: str, answer: Any) -> list[str]:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words. A sample of the user's own without a task is asked as a plain question on a text."""
+    """In our words. A sample of the user's own without a task is asked as a plain question on a
+    text."""
     options = zip(LETTERS, sample.metadata.get("options", ()), strict=False)
     listed = "\n".join(f"{letter}. {option}" for letter, option in options)
     wording = WORDINGS[sample.task] if sample.task else _WITHOUT_TASK
@@ -160,28 +206,34 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def templated(suite: Suite, path: str) -> Suite:
-    """With templates of the user's: a JSON or YAML file {task: template} in the syntax of the benchmark's, or a folder with
-    such a file called templates.json or templates.yaml. Output lengths are then the published ones.
+    """With templates of the user's: a JSON or YAML file {task: template} in the syntax of the
+    benchmark's, or a folder with such a file called templates.json or templates.yaml. Output
+    lengths are then the published ones.
 
-    The benchmark keeps its templates in Python code, which is not run: the one for a model is to be copied into such a file.
-    Raises ConfigError naming file and task.
-    """
+    The benchmark keeps its templates in Python code, which is not run: the one for a model is to be
+    copied into such a file. Raises ConfigError naming file and task."""
     if is_file(path):
         file: str | None = path
     else:
         file = next((found for name in _TEMPLATE_FILES if (found := beside(path, name))), None)
     if file is None or not file.endswith((".json", ".yaml", ".yml")):
         raise ConfigError(
-            f"templates: {file or path}: InfiniteBench keeps its templates in Python code (src/prompt.py), which is not run; "
-            f"copy those of one model into a JSON or YAML file {{task: template}}, such as {_TEMPLATE_FILES[0]}"
+            f"templates: {file or path}: InfiniteBench keeps its templates in Python code "
+            f"(src/prompt.py), which is not run; "
+            f"copy those of one model into a JSON or YAML file {{task: template}}, such as "
+            f"{_TEMPLATE_FILES[0]}"
         )
     templates = read_templates(file, TASKS, _PLACES)
-    wordings = {task: Wording(template=found, max_tokens=PUBLISHED_TOKENS[task]) for task, found in templates.items()}
+    wordings = {
+        task: Wording(template=found, max_tokens=PUBLISHED_TOKENS[task])
+        for task, found in templates.items()
+    }
     return asking(suite, file, wordings, _values)
 
 
 def _values(sample: Sample) -> dict[str, str]:
-    """What the benchmark's templates may ask for: the input also as a question, its function call, and math_find's question."""
+    """What the benchmark's templates may ask for: the input also as a question, its function call,
+    and math_find's question."""
     asked = published_input(sample.query, sample.metadata)
     call = found[0] if (found := _CALL.search(asked)) else asked
     number = found[0][: -len(" of")].lower() if (found := _ASKED_NUMBER.search(asked)) else asked
@@ -193,12 +245,16 @@ def _values(sample: Sample) -> dict[str, str]:
         "func": call.split("(")[0],
         "func_call": call,
         "prefix": f"What is {number} in the following list?",
-        **{f"OPTION_{letter}": str(option) for letter, option in zip(LETTERS, options, strict=False)},
+        **{
+            f"OPTION_{letter}": str(option)
+            for letter, option in zip(LETTERS, options, strict=False)
+        },
     }
 
 
 SUITE = Suite(
-    description="InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, arithmetic, retrieval",
+    description="InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, arithmetic, "
+    "retrieval",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,

@@ -1,8 +1,7 @@
 """Which of the offered options a response chooses, and whether an answer is the expected one.
 
-An option's letter is never the letter of another word, and "A" before a word is the article, "I" the pronoun, unless the
-sentence says that it is the answer.
-"""
+An option's letter is never the letter of another word, and "A" before a word is the article, "I"
+the pronoun, unless the sentence says that it is the answer."""
 
 from __future__ import annotations
 
@@ -22,35 +21,51 @@ _OPTION_END = re.compile(r"[?;\n]|\.(?:\s|$)")
 _AROUND_OPTION = " \n\t,;.*"
 _ALTERNATIVES = re.compile(r"\b([A-Za-z][\w-]*),? or (?!not\b|so\b|both\b)([A-Za-z][\w-]*)\s*\?")
 
-_SAYS = r"(?:is|was|are|would|should|seems|because|since|as|fits|works|gives|leaves|keeps|avoids|provides|allows|offers)"
-_BEST = r"(?:correct|right|best|safest|answer|only|better|optimal|most|clearest|safer|fastest|shortest|way|one)\b"
-_REJECTED = r"(?:(?:is|would be) (?:too|not|bad|wrong|blocked|impossible|unsafe)|isn't|fails|cannot|can't|does(?: not|n't))\b"
+_SAYS = (
+    r"(?:is|was|are|would|should|seems|because|since|as|fits|works|gives|leaves|keeps|avoids"
+    r"|provides|allows|offers)"
+)
+_BEST = (
+    r"(?:correct|right|best|safest|answer|only|better|optimal|most|clearest|safer|fastest"
+    r"|shortest|way|one)\b"
+)
+_REJECTED = (
+    r"(?:(?:is|would be) "
+    r"(?:too|not|bad|wrong|blocked|impossible|unsafe)|isn't|fails|cannot|can't|does(?: not|n't))\b"
+)
 _CHOOSES = (
-    r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? with|take|vote for)"
+    r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? "
+    r"with|take|vote for)"
     r"(?:\s+(?:the\s+)?(?:option|answer|choice))?"
 )
 _IS_ANSWER = (
-    r"\b(?:answer|choice|solution|(?:correct|right|best|safest) (?:option|route|path|plan))(?:\s+(?:is|would be|should be))?"
+    r"\b(?:answer|choice|solution|(?:correct|right|best|safest) "
+    r"(?:option|route|path|plan))(?:\s+(?:is|would be|should be))?"
 )
 
 
 class Choice(NamedTuple):
-    """An option by its letter or word, and where in the response it is first stated as the answer."""
+    """An option by its letter or word, and where in the response it is first stated as the
+    answer."""
 
     option: str
     start: int
 
 
 def offered(prompt: str) -> dict[str, str]:
-    """The options of a prompt by their letters ("A) center B) right", "(a) ... (b) ...", "A. ... B. ..."), or the two words of
-    a question that ends in "left or right?", each under itself. Empty where it offers none."""
+    """The options of a prompt by their letters ("A) center B) right", "(a) ... (b) ...", "A. ... B.
+    ..."), or the two words of a question that ends in "left or right?", each under itself. Empty
+    where it offers none."""
     marks: list[re.Match[str]] = []
     for match in _OPTION_MARK.finditer(prompt):
         if len(marks) < len(_LETTERS) and match[1].upper() == _LETTERS[len(marks)]:
             marks.append(match)
     if len(marks) > 1:
         ends = [*(mark.start() for mark in marks[1:]), _end_of_option(prompt, marks[-1].end())]
-        return {mark[1].upper(): _option(prompt[mark.end() : end]) for mark, end in zip(marks, ends, strict=True)}
+        return {
+            mark[1].upper(): _option(prompt[mark.end() : end])
+            for mark, end in zip(marks, ends, strict=True)
+        }
     pair = _ALTERNATIVES.search(prompt)
     return {word.lower(): word for word in pair.groups()} if pair else {}
 
@@ -65,9 +80,10 @@ def _end_of_option(prompt: str, start: int) -> int:
 
 
 def chosen(response: str, options: Mapping[str, str]) -> Choice | None:
-    """The option that a response settles on: the last that it says is its answer ("the answer is B", "I choose B", "B is the
-    safest"), else the one that it opens with, else the only one that it marks ("(B)", "**B**", "option B"). None where it
-    settles on none. The letter may be one that was not offered (up to H). Of two words, the first that is said."""
+    """The option that a response settles on: the last that it says is its answer ("the answer is
+    B", "I choose B", "B is the safest"), else the one that it opens with, else the only one that it
+    marks ("(B)", "**B**", "option B"). None where it settles on none. The letter may be one that
+    was not offered (up to H). Of two words, the first that is said."""
     if not options:
         return None
     if not set(options) <= set(_LETTERS):
@@ -79,15 +95,24 @@ def chosen(response: str, options: Mapping[str, str]) -> Choice | None:
     named = [Choice(_letter(match), match.start()) for match in marked.finditer(response)]
     if said:
         is_first = first is not None and first.option == said[-1].option
-        return first if is_first else next(choice for choice in said if choice.option == said[-1].option)
+        return (
+            first
+            if is_first
+            else next(choice for choice in said if choice.option == said[-1].option)
+        )
     if first and not _is_list(named, response, first):
         return first
     return named[0] if len({choice.option for choice in named}) == 1 else None
 
 
 def _is_list(named: Sequence[Choice], response: str, first: Choice) -> bool:
-    """Whether the response goes through several options line by line, of which its first is no choice."""
-    opens_line = {choice.option for choice in named if "\n" in response[max(choice.start - 2, 0) : choice.start]}
+    """Whether the response goes through several options line by line, of which its first is no
+    choice."""
+    opens_line = {
+        choice.option
+        for choice in named
+        if "\n" in response[max(choice.start - 2, 0) : choice.start]
+    }
     return bool(opens_line - {first.option})
 
 
@@ -103,11 +128,13 @@ def _letter(match: re.Match[str]) -> str:
 
 @cache
 def _readings(letters: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """The patterns of a stated answer, of a response that opens with its answer, and of an option's mark."""
+    """The patterns of a stated answer, of a response that opens with its answer, and of an option's
+    mark."""
     plain = "".join(letter for letter in letters if letter not in _WORD_LETTERS)
     words = "".join(letter for letter in letters if letter in _WORD_LETTERS)
     ends = r"(?![\w'’/&]|-\w)"
-    # A letter that is a word counts before punctuation, at the end, and before what an answer goes on with.
+    # A letter that is a word counts before punctuation, at the end, and before what an answer goes
+    # on with.
     bare = rf"(?:[{plain}]{ends}|[{words}]{ends}(?!\s+(?!{_SAYS}\b)\w))"
     closed = rf"[{letters}{letters.lower()}](?=[)\]])"
     marks = r"[\s(\[*_\"“:]{0,6}"
@@ -116,7 +143,7 @@ def _readings(letters: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Patter
         rf"|(?i:{_CHOOSES})\s{marks}({closed}|{bare})"
         rf"|(?<![\w'’(-])({bare})[)*\]]{{0,3}} (?:is|seems|would be|looks) (?:the )?(?i:{_BEST})"
     )
-    opening = rf"\s{{0,20}}(?:(?i:option|answer|choice)\b)?{marks}({closed}|{bare})(?![)\]*_]{{0,3}} {_REJECTED})"
+    opening = rf"\s{{0,20}}(?:(?i:option|answer|choice)\b)?{marks}({closed}|{bare})(?![)\]*_]{{0,3}} {_REJECTED})"  # noqa: E501
     marked = (
         rf"(?<!\w)[(\[]([{letters}{letters.lower()}])[)\]]|(?<![\w(])([{letters}{letters.lower()}])\)"
         rf"|\*\*([{letters}])[.:)]?\*\*|^([{letters}])[.:]\s|\b(?i:option|choice) ({bare})"
@@ -125,17 +152,19 @@ def _readings(letters: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Patter
 
 
 class Match(NamedTuple):
-    """How a response compares with the expected answers: exact or not, and the best token F1, 0-1."""
+    """How a response compares with the expected answers: exact or not, and the best token F1,
+    0-1."""
 
     exact: bool
     f1: float
 
 
 def compare(prompt: str, response: str, answers: Sequence[str]) -> Match:
-    """The response beside the best of the answers. Where the prompt offers options and an answer is one of them (its letter,
-    "B) right", or its text), the option that the response chooses is compared: both figures are 1 or 0. JSON is exact where it
-    is equal as data. Else exact is equality without case, punctuation and articles, and F1 is LongBench's (of Chinese words
-    where the answer is Chinese). Empty answers count nowhere."""
+    """The response beside the best of the answers. Where the prompt offers options and an answer is
+    one of them (its letter, "B) right", or its text), the option that the response chooses is
+    compared: both figures are 1 or 0. JSON is exact where it is equal as data. Else exact is
+    equality without case, punctuation and articles, and F1 is LongBench's (of Chinese words where
+    the answer is Chinese). Empty answers count nowhere."""
     answers = [answer for answer in answers if answer.strip()]
     options = offered(prompt)
     if right := {option for answer in answers if (option := _as_option(answer, options))}:
@@ -152,7 +181,10 @@ def _chinese_f1(response: str, answers: Sequence[str]) -> float:
     """As longbench.qa_f1_zh."""
     if not answers:
         return 0.0
-    said, *wanted = ([word for part in chinese_words(text) if (word := normalise_zh(part))] for text in (response, *answers))
+    said, *wanted = (
+        [word for part in chinese_words(text) if (word := normalise_zh(part))]
+        for text in (response, *answers)
+    )
     return max(token_f1(said, answer) for answer in wanted)
 
 
@@ -164,7 +196,9 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
         return key
     if (match := _OPTION_MARK.match(answer.strip())) and match[1].upper() in options:
         return match[1].upper()
-    return next((option for option, text in options.items() if text and _plain(text) == _plain(answer)), "")
+    return next(
+        (option for option, text in options.items() if text and _plain(text) == _plain(answer)), ""
+    )
 
 
 def _same(response: str, answer: str) -> bool:
@@ -186,16 +220,20 @@ def _is_same_json(response: str, answer: str) -> bool:
 
 
 def read_json(text: str) -> Any:
-    """What a reply says as JSON, None if it is no JSON (or says null). One code fence around all of it is let through, as
-    IFEval does; NaN and Infinity are not JSON."""
+    """What a reply says as JSON, None if it is no JSON (or says null). One code fence around all of
+    it is let through, as IFEval does; NaN and Infinity are not JSON."""
     try:
         return json.loads(unfenced(text), parse_constant=no_constant)
-    except (ValueError, RecursionError):  # broken, a number of over 4,300 digits, or nested too deeply
+    except (
+        ValueError,
+        RecursionError,
+    ):  # broken, a number of over 4,300 digits, or nested too deeply
         return None
 
 
 def unfenced(text: str) -> str:
-    """The text without space around it and without the code fence that encloses all of it, if one does."""
+    """The text without space around it and without the code fence that encloses all of it, if one
+    does."""
     inner = text.strip()
     if len(inner) < 6 or not (inner.startswith("```") and inner.endswith("```")):
         return inner

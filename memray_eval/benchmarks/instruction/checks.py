@@ -1,10 +1,11 @@
-"""How well a response does what a prompt asks (seed 004): three types of prompt, each with its checks and their weights.
+"""How well a response does what a prompt asks (seed 004): three types of prompt, each with its
+checks and their weights.
 
-Each check gives a whole subscore from 0 to 100; the overall score is their weighted mean, rounded to one decimal. A check that
-a prompt gives no occasion for (no target of words or steps, no options to choose from) has no subscore, and the weights of the
-others stand for all. Of an empty response every check is 0. What each check does: see instruction_simple, instruction_plans
-and instruction_reasoning.
-"""
+Each check gives a whole subscore from 0 to 100; the overall score is their weighted mean, rounded
+to one decimal. A check that a prompt gives no occasion for (no target of words or steps, no options
+to choose from) has no subscore, and the weights of the others stand for all. Of an empty response
+every check is 0. What each check does: see instruction_simple, instruction_plans and
+instruction_reasoning."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
     },
 }
 PROMPT_TYPES = tuple(WEIGHTS)
-BESIDE = ("exact_match", "answer_f1")  # subscores of expected answers: in no weights but a caller's own
+BESIDE = (
+    "exact_match",
+    "answer_f1",
+)  # subscores of expected answers: in no weights but a caller's own
 CHECKS = (*(check for weights in WEIGHTS.values() for check in weights), *BESIDE)
 _SUM_TOLERANCE = 1e-6
 
@@ -70,7 +74,8 @@ def band(score: float) -> Band:
 
 
 class Result(Frozen):
-    """What seed 004's scorer prints: the overall score 0-100, the subscores 0-100, and what the checks found."""
+    """What seed 004's scorer prints: the overall score 0-100, the subscores 0-100, and what the
+    checks found."""
 
     overall_score: float
     subscores: dict[str, int]
@@ -87,13 +92,14 @@ def score_response(
     is_cut: bool = False,
     weights: Mapping[str, float] | None = None,
 ) -> Result:
-    """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: the engine says that it ran into its length.
+    """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: the engine says that
+    it ran into its length.
 
-    With `expected` answers the subscores exact_match and answer_f1 (instruction_answers.compare, times 100) stand beside the
-    others; they weigh nothing unless `weights`, which replace the type's, name them. A type without the check completeness or
-    error_free still lists a truncated response or a refusal among its issues. Raises ConfigError for an unknown type and for
-    bad weights.
-    """
+    With `expected` answers the subscores exact_match and answer_f1 (instruction_answers.compare,
+    times 100) stand beside the others; they weigh nothing unless `weights`, which replace the
+    type's, name them. A type without the check completeness or error_free still lists a truncated
+    response or a refusal among its issues. Raises ConfigError for an unknown type and for bad
+    weights."""
     check_prompt_type(prompt_type)
     shares = WEIGHTS[prompt_type] if weights is None else check_weights(prompt_type, weights)
     answers = (expected,) if isinstance(expected, str) else tuple(expected or ())
@@ -116,12 +122,14 @@ def check_prompt_type(prompt_type: str) -> None:
 
 
 def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str, float]:
-    """The weights as they are. Raises ConfigError for a check that the type lacks, a share that is no number from 0 to 1, and
-    shares that don't sum to 1."""
+    """The weights as they are. Raises ConfigError for a check that the type lacks, a share that is
+    no number from 0 to 1, and shares that don't sum to 1."""
     known = (*WEIGHTS[prompt_type], *BESIDE)
     for name, share in weights.items():
         if name not in known:
-            raise ConfigError(f"weights: {prompt_type} has no check {name!r}; there are: {', '.join(known)}")
+            raise ConfigError(
+                f"weights: {prompt_type} has no check {name!r}; there are: {', '.join(known)}"
+            )
         if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
             raise ConfigError(f"weights: {name} must be a number from 0 to 1, not {share!r}")
     if abs(sum(weights.values()) - 1) > _SUM_TOLERANCE:
@@ -137,8 +145,14 @@ def _checks(prompt_type: str, prompt: str, response: str, is_cut: bool) -> dict[
 
 def _against(prompt: str, response: str, answers: Sequence[str]) -> dict[str, Check]:
     found = compare(prompt, response, answers)
-    told = f"expected: {answers[0][:80]}" + (f" or {len(answers) - 1} more" if len(answers) > 1 else "")
-    exact = Check(100, f"Exact match ({told})") if found.exact else Check(0, issues=(f"No exact match ({told})",))
+    told = f"expected: {answers[0][:80]}" + (
+        f" or {len(answers) - 1} more" if len(answers) > 1 else ""
+    )
+    exact = (
+        Check(100, f"Exact match ({told})")
+        if found.exact
+        else Check(0, issues=(f"No exact match ({told})",))
+    )
     return {"exact_match": exact, "answer_f1": Check(round(100 * found.f1))}
 
 

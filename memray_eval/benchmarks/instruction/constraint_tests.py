@@ -1,4 +1,5 @@
-"""Whether a text follows a constraint: one function a kind, of the text and the kind's arguments. Linear in the text."""
+"""Whether a text follows a constraint: one function a kind, of the text and the kind's arguments.
+Linear in the text."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ from memray_eval.benchmarks.instruction.constraint_arguments import (
     Script,
     Words,
 )
-from memray_eval.benchmarks.instruction.counts import count_words, is_unspaced, paragraphs_of, sentences_of, words_of
+from memray_eval.benchmarks.instruction.counts import (
+    count_words,
+    is_unspaced,
+    paragraphs_of,
+    sentences_of,
+    words_of,
+)
 from memray_eval.text_processing.matching import contains_phrase, words
 
 SCRIPT_SHARE = 0.9  # of a text's letters: names and units of other scripts are allowed
@@ -113,7 +120,8 @@ def capital_words(text: str, wanted: Related) -> bool:
 
 
 def in_script(text: str, wanted: Script) -> bool:
-    """SCRIPT_SHARE of the letters are of the script; Japanese needs some kana among its characters."""
+    """SCRIPT_SHARE of the letters are of the script; Japanese needs some kana among its
+    characters."""
     counts: Counter[str] = Counter()
     for letter, count in Counter(text).items():
         if letter.isalpha():

@@ -1,9 +1,10 @@
-"""Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911): at most 50 words, no commas, ends with "Over.".
+"""Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911): at most 50 words,
+no commas, ends with "Over.".
 
-A constraint is {"kind": name, argument: value, ...}. Where IFEval counts what looks like a word here and there, these count
-whole words (a contraction is one) and find whole words and phrases; a script is told by its letters, not by a language model.
-Strict and loose are IFEval's: loose also tries the response without its first line, its last, both, and without asterisks.
-"""
+A constraint is {"kind": name, argument: value, ...}. Where IFEval counts what looks like a word
+here and there, these count whole words (a contraction is one) and find whole words and phrases; a
+script is told by its letters, not by a language model. Strict and loose are IFEval's: loose also
+tries the response without its first line, its last, both, and without asterisks."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ class Followed(NamedTuple):
 
 
 def read_constraints(raw: Any) -> tuple[Constraint, ...]:
-    """Constraints as a sample's metadata has them. Raises ValueError that names kind and field, or lists the kinds."""
+    """Constraints as a sample's metadata has them. Raises ValueError that names kind and field, or
+    lists the kinds."""
     if not isinstance(raw, list | tuple) or not raw:
         raise ValueError(f"constraints: must be a list of objects with a kind, not {raw!r}"[:200])
     return tuple(_read(f"constraints.{place}", one) for place, one in enumerate(raw))
@@ -117,7 +119,9 @@ def _told(kind: str, error: ValidationError) -> str:
         return f"{kind} lacks {name}; it takes: {known}"
     if fault["type"] == "extra_forbidden":
         return f"{kind} has no argument {name!r}; it takes: {known}"
-    return f"{kind}.{name}: {fault['msg'].removeprefix('Value error, ')}, not {fault['input']!r}"[:300]
+    return f"{kind}.{name}: {fault['msg'].removeprefix('Value error, ')}, not {fault['input']!r}"[
+        :300
+    ]
 
 
 def follow(constraints: Sequence[Constraint], response: str) -> Followed:
@@ -130,7 +134,8 @@ def follow(constraints: Sequence[Constraint], response: str) -> Followed:
 
 
 def loose_variants(response: str) -> tuple[str, ...]:
-    """IFEval's eight: as it is, without its first line, without its last, without both; each also without asterisks."""
+    """IFEval's eight: as it is, without its first line, without its last, without both; each also
+    without asterisks."""
     lines = response.split("\n")
     cut = ("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))
     kept = (response, *cut)

@@ -1,9 +1,9 @@
 """Words, sentences and paragraphs of a text, counted; and how many of something a prompt asks for.
 
-A word is what stands between spaces and punctuation: a contraction (what's, don't), a hyphenated compound (well-known) and a
-number (1,200.5) are ONE word each. Seed 004 counted "Hey, what's up?" as four words; it is three. In scripts without spaces
-between words (Chinese, Japanese, Thai) each character counts. Everything is linear in the text's length.
-"""
+A word is what stands between spaces and punctuation: a contraction (what's, don't), a hyphenated
+compound (well-known) and a number (1,200.5) are ONE word each. Seed 004 counted "Hey, what's up?"
+as four words; it is three. In scripts without spaces between words (Chinese, Japanese, Thai) each
+character counts. Everything is linear in the text's length."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import NamedTuple
 from memray_eval.benchmarks.longbench.rules import segment
 from memray_eval.text_processing.matching import NUMBER_WORD, quantities, sentences
 
-_UNSPACED = "\u0e00-\u0eff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-# Letters, and the marks and joiners that Python does not count among \w though words of many scripts hold them.
+_UNSPACED = "\u0e00-\u0eff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # noqa: E501
+# Letters, and the marks and joiners that Python does not count among \w though words of many
+# scripts hold them.
 _LETTER = (
     rf"(?:[^\W_{_UNSPACED}]|[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
     r"\u1000-\u1049\u1780-\u17d3\u200c\u200d])"
@@ -31,25 +32,35 @@ _FULL_STOP = re.compile(r"(?<=[。！？])")
 _DIVIDER = re.compile(r"^[ \t]*(?:\*{3,}|-{3,}|_{3,})?[ \t]*$", re.MULTILINE)
 
 _NUMBER = (
-    rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,6}}|(?:{NUMBER_WORD})(?:[- ](?:{NUMBER_WORD}))?(?:\s+(?:hundred|thousand))?"
+    rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,6}}|(?:{NUMBER_WORD})(?:[- "
+    rf"](?:{NUMBER_WORD}))?(?:\s+(?:hundred|thousand))?"
     r"|a\s+hundred|a\s+single|single)"
 )
 _QUALIFIERS = {
     "range": r"between|from",
-    "at_most": r"at\s+most|no\s+(?:more|longer)\s+than|not\s+more\s+than|up\s+to|(?:a\s+)?max(?:imum)?(?:\s+of)?|within"
+    "at_most": r"at\s+most|no\s+(?:more|longer)\s+than|not\s+more\s+than|up\s+to"
+    r"|(?:a\s+)?max(?:imum)?(?:\s+of)?|within"
     r"|not\s+exceed(?:ing)?",
     "under": r"under|below|(?:less|fewer|shorter)\s+than",
-    "at_least": r"at\s+least|no\s+(?:fewer|less|shorter)\s+than|not\s+(?:fewer|less)\s+than|(?:a\s+)?min(?:imum)?(?:\s+of)?",
+    "at_least": r"at\s+least|no\s+(?:fewer|less|shorter)\s+than|not\s+(?:fewer|less)\s+than"
+    r"|(?:a\s+)?min(?:imum)?(?:\s+of)?",
     "over": r"(?:more|longer)\s+than|over|above",
     "about": r"about|around|roughly|approximately|approx\.?",
     "exact": r"exactly|precisely|just|only|in|into|with|using|use|write|say"
-    r"|(?:sentence|answer|reply|response|greeting|line|phrase|title|name|summary|story|poem|text|slogan|description)\s+of",
+    r"|(?:sentence|answer|reply|response|greeting|line|phrase|title|name|summary|story|poem|text"
+    r"|slogan|description)\s+of",
 }
 _ANY_QUALIFIER = "|".join(_QUALIFIERS.values())
-_AFTER = {"at_most": r"or\s+(?:less|fewer)|at\s+most|max(?:imum)?\b", "at_least": r"or\s+more|at\s+least|min(?:imum)?\b"}
+_AFTER = {
+    "at_most": r"or\s+(?:less|fewer)|at\s+most|max(?:imum)?\b",
+    "at_least": r"or\s+more|at\s+least|min(?:imum)?\b",
+}
 _ABOUT_SHARE = 0.1
 WORDS = "words?"
-STEPS = r"(?:steps?|actions?)(?!\s+(?:forwards?|backwards?|back|left|right|ahead|away|to\s+the\s+(?:left|right))\b)"
+STEPS = (
+    r"(?:steps?|actions?)(?!\s+(?:forwards?|backwards?|back|left|right|ahead|away"
+    r"|to\s+the\s+(?:left|right))\b)"
+)
 
 
 class Bounds(NamedTuple):
@@ -95,13 +106,16 @@ def is_unspaced(text: str) -> bool:
 
 
 def chinese_words(text: str) -> list[str]:
-    """A text cut into words by jieba, as longbench.segment does, in linear time also where it has no punctuation."""
+    """A text cut into words by jieba, as longbench.segment does, in linear time also where it has
+    no punctuation."""
     return [word for run in _HAN_RUN.findall(text) for word in segment(run)]
 
 
 def sentences_of(text: str) -> list[str]:
-    """Sentences and list items, also those that end with 。！？; pieces without any word left out."""
-    return [sentence for sentence in sentences(_FULL_STOP.sub("\n", text)) if _WORD.search(sentence)]
+    """Sentences and list items, also those that end with 。！？; pieces without any word left out."""  # noqa: E501
+    return [
+        sentence for sentence in sentences(_FULL_STOP.sub("\n", text)) if _WORD.search(sentence)
+    ]
 
 
 def paragraphs_of(text: str) -> list[str]:
@@ -110,21 +124,26 @@ def paragraphs_of(text: str) -> list[str]:
 
 
 def asked_words(prompt: str) -> Bounds | None:
-    """How many words a prompt asks for ("in 3 words", "under 20 words", "a three-word reply", "between 5 and 10 words"); None
-    if it sets no target. "About N" allows a tenth more or less. A number of words per sentence, or of words that the prompt
-    talks about ("the last two words"), is no target; of several targets all hold."""
+    """How many words a prompt asks for ("in 3 words", "under 20 words", "a three-word reply",
+    "between 5 and 10 words"); None if it sets no target. "About N" allows a tenth more or less. A
+    number of words per sentence, or of words that the prompt talks about ("the last two words"), is
+    no target; of several targets all hold."""
     return _asked(prompt, WORDS, bare=False)
 
 
 def asked_steps(prompt: str) -> Bounds | None:
-    """As `asked_words`, for the steps or actions of a plan, whose bare number ("a plan with 3 steps", "3 steps") is a target;
-    "move 3 steps forward" is none."""
+    """As `asked_words`, for the steps or actions of a plan, whose bare number ("a plan with 3
+    steps", "3 steps") is a target; "move 3 steps forward" is none."""
     return _asked(prompt, STEPS, bare=True)
 
 
 def _asked(prompt: str, noun: str, bare: bool) -> Bounds | None:
     text = " ".join(prompt.casefold().translate({0x2013: "-", 0x2014: "-", 0x2011: "-"}).split())
-    found = [bounds for match in _pattern(noun).finditer(text) if (bounds := _bounds(match, bare)) is not None]
+    found = [
+        bounds
+        for match in _pattern(noun).finditer(text)
+        if (bounds := _bounds(match, bare)) is not None
+    ]
     if not found:
         return None
     low = max(bounds.low for bounds in found)
@@ -134,8 +153,8 @@ def _asked(prompt: str, noun: str, bare: bool) -> Bounds | None:
 
 @cache
 def _pattern(noun: str) -> re.Pattern[str]:
-    """A qualifier, a number or range, the noun (after a word such as "short"), and what may follow it. The first half of "at
-    least 5 but under 10 words" has no noun of its own."""
+    """A qualifier, a number or range, the noun (after a word such as "short"), and what may follow
+    it. The first half of "at least 5 but under 10 words" has no noun of its own."""
     qualified = rf"[\s-]+(?:(?!sentences?|lines?|paragraphs?|and|or|but)[a-z]+\s+)?{noun}\b"
     tail = rf"(?P<noun>{qualified})(?:,?\s*(?P<after>{_after()})|\s+(?P<per>each|per)\b)?"
     chained = rf"(?=\s*,?\s*(?:and|but)\s+(?:{_ANY_QUALIFIER})\s+{_NUMBER}[\s-]+{noun}\b)"

@@ -1,8 +1,8 @@
-"""Checks of a navigation prompt (seed 004): a JSON plan, {"steps": [{"action": text, "parameters": {...}}, ...]}.
+"""Checks of a navigation prompt (seed 004): a JSON plan, {"steps": [{"action": text, "parameters":
+{...}}, ...]}.
 
-The nested structure counts: steps that are text instead of objects, which the seed names as its false positive, fail
-structure, step count and step structure.
-"""
+The nested structure counts: steps that are text instead of objects, which the seed names as its
+false positive, fail structure, step count and step structure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
 
 
 def within(text: str) -> Any:
-    """The first JSON object with steps in a text that holds other text, too; None if there is none within a few tries."""
+    """The first JSON object with steps in a text that holds other text, too; None if there is none
+    within a few tries."""
     decoder = json.JSONDecoder(parse_constant=no_constant)
     start = -1
     for _ in range(_TRIES):
@@ -68,8 +69,16 @@ def _required_fields(steps: Any, has_steps: bool) -> Check:
     """The share of `steps` and, in any of its objects, action and parameters that are there."""
     objects = _objects(steps)
     there = [has_steps, *(any(field in step for step in objects) for field in STEP_FIELDS)]
-    missing = tuple(f"Missing field: {name}" for name, is_there in zip(REQUIRED, there, strict=True) if not is_there)
-    return Check(round(100 * sum(there) / len(there)), "" if missing else "All required fields present", missing)
+    missing = tuple(
+        f"Missing field: {name}"
+        for name, is_there in zip(REQUIRED, there, strict=True)
+        if not is_there
+    )
+    return Check(
+        round(100 * sum(there) / len(there)),
+        "" if missing else "All required fields present",
+        missing,
+    )
 
 
 def _structure(plan: Any, steps: Any) -> Check:
@@ -78,7 +87,9 @@ def _structure(plan: Any, steps: Any) -> Check:
     if not isinstance(plan, dict):
         return Check(0, issues=("The plan is no JSON object",))
     if not isinstance(steps, list):
-        return Check(0, issues=(f"steps must be an array, not {_kind(steps)}",) if "steps" in plan else ())
+        return Check(
+            0, issues=(f"steps must be an array, not {_kind(steps)}",) if "steps" in plan else ()
+        )
     return Check(0, issues=("steps is empty" if not steps else "steps must hold objects only",))
 
 
@@ -97,11 +108,15 @@ def _step_structure(steps: Any) -> Check:
     """The share of steps that are as they should be; the first MAX_ISSUES faults are told."""
     if not isinstance(steps, list) or not steps:
         return Check(0)
-    faults = [fault for number, step in enumerate(steps, start=1) if (fault := _fault(number, step))]
+    faults = [
+        fault for number, step in enumerate(steps, start=1) if (fault := _fault(number, step))
+    ]
     if not faults:
         return Check(100, "All steps have action and parameters")
     more = (f"... and {len(faults) - MAX_ISSUES} more steps",) if len(faults) > MAX_ISSUES else ()
-    return Check(round(100 * (len(steps) - len(faults)) / len(steps)), issues=(*faults[:MAX_ISSUES], *more))
+    return Check(
+        round(100 * (len(steps) - len(faults)) / len(steps)), issues=(*faults[:MAX_ISSUES], *more)
+    )
 
 
 def _fault(number: int, step: Any) -> str:

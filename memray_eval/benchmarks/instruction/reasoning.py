@@ -1,4 +1,5 @@
-"""Checks of a reasoning prompt (seed 004): an answer, stated early, explained, about what was asked, with reasoning."""
+"""Checks of a reasoning prompt (seed 004): an answer, stated early, explained, about what was
+asked, with reasoning."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from memray_eval.benchmarks.instruction.answers import Choice, chosen, offered
-from memray_eval.benchmarks.instruction.counts import chinese_words, count_words, is_chinese, sentences_of
+from memray_eval.benchmarks.instruction.counts import (
+    chinese_words,
+    count_words,
+    is_chinese,
+    sentences_of,
+)
 from memray_eval.benchmarks.instruction.simple import Check
 from memray_eval.text_processing.matching import stem, stems, words
 
@@ -18,33 +24,42 @@ MAX_CONCEPTS = 6
 READ_CHARS = 100_000  # of a response: no explanation is longer
 
 _MARKERS = re.compile(
-    r"\b(?:because|since|therefore|thus|hence|consequently|as a result|due to|given that|so that|which means|this means"
-    r"|otherwise|for this reason|it follows|if\b[^.?!\n]{1,80}\bthen)\b|(?:^|[,;.] )so\b|因为|所以|因此|由于",
+    r"\b(?:because|since|therefore|thus|hence|consequently|as a result|due to|given that|so "
+    r"that|which means|this means"
+    r"|otherwise|for this reason|it follows|if\b[^.?!\n]{1,80}\bthen)\b|(?:^|[,;.] "
+    r")so\b|因为|所以|因此|由于",
     re.IGNORECASE | re.MULTILINE,
 )
 _OPTION_MARK = re.compile(r"\(?\b[A-Ja-j][).:]")
 # Words of a prompt that ask for the answer and are not what it is about.
 _ASKING = frozenset(
     stem(word)
-    for word in """answer answers choose choice option options explain explanation why reason reasoning question following
-    select pick best correct sentence sentences word words short brief briefly state give say tell letter decide think justify
-    show""".split()
+    for word in """
+    answer answers choose choice option options explain explanation why reason reasoning question
+    following select pick best correct sentence sentences word words short brief briefly state give
+    say tell letter decide think justify show
+""".split()
 )
 
 
 def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
-    """The checks of a response that is not empty, of which the first READ_CHARS characters are read; those of an answer only
-    where the prompt offers options."""
+    """The checks of a response that is not empty, of which the first READ_CHARS characters are
+    read; those of an answer only where the prompt offers options."""
     response = response[:READ_CHARS]
     options = offered(prompt)
     choice = chosen(response, options)
     is_answered = choice is not None and choice.option in options
     right = choice if is_answered else None
-    answer = {"answer_present": _answer_present(choice, options), "answer_position": _answer_position(right, response)}
+    answer = {
+        "answer_present": _answer_present(choice, options),
+        "answer_position": _answer_position(right, response),
+    }
     return {
         **(answer if options else {}),
         "explanation_present": _explanation_present(response),
-        "concept_coverage": _concept_coverage(concepts(prompt, options, right.option if right else ""), response),
+        "concept_coverage": _concept_coverage(
+            concepts(prompt, options, right.option if right else ""), response
+        ),
         "logical_structure": _logical_structure(response),
     }
 
@@ -58,7 +73,8 @@ def _answer_present(choice: Choice | None, options: Mapping[str, str]) -> Check:
 
 
 def _answer_position(choice: Choice | None, response: str) -> Check:
-    """100 within the first EARLY_WORDS words, LATER_SCORE within the first half of all words, else 0."""
+    """100 within the first EARLY_WORDS words, LATER_SCORE within the first half of all words, else
+    0."""
     if choice is None:
         return Check(0)
     place = count_words(response[: choice.start]) + 1
@@ -78,15 +94,18 @@ def _explanation_present(response: str) -> Check:
 
 
 def concepts(prompt: str, options: Mapping[str, str], answer: str) -> list[str]:
-    """What an explanation should speak of: at most MAX_CONCEPTS stems of the prompt's content words.
+    """What an explanation should speak of: at most MAX_CONCEPTS stems of the prompt's content
+    words.
 
-    They are the content words of the option that is chosen (three at most), then those of the rest of the prompt, the most
-    frequent first, then in their order. Left out are numbers, units, stopwords, words that ask for the answer (choose,
-    explain, ...) and words of the options that were not chosen: nobody need discuss these.
-    """
+    They are the content words of the option that is chosen (three at most), then those of the rest
+    of the prompt, the most frequent first, then in their order. Left out are numbers, units,
+    stopwords, words that ask for the answer (choose, explain, ...) and words of the options that
+    were not chosen: nobody need discuss these."""
     own = _content(options.get(answer, ""))[:3]
     offered_stems = frozenset(word for text in options.values() for word in _content(text))
-    counts = Counter(word for word in _content(_OPTION_MARK.sub(" ", prompt)) if word not in offered_stems)
+    counts = Counter(
+        word for word in _content(_OPTION_MARK.sub(" ", prompt)) if word not in offered_stems
+    )
     return list(dict.fromkeys((*own, *(word for word, _ in counts.most_common()))))[:MAX_CONCEPTS]
 
 
@@ -112,7 +131,11 @@ def _concept_coverage(wanted: Sequence[str], response: str) -> Check:
     missing = [word for word in wanted if word not in said]
     told = f"Key concepts: {len(wanted) - len(missing)} of {len(wanted)}"
     score = round(100 * (len(wanted) - len(missing)) / len(wanted))
-    return Check(score, issues=(f"{told} (not mentioned: {', '.join(missing)})",)) if missing else Check(score, told)
+    return (
+        Check(score, issues=(f"{told} (not mentioned: {', '.join(missing)})",))
+        if missing
+        else Check(score, told)
+    )
 
 
 def _logical_structure(response: str) -> Check:

@@ -1,4 +1,5 @@
-"""Checks of a simple prompt (seed 004): as many words as asked for, complete, no refusal or error message."""
+"""Checks of a simple prompt (seed 004): as many words as asked for, complete, no refusal or error
+message."""
 
 from __future__ import annotations
 
@@ -17,10 +18,14 @@ _STOPS = frozenset(".!?。！？")
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*•#|>]|\d{1,3}[.)])")
 _PROSE_WORDS = 30
 
-_NO_REFUSAL = r"(?! (?:wait|believe|imagine|thank|stress|overstate|emphasi[sz]e|help but|recommend))"
+_NO_REFUSAL = (
+    r"(?! (?:wait|believe|imagine|thank|stress|overstate|emphasi[sz]e|help but|recommend))"
+)
 _ERRORS = re.compile(
-    rf"(?<![\"“'\w])(?:I (?:cannot|can not|can't)\b{_NO_REFUSAL}|I(?: am|'m) (?:unable|not able|not allowed) to\b"
-    r"|I(?: am|'m) sorry,? (?:but|I)\b|I apologi[sz]e,? (?:but|I)\b|as an AI\b|as a language model\b)"
+    rf"(?<![\"“'\w])(?:I (?:cannot|can not|can't)\b{_NO_REFUSAL}|I(?: am|'m) (?:unable|not "
+    rf"able|not allowed) to\b"
+    r"|I(?: am|'m) sorry,? (?:but|I)\b|I apologi[sz]e,? (?:but|I)\b|as an AI\b|as a language "
+    r"model\b)"
     r"|我(?:无法|不能)|作为(?:一个|一名)?(?:AI|人工智能)|抱歉，我"
     r"|^[ \t]*\[?(?:(?:fatal|runtime|internal|server|syntax) ){0,2}error(?:\]|[ \t]*(?::|\d|$))"
     r"|^[ \t]*Traceback \(most recent call|^[ \t]*\w{0,40}(?:Error|Exception):"
@@ -30,7 +35,8 @@ _ERRORS = re.compile(
 
 
 class Check(NamedTuple):
-    """The outcome of one check: its subscore 0-100, what it found right ("" for nothing) and what it found wrong."""
+    """The outcome of one check: its subscore 0-100, what it found right ("" for nothing) and what
+    it found wrong."""
 
     score: int
     passed: str = ""
@@ -38,7 +44,8 @@ class Check(NamedTuple):
 
 
 def simple(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
-    """The checks of a response that is not empty. `is_cut`: the engine says that it ran into its length."""
+    """The checks of a response that is not empty. `is_cut`: the engine says that it ran into its
+    length."""
     counted = word_count(prompt, response)
     return {
         **({"word_count": counted} if counted else {}),
@@ -48,15 +55,18 @@ def simple(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
 
 
 def word_count(prompt: str, response: str) -> Check | None:
-    """100 in the range that the prompt asks for, else by WORDS_OFF the share of the missed bound that it is off, else 0. None
-    if the prompt sets no target."""
+    """100 in the range that the prompt asks for, else by WORDS_OFF the share of the missed bound
+    that it is off, else 0. None if the prompt sets no target."""
     if (target := asked_words(prompt)) is None:
         return None
     count = count_words(response)
     told = f"Word count: {count} (target: {target})"
     if not target.off(count):
         return Check(100, told)
-    return Check(next((score for share, score in WORDS_OFF if target.share_off(count) <= share), 0), issues=(told,))
+    return Check(
+        next((score for share, score in WORDS_OFF if target.share_off(count) <= share), 0),
+        issues=(told,),
+    )
 
 
 def completeness(response: str, is_cut: bool) -> Check:
@@ -66,8 +76,9 @@ def completeness(response: str, is_cut: bool) -> Check:
 
 
 def is_cut_off(response: str) -> bool:
-    """Whether a text looks as if it broke off: it ends with "...", a comma, colon, dash or open bracket, or on a word such as
-    "the" or "and"; a code fence stays open; or it is prose of 30 words and more that ends its sentences, but not the last."""
+    """Whether a text looks as if it broke off: it ends with "...", a comma, colon, dash or open
+    bracket, or on a word such as "the" or "and"; a code fence stays open; or it is prose of 30
+    words and more that ends its sentences, but not the last."""
     text = response.rstrip()
     if text.count("```") % 2 or text.endswith("..."):
         return True
@@ -83,12 +94,18 @@ def is_cut_off(response: str) -> bool:
 def _is_unended_prose(text: str) -> bool:
     last_line = text[text.rfind("\n") + 1 :]
     ends_others = any(f"{stop} " in text or f"{stop}\n" in text for stop in ".!?") or "。" in text
-    return ends_others and not _LIST_ITEM.match(last_line) and text[-1].isalnum() and count_words(text) >= _PROSE_WORDS
+    return (
+        ends_others
+        and not _LIST_ITEM.match(last_line)
+        and text[-1].isalnum()
+        and count_words(text) >= _PROSE_WORDS
+    )
 
 
 def error_free(response: str) -> Check:
-    """0 for a refusal ("I cannot ...", "I'm unable to", "As an AI") or an error message ("Error: ...", a traceback), in
-    English or Chinese. "I can't wait" and what stands in quotation marks is no refusal."""
+    """0 for a refusal ("I cannot ...", "I'm unable to", "As an AI") or an error message ("Error:
+    ...", a traceback), in English or Chinese. "I can't wait" and what stands in quotation marks is
+    no refusal."""
     found = _ERRORS.search(response.replace("’", "'"))
     if found is None:
         return Check(100, "No errors detected")

@@ -1,4 +1,5 @@
-"""Instruction following (seed 004): simple, navigation and reasoning prompts, whose responses code can check."""
+"""Instruction following (seed 004): simple, navigation and reasoning prompts, whose responses code
+can check."""
 
 from __future__ import annotations
 
@@ -12,20 +13,23 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 MAX_TOKENS = {"simple": 256, "navigation": 512, "reasoning": 384}
-PLAIN_TYPE = "simple"  # of a prompt that names none: complete, without an error, as many words as it asks for
+# of a prompt that names none: complete, without an error, as many words as it asks for
+PLAIN_TYPE = "simple"
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The record with its prompt type as its task; one that names only a task has that as its type, and a plain prompt,
-    which names neither, has PLAIN_TYPE. Its constraints and weights stand in its metadata, or in the record itself, and then
-    go to its metadata. Raises ValueError for an unknown type, a task that is another, and weights or constraints that cannot
-    be read."""
+    """The record with its prompt type as its task; one that names only a task has that as its type,
+    and a plain prompt, which names neither, has PLAIN_TYPE. Its constraints and weights stand in
+    its metadata, or in the record itself, and then go to its metadata. Raises ValueError for an
+    unknown type, a task that is another, and weights or constraints that cannot be read."""
     given = (raw.get("prompt_type"), raw.get("task"), PLAIN_TYPE)
     named = next(name for name in given if name not in (None, ""))
     if not isinstance(named, str) or named not in PROMPT_TYPES:
         raise ValueError(f"prompt_type: no type {named!r}; there are: {', '.join(PROMPT_TYPES)}")
     if raw.get("task") not in (None, "", named):
-        raise ValueError(f"task: {raw['task']!r} is not the prompt_type {named!r}; leave the task out")
+        raise ValueError(
+            f"task: {raw['task']!r} is not the prompt_type {named!r}; leave the task out"
+        )
     for about in (raw, raw.get("metadata")):
         if isinstance(about, Mapping):
             _check(named, about)
@@ -43,7 +47,9 @@ def _check(prompt_type: str, about: Mapping[str, Any]) -> None:
     if (weights := about.get("weights")) is None:
         return
     if not isinstance(weights, Mapping):
-        raise ValueError(f"weights: must be an object of checks and their shares, not {weights!r}"[:200])
+        raise ValueError(
+            f"weights: must be an object of checks and their shares, not {weights!r}"[:200]
+        )
     try:
         check_weights(prompt_type, weights)
     except ConfigError as error:
@@ -52,11 +58,15 @@ def _check(prompt_type: str, about: Mapping[str, Any]) -> None:
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """The prompt and nothing else: what is measured is how well it alone is followed."""
-    return Prompt(messages=(Message(role="user", content=sample.query),), max_tokens=MAX_TOKENS.get(sample.prompt_type))
+    return Prompt(
+        messages=(Message(role="user", content=sample.query),),
+        max_tokens=MAX_TOKENS.get(sample.prompt_type),
+    )
 
 
 SUITE = Suite(
-    description="Instruction following: simple, navigation (JSON plans) and reasoning prompts, checked by rules (seed 004)",
+    description="Instruction following: simple, navigation (JSON plans) and reasoning prompts, "
+    "checked by rules (seed 004)",
     metrics=("instruction_quality", "constraints_followed", "exact_match", "answer_f1"),
     prompt=prompt,
     adapt=adapt,

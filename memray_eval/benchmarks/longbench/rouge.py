@@ -1,8 +1,9 @@
-"""ROUGE-L by two packages, exactly: PyPI rouge 1.0.1, which LongBench uses, and rouge_score 0.1.2, which InfiniteBench uses.
+"""ROUGE-L by two packages, exactly: PyPI rouge 1.0.1, which LongBench uses, and rouge_score 0.1.2,
+which InfiniteBench uses.
 
-Both read a longest common subsequence (LCS) of words off one table, and which of several equally long ones they read moves
-the score. `lcs` walks as they do, over rows of bits instead of a table of dictionaries, and without recursion.
-"""
+Both read a longest common subsequence (LCS) of words off one table, and which of several equally
+long ones they read moves the score. `lcs` walks as they do, over rows of bits instead of a table of
+dictionaries, and without recursion."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ _LATIN_WORD = re.compile(r"[a-z0-9]+")
 def rouge_l(prediction: str, reference: str) -> float:
     """The f of "rouge-l" of PyPI rouge 1.0.1, 0-1: summary level, over sets of unique words.
 
-    Sentences end at "." only ("。" ends none); words are what whitespace parts; the words of the LCS of every pair of
-    sentences are joined into one set, which is divided by the unique words of either text. A sentence of nothing but spaces
-    counts as one word. No sentence at all ("", "...") is 0.0, where the package raises and LongBench catches.
-    One difference: where sentences pass about 970 words, the package dies of recursion and LongBench counts 0; we score them.
-    """
+    Sentences end at "." only ("。" ends none); words are what whitespace parts; the words of the LCS
+    of every pair of sentences are joined into one set, which is divided by the unique words of
+    either text. A sentence of nothing but spaces counts as one word. No sentence at all ("", "...")
+    is 0.0, where the package raises and LongBench catches. One difference: where sentences pass
+    about 970 words, the package dies of recursion and LongBench counts 0; we score them."""  # noqa: E501
     predicted, wanted = _dotted_sentences(prediction), _dotted_sentences(reference)
     if not predicted or not wanted:
         return 0.0
@@ -37,11 +38,12 @@ def rouge_l(prediction: str, reference: str) -> float:
 
 
 def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
-    """rougeLsum f of rouge_score 0.1.2 without a stemmer, 0-1, the best over the references (none: 0.0).
+    """rougeLsum f of rouge_score 0.1.2 without a stemmer, 0-1, the best over the references (none:
+    0.0).
 
-    Sentences are lines; words are runs of a-z and 0-9 after lowering, so a Chinese text has none and scores 0.0. The LCS of a
-    reference's line with every line of the prediction are united by position, and no word counts more often than it occurs.
-    """
+    Sentences are lines; words are runs of a-z and 0-9 after lowering, so a Chinese text has none
+    and scores 0.0. The LCS of a reference's line with every line of the prediction are united by
+    position, and no word counts more often than it occurs."""
     predicted = _lines(prediction)
     return max((_lsum(predicted, _lines(reference)) for reference in references), default=0.0)
 
@@ -69,7 +71,9 @@ def _united(target: list[str], predicted: list[list[str]]) -> set[int]:
     positions: set[int] = set()
     for line in predicted:
         words = set(line)
-        if {column for column, word in enumerate(target) if word in words} <= positions:  # it can add nothing
+        if {
+            column for column, word in enumerate(target) if word in words
+        } <= positions:  # it can add nothing
             continue
         positions.update(column for _, column in lcs(line, target))
     return positions
@@ -78,14 +82,18 @@ def _united(target: list[str], predicted: list[list[str]]) -> set[int]:
 def lcs(rows: Sequence[str], columns: Sequence[str]) -> list[tuple[int, int]]:
     """One longest common subsequence, as (row, column) of each common word, in order.
 
-    Walking back from the end it takes a pair that is equal; else it drops a row where only that keeps the length, else a
-    column. Time and memory: rows x columns bits (two texts of 17,000 words: 36 MB).
-    """
+    Walking back from the end it takes a pair that is equal; else it drops a row where only that
+    keeps the length, else a column. Time and memory: rows x columns bits (two texts of 17,000
+    words: 36 MB)."""
     places: dict[str, int] = {}
     for column, word in enumerate(columns):
         places[word] = places.get(word, 0) | 1 << column
     every = (1 << len(columns)) - 1
-    flat = [every]  # flat[r] has bit c set where the length of the first r rows does not grow from column c to c + 1
+    flat = [
+        every
+        # flat[r] has bit c set where the length of the first r rows does not grow from column c to
+        # c + 1
+    ]
     for word in rows:
         before = flat[-1]
         if hits := before & places.get(word, 0):

@@ -1,8 +1,9 @@
-"""LongBench's nine rules and LongBench v2's, with the semantics of THUDM/LongBench 2e00731, its defects included.
+"""LongBench's nine rules and LongBench v2's, with the semantics of THUDM/LongBench 2e00731, its
+defects included.
 
-Each takes the prediction and the accepted answers and gives 0-1 (the original prints it times 100): the best over the answers,
-and 0.0 where there is none. `first_line` is what the original does to the predictions of four tasks before any rule.
-"""
+Each takes the prediction and the accepted answers and gives 0-1 (the original prints it times 100):
+the best over the answers, and 0.0 where there is none. `first_line` is what the original does to
+the predictions of four tasks before any rule."""
 
 from __future__ import annotations
 
@@ -33,24 +34,28 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NUMBER = re.compile(r"\d+")
 _PARAGRAPH = re.compile(r"Paragraph (\d+)")
 _PARAGRAPH_ZH = re.compile(r"段落(\d+)")
-_CHOICES = (re.compile(r"The correct answer is \(([A-D])\)"), re.compile(r"The correct answer is ([A-D])"))
+_CHOICES = (
+    re.compile(r"The correct answer is \(([A-D])\)"),
+    re.compile(r"The correct answer is ([A-D])"),
+)
 
 
 def first_line(task: str, prediction: str) -> str:
-    """What is scored of a prediction: for trec, triviaqa, samsum and lsht its first line after leading newlines (not spaces),
-    else all of it."""
+    """What is scored of a prediction: for trec, triviaqa, samsum and lsht its first line after
+    leading newlines (not spaces), else all of it."""
     return prediction.lstrip("\n").split("\n")[0] if task in FIRST_LINE_TASKS else prediction
 
 
 def qa_f1(prediction: str, answers: Sequence[str]) -> float:
-    """F1 of the bags of English words, lowered, without ASCII punctuation and articles. Two empty bags score 0.0."""
+    """F1 of the bags of English words, lowered, without ASCII punctuation and articles. Two empty
+    bags score 0.0."""
     predicted = english_words(prediction)
     return max((token_f1(predicted, english_words(answer)) for answer in answers), default=0.0)
 
 
 def qa_f1_zh(prediction: str, answers: Sequence[str]) -> float:
-    """F1 of the bags of Chinese words: jieba cuts the raw text, then each word is normalised and empty ones drop out. It is
-    not InfiniteBench's character F1."""
+    """F1 of the bags of Chinese words: jieba cuts the raw text, then each word is normalised and
+    empty ones drop out. It is not InfiniteBench's character F1."""
     predicted = _chinese_words(prediction)
     return max((token_f1(predicted, _chinese_words(answer)) for answer in answers), default=0.0)
 
@@ -61,19 +66,24 @@ def rouge(prediction: str, answers: Sequence[str]) -> float:
 
 
 def rouge_zh(prediction: str, answers: Sequence[str]) -> float:
-    """ROUGE-L over jieba's words, punctuation among them. "。" ends no sentence, so a text is mostly one."""
+    """ROUGE-L over jieba's words, punctuation among them. "。" ends no sentence, so a text is mostly
+    one."""  # noqa: E501
     predicted = " ".join(segment(prediction))
     return max((rouge_l(predicted, " ".join(segment(answer))) for answer in answers), default=0.0)
 
 
 def classification(prediction: str, answers: Sequence[str], classes: Sequence[str]) -> float:
-    """1 / (how many class names the prediction holds), where the answer is among them, else 0.0. Case-sensitive.
+    """1 / (how many class names the prediction holds), where the answer is among them, else 0.0.
+    Case-sensitive.
 
-    Names that are a part of the answer's do not count, but for a defect: the original removes them from the list that it walks,
-    so that the name after a removed one is not looked at. Raises ValueError without classes.
-    """
+    Names that are a part of the answer's do not count, but for a defect: the original removes them
+    from the list that it walks, so that the name after a removed one is not looked at. Raises
+    ValueError without classes."""
     if not classes:
-        raise ValueError("the sample has no classes: give the task's class names in `classes` (LongBench: all_classes)")
+        raise ValueError(
+            "the sample has no classes: give the task's class names in `classes` (LongBench: "
+            "all_classes)"
+        )
     return max((_share_of_classes(prediction, answer, classes) for answer in answers), default=0.0)
 
 
@@ -91,8 +101,8 @@ def count(prediction: str, answers: Sequence[str]) -> float:
 
 
 def retrieval(prediction: str, answers: Sequence[str]) -> float:
-    """The share of the numbers in the prediction that are the N of the answer's "Paragraph N". Raises ValueError where an
-    answer has none (the original: IndexError)."""
+    """The share of the numbers in the prediction that are the N of the answer's "Paragraph N".
+    Raises ValueError where an answer has none (the original: IndexError)."""
     wanted = [_paragraph(_PARAGRAPH, answer, "Paragraph N") for answer in answers]
     return count(prediction, wanted)
 
@@ -115,14 +125,16 @@ def _paragraph(pattern: re.Pattern[str], answer: str, form: str) -> str:
 
 
 def code_sim(prediction: str, answers: Sequence[str]) -> float:
-    """fuzzywuzzy's ratio of the prediction's first line of code to the answer, in steps of 0.01, by difflib.
+    """fuzzywuzzy's ratio of the prediction's first line of code to the answer, in steps of 0.01, by
+    difflib.
 
-    The first line (after leading newlines) without any of ` # // is taken: an empty line too, and "" where there is none.
-    difflib, not python-Levenshtein, is what the repository's requirements install; it ignores popular characters of answers
-    of 200 characters and more.
-    """
+    The first line (after leading newlines) without any of ` # // is taken: an empty line too, and
+    "" where there is none. difflib, not python-Levenshtein, is what the repository's requirements
+    install; it ignores popular characters of answers of 200 characters and more."""
     lines = prediction.lstrip("\n").split("\n")
-    line = next((line for line in lines if "`" not in line and "#" not in line and "//" not in line), "")
+    line = next(
+        (line for line in lines if "`" not in line and "#" not in line and "//" not in line), ""
+    )
     return max((_fuzzy_ratio(line, answer) for answer in answers), default=0.0)
 
 
@@ -135,8 +147,9 @@ def _fuzzy_ratio(left: str, right: str) -> float:
 
 
 def longbench2_choice(prediction: str, letter: str) -> float:
-    """LongBench v2: 1.0 where "The correct answer is (X)", else "The correct answer is X", names the letter. "*" is deleted
-    before; other wordings, and "(x)", are wrong. Not "compensated" (0.25 for no answer)."""
+    """LongBench v2: 1.0 where "The correct answer is (X)", else "The correct answer is X", names
+    the letter. "*" is deleted before; other wordings, and "(x)", are wrong. Not "compensated" (0.25
+    for no answer)."""
     text = prediction.replace("*", "")
     match = next((match for pattern in _CHOICES if (match := pattern.search(text))), None)
     return float(match is not None and match[1] == letter)
@@ -165,8 +178,8 @@ def _chinese_words(text: str) -> list[str]:
 
 
 def segment(text: str) -> list[str]:
-    """The text cut into words by jieba's default mode, spaces and punctuation among them. The first call reads its
-    dictionary (about a second)."""
+    """The text cut into words by jieba's default mode, spaces and punctuation among them. The first
+    call reads its dictionary (about a second)."""
     return [str(word) for word in _jieba().cut(text, cut_all=False)]
 
 

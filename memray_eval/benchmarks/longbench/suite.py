@@ -1,4 +1,5 @@
-"""LongBench: 21 tasks in English, Chinese and code, with LongBench-E, its selection of even lengths."""
+"""LongBench: 21 tasks in English, Chinese and code, with LongBench-E, its selection of even
+lengths."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.templates import Wording, own_wording
-from memray_eval.benchmarks.templates.files import asking, beside, is_file, read_lengths, read_templates
+from memray_eval.benchmarks.templates.files import (
+    asking,
+    beside,
+    is_file,
+    read_lengths,
+    read_templates,
+)
 from memray_eval.benchmarks.templates.records import (
     check_record,
     is_ours,
@@ -23,7 +30,13 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
 EVEN = "LongBench-E"
-_FIELDS: dict[str, type | None] = {"_id": None, "input": str, "context": str, "answers": list, "length": int}
+_FIELDS: dict[str, type | None] = {
+    "_id": None,
+    "input": str,
+    "context": str,
+    "answers": list,
+    "length": int,
+}
 _ALL_FIELDS = (*_FIELDS, "dataset", "task", "language", "all_classes", "id")
 _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
 _STATEMENTS = {  # what records ask whose input is empty
@@ -36,25 +49,31 @@ _STATEMENTS = {  # what records ask whose input is empty
 
 _PASSAGES = (
     "Below are passages, some of which help to answer a question that follows them.",
-    "Question: {input}\n\nAnswer from the passages. Reply with the answer alone, in as few words as possible.\nAnswer:",
+    "Question: {input}\n\nAnswer from the passages. Reply with the answer alone, in as few words "
+    "as possible.\nAnswer:",
     32,
 )
-_plain = partial(own_wording, is_chat=False)  # examples to continue: LongBench asks these without the chat template
+_plain = partial(
+    own_wording, is_chat=False
+)  # examples to continue: LongBench asks these without the chat template
 WORDINGS: dict[str, Wording] = {
     "narrativeqa": own_wording(
         "Below is a story, a novel or a film script. Read it; a question about it follows.",
-        "Question: {input}\n\nAnswer from the story in as few words as possible, and explain nothing.\nAnswer:",
+        "Question: {input}\n\nAnswer from the story in as few words as possible, and explain "
+        "nothing.\nAnswer:",
         128,
     ),
     "qasper": own_wording(
         "Below is a scientific article. Read it; a question about it follows.",
-        "Question: {input}\n\nAnswer from the article, with a phrase or one sentence and no explanation. To a yes/no question "
+        "Question: {input}\n\nAnswer from the article, with a phrase or one sentence and no "
+        "explanation. To a yes/no question "
         'reply "yes" or "no". If the article does not answer it, reply "unanswerable".\nAnswer:',
         128,
     ),
     "multifieldqa_en": own_wording(
         "Read the text below; a question about it follows.",
-        "Question: {input}\n\nAnswer briefly from the text. Reply with the answer and nothing else.\nAnswer:",
+        "Question: {input}\n\nAnswer briefly from the text. Reply with the answer and nothing "
+        "else.\nAnswer:",
         64,
     ),
     "multifieldqa_zh": own_wording(
@@ -65,41 +84,57 @@ WORDINGS: dict[str, Wording] = {
     "hotpotqa": own_wording(*_PASSAGES),
     "2wikimqa": own_wording(*_PASSAGES),
     "musique": own_wording(*_PASSAGES),
-    "dureader": own_wording("请阅读下面的文章，之后回答一个问题。", "问题：{input}\n\n请根据上面的文章回答。\n答案：", 128),
-    "gov_report": own_wording("Below is a report by a government agency.", "{input}\n\nSummary:", 512),
+    "dureader": own_wording(
+        "请阅读下面的文章，之后回答一个问题。",
+        "问题：{input}\n\n请根据上面的文章回答。\n答案：",
+        128,
+    ),
+    "gov_report": own_wording(
+        "Below is a report by a government agency.", "{input}\n\nSummary:", 512
+    ),
     "qmsum": own_wording(
-        "Below is the transcript of a meeting. Read it; a question or an instruction about it follows.",
+        "Below is the transcript of a meeting. Read it; a question or an instruction about it "
+        "follows.",
         "{input}\n\nAnswer from the transcript in one or a few sentences.\nAnswer:",
         512,
     ),
     "multi_news": own_wording("Below are several news articles.", "{input}\n\nSummary:", 512),
     "vcsum": own_wording("下面是一份会议记录。", "{input}\n\n总结：", 512),
     "trec": _plain(
-        "Each question below is followed by its type. Give the type of the last one, in the words that the others use.",
+        "Each question below is followed by its type. Give the type of the last one, in the words "
+        "that the others use.",
         "{input}",
         64,
     ),
     "triviaqa": _plain(
-        "Each passage below is followed by a question and its answer. Answer the last question: the answer alone, as in the "
+        "Each passage below is followed by a question and its answer. Answer the last question: "
+        "the answer alone, as in the "
         "examples.",
         "{input}",
         32,
     ),
     "samsum": _plain(
-        "Each dialogue below is followed by its summary in a few short sentences. Write the summary of the last one.",
+        "Each dialogue below is followed by its summary in a few short sentences. Write the "
+        "summary of the last one.",
         "{input}",
         128,
         stop=("\n",),
     ),
-    "lsht": _plain("下面每条新闻之后是它的类别。请写出最后一条新闻的类别，用词与前面的例子一致。", "{input}", 64),
+    "lsht": _plain(
+        "下面每条新闻之后是它的类别。请写出最后一条新闻的类别，用词与前面的例子一致。",
+        "{input}",
+        64,
+    ),
     "passage_count": own_wording(
-        "Below are numbered paragraphs, some of which repeat an earlier one word for word. Compare them carefully.",
+        "Below are numbered paragraphs, some of which repeat an earlier one word for word. "
+        "Compare them carefully.",
         "{input}\n\nReply with the number alone.\nAnswer:",
         32,
     ),
     "passage_retrieval_en": own_wording(
         "Below are numbered paragraphs. After them comes a summary of one of them.",
-        "The summary: {input}\n\nWhich paragraph does it summarize? Reply with its number alone, in the form "
+        "The summary: {input}\n\nWhich paragraph does it summarize? Reply with its number alone, "
+        "in the form "
         '"Paragraph 1".\nAnswer:',
         32,
     ),
@@ -109,12 +144,14 @@ WORDINGS: dict[str, Wording] = {
         32,
     ),
     "lcc": _plain(
-        "Below is the beginning of a source file. Write the one line that comes next: code alone, no explanation.",
+        "Below is the beginning of a source file. Write the one line that comes next: code alone, "
+        "no explanation.",
         "{input}\nNext line:\n",
         64,
     ),
     "repobench-p": _plain(
-        "Below are pieces of a repository, then the file being written. Write the one line that comes next in that file: code "
+        "Below are pieces of a repository, then the file being written. Write the one line that "
+        "comes next in that file: code "
         "alone, no explanation.",
         "{input}\nNext line:\n",
         64,
@@ -126,8 +163,9 @@ _WITHOUT_TASK = own_wording("Read the text below; a question about it follows.",
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields; `metadata.bucket` is its length in LongBench-E's classes, and
-    `metadata.edition` says that it is of LongBench-E. Raises ValueError that says what it lacks, or the known tasks."""
+    """A published record as a Sample's fields; `metadata.bucket` is its length in LongBench-E's
+    classes, and `metadata.edition` says that it is of LongBench-E. Raises ValueError that says what
+    it lacks, or the known tasks."""
     if is_ours(raw):
         return ours(raw, TASKS)
     check_record(raw, "LongBench", _FIELDS)
@@ -161,23 +199,29 @@ def _task(raw: Mapping[str, Any], path: str) -> tuple[str, bool]:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words. A sample of the user's own without a task is asked as a plain question on a text."""
+    """In our words. A sample of the user's own without a task is asked as a plain question on a
+    text."""
     wording = WORDINGS[sample.task] if sample.task else _WITHOUT_TASK
     return wording.ask({"context": sample.context or "", "input": sample.query})
 
 
 def templated(suite: Suite, path: str) -> Suite:
-    """With the benchmark's dataset2prompt.json and, where it is there, dataset2maxlen.json: a folder with them, or the file.
-    Raises ConfigError naming file and task."""
+    """With the benchmark's dataset2prompt.json and, where it is there, dataset2maxlen.json: a
+    folder with them, or the file. Raises ConfigError naming file and task."""
     prompts = path if is_file(path) else beside(path, "dataset2prompt.json")
     if prompts is None:
-        raise ConfigError(f"templates: {path} has no dataset2prompt.json; LongBench keeps it in its folder config")
+        raise ConfigError(
+            f"templates: {path} has no dataset2prompt.json; LongBench keeps it in its folder config"
+        )
     templates = read_templates(prompts, TASKS, ("context", "input"))
     lengths = beside(prompts, "dataset2maxlen.json")
     max_tokens = read_lengths(lengths, TASKS) if lengths else {}
     wordings = {
         task: WORDINGS[task].model_copy(
-            update={"template": template, "max_tokens": max_tokens.get(task, WORDINGS[task].max_tokens)}
+            update={
+                "template": template,
+                "max_tokens": max_tokens.get(task, WORDINGS[task].max_tokens),
+            }
         )
         for task, template in templates.items()
     }
@@ -185,7 +229,10 @@ def templated(suite: Suite, path: str) -> Suite:
 
 
 def _values(sample: Sample) -> dict[str, str]:
-    return {"context": sample.context or "", "input": published_input(sample.query, sample.metadata)}
+    return {
+        "context": sample.context or "",
+        "input": published_input(sample.query, sample.metadata),
+    }
 
 
 SUITE = Suite(

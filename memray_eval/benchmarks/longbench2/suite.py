@@ -11,7 +11,13 @@ from typing import Any
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.templates import Template, Wording, check_places, dollared, own_wording
 from memray_eval.benchmarks.templates.files import beside, is_file, read_text
-from memray_eval.benchmarks.templates.records import check_record, is_ours, known_task, ours, without
+from memray_eval.benchmarks.templates.records import (
+    check_record,
+    is_ours,
+    known_task,
+    ours,
+    without,
+)
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
@@ -25,15 +31,31 @@ _DOMAINS = (
     "Long Structured Data Understanding",
 )
 _CHOICES = tuple(f"choice_{letter}" for letter in LETTERS)
-_TEXTS = ("domain", "sub_domain", "difficulty", "length", "question", *_CHOICES, "answer", "context")
+_TEXTS = (
+    "domain",
+    "sub_domain",
+    "difficulty",
+    "length",
+    "question",
+    *_CHOICES,
+    "answer",
+    "context",
+)
 _FIELDS: dict[str, type | None] = {"_id": None, **dict.fromkeys(_TEXTS, str)}
 
-_BEFORE = "Read the text below; a question about it with four choices follows, of which exactly one is right."
+_BEFORE = (
+    "Read the text below; a question about it with four choices follows, of which exactly "
+    "one is right."
+)
 _QUESTION = "Question: {input}\n\n{options}\n\n"
 _FORM = 'say "The correct answer is (X)", with the letter of your choice for X.'
 WORDINGS: dict[str, Wording] = {
     "default": own_wording(_BEFORE, f"{_QUESTION}To answer, {_FORM}", 128),
-    "cot": own_wording(_BEFORE, f"{_QUESTION}Think it through step by step. Then, on a line of its own, {_FORM}", 1024),
+    "cot": own_wording(
+        _BEFORE,
+        f"{_QUESTION}Think it through step by step. Then, on a line of its own, {_FORM}",
+        1024,
+    ),
 }
 _FILES = {"default": "0shot.txt", "cot": "0shot_cot.txt"}
 _PLACES = ("DOC", "Q", *(f"C_{letter}" for letter in LETTERS))
@@ -47,8 +69,8 @@ TASKS = tuple(_slug(domain) for domain in _DOMAINS)
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields. Its task is its domain; the benchmark's length class (short, medium, long) is
-    its bucket. Raises ValueError that says what it lacks."""
+    """A published record as a Sample's fields. Its task is its domain; the benchmark's length class
+    (short, medium, long) is its bucket. Raises ValueError that says what it lacks."""
     if is_ours(raw):
         return _with_choices(ours(raw, TASKS))
     check_record(raw, "LongBench v2", _FIELDS)
@@ -70,13 +92,16 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 def _with_choices(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = raw.get("metadata")
     choices = metadata.get("choices") if isinstance(metadata, Mapping) else None
-    if not isinstance(choices, Mapping) or any(not isinstance(choices.get(letter), str) for letter in LETTERS):
+    if not isinstance(choices, Mapping) or any(
+        not isinstance(choices.get(letter), str) for letter in LETTERS
+    ):
         raise ValueError("metadata.choices: must give the text of each of A, B, C and D")
     return raw
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words: `default` asks for the choice at once (128 tokens), `cot` lets the model think first (1,024)."""
+    """In our words: `default` asks for the choice at once (128 tokens), `cot` lets the model think
+    first (1,024)."""
     choices = sample.metadata["choices"]
     options = "\n".join(f"({letter}) {choices[letter]}" for letter in LETTERS)
     values = {"context": sample.context or "", "input": sample.query, "options": options}
@@ -84,18 +109,22 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def templated(suite: Suite, path: str) -> Suite:
-    """With the benchmark's 0shot.txt and 0shot_cot.txt, for the variants `default` and `cot`: a folder with them, or one file.
+    """With the benchmark's 0shot.txt and 0shot_cot.txt, for the variants `default` and `cot`: a
+    folder with them, or one file.
 
-    The benchmark puts a second question to the model to read the choice off its thoughts; here the rule reads them as they
-    are, so that a 0shot_cot.txt should ask for "The correct answer is (X)" itself. Raises ConfigError naming the file.
-    """
+    The benchmark puts a second question to the model to read the choice off its thoughts; here the
+    rule reads them as they are, so that a 0shot_cot.txt should ask for "The correct answer is (X)"
+    itself. Raises ConfigError naming the file."""
     if is_file(path):
         files = {"cot" if path.endswith(_FILES["cot"]) else "default": path}
     else:
         files = {variant: file for variant, name in _FILES.items() if (file := beside(path, name))}
     if not files:
         raise ConfigError(f"templates: {path} has neither of {', '.join(_FILES.values())}")
-    wordings = {variant: WORDINGS[variant].model_copy(update={"template": _read(file)}) for variant, file in files.items()}
+    wordings = {
+        variant: WORDINGS[variant].model_copy(update={"template": _read(file)})
+        for variant, file in files.items()
+    }
     return replace(suite, prompt=partial(_asked, wordings=wordings), prompts=tuple(wordings))
 
 
@@ -110,11 +139,14 @@ def _read(path: str) -> Template:
 def _asked(sample: Sample, candidate: Candidate, *, wordings: Mapping[str, Wording]) -> Prompt:
     """The benchmark strips what it fills in."""
     choices = {f"C_{letter}": sample.metadata["choices"][letter].strip() for letter in LETTERS}
-    return wordings[candidate.prompt].ask({"DOC": (sample.context or "").strip(), "Q": sample.query.strip(), **choices})
+    return wordings[candidate.prompt].ask(
+        {"DOC": (sample.context or "").strip(), "Q": sample.query.strip(), **choices}
+    )
 
 
 SUITE = Suite(
-    description="LongBench v2: questions with four choices on contexts up to 2M words, in six domains",
+    description="LongBench v2: questions with four choices on contexts up to 2M words, in six "
+    "domains",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     prompts=tuple(WORDINGS),

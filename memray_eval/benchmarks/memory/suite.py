@@ -1,4 +1,5 @@
-"""The memory-citation suite (seed 000): health advice to a user whose profile the assistant remembers."""
+"""The memory-citation suite (seed 000): health advice to a user whose profile the assistant
+remembers."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from memray_eval.types import Candidate, Message, Prompt, Sample
 _ROLE = """You are a warm, careful health assistant who knows this user from earlier conversations.
 Answer the user's question in one or two short paragraphs. Build your advice on the parts of the User Profile that matter for
 this question, and say which ones you build on. Leave out what does not matter here, and never state anything about the user
-that the profile or the conversation does not say. Do not diagnose; say when a doctor should be seen."""
+that the profile or the conversation does not say. Do not diagnose; say when a doctor should be seen."""  # noqa: E501
 
 _TRAIT_HINTS = {
     "openness": ("likes tried and tested ways", "enjoys new ideas"),
@@ -23,7 +24,8 @@ MARKED = 1.5  # how much likelier than by chance the strongest emotion must be
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """A system message with the memory as User Profile, then traits and emotion where given; the history; the query."""
+    """A system message with the memory as User Profile, then traits and emotion where given; the
+    history; the query."""
     parts = [_ROLE, _profile(sample), _personality(sample.traits), _mood(sample.emotion)]
     system = Message(role="system", content="\n\n".join(part for part in parts if part))
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
@@ -31,7 +33,9 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def _profile(sample: Sample) -> str:
-    lines = [f"- {key.replace('_', ' ')}: {value_text(value)}" for key, value in sample.memory.items()]
+    lines = [
+        f"- {key.replace('_', ' ')}: {value_text(value)}" for key, value in sample.memory.items()
+    ]
     return "\n".join(("User Profile:", *(lines or ["- (nothing is known yet)"])))
 
 
@@ -47,10 +51,16 @@ def _personality(traits: dict[str, float]) -> str:
 
 def _mood(emotion: dict[str, float]) -> str:
     """The emotions that are felt. A distribution that is nearly flat says nothing."""
-    felt = sorted(((share, label) for label, share in emotion.items() if share >= 0.1), reverse=True)
+    felt = sorted(
+        ((share, label) for label, share in emotion.items() if share >= 0.1), reverse=True
+    )
     if not felt or felt[0][0] < MARKED / len(emotion):
         return ""
-    return "Detected emotion: " + ", ".join(f"{label} {share:.0%}" for share, label in felt) + ". Let your tone fit it."
+    return (
+        "Detected emotion: "
+        + ", ".join(f"{label} {share:.0%}" for share, label in felt)
+        + ". Let your tone fit it."
+    )
 
 
 METRICS = (
@@ -68,7 +78,8 @@ METRICS = (
     "conversational_continuity",
 )
 SUITE = Suite(
-    description="Health advice that must use what is remembered of the user: seed 000's memory-citation benchmark.",
+    description="Health advice that must use what is remembered of the user: seed 000's "
+    "memory-citation benchmark.",
     metrics=METRICS,
     prompt=prompt,
 )

@@ -1,8 +1,8 @@
-"""BABILong's rule (booydar/babilong e3119da, twenty tasks): the answer is the only label of its task in the first sentence.
+"""BABILong's rule (booydar/babilong e3119da, twenty tasks): the answer is the only label of its
+task in the first sentence.
 
-Defects kept: labels are substrings, so that qa7's "none" also says "one" and is never right, and "know" says qa6's "no"; a
-"Question" is looked for after lowering, and never cuts.
-"""
+Defects kept: labels are substrings, so that qa7's "none" also says "one" and is never right, and
+"know" says qa6's "no"; a "Question" is looked for after lowering, and never cuts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LABELS: Mapping[str, tuple[str, ...]] = {
 
 
 def only_label(prediction: str, answer: str, question: str, labels: Iterable[str]) -> float:
-    """1.0 where the first sentence holds the answer and no other label, those of the question not counted; of an answer of
-    several ("apple,milk"), all its parts and no other."""
+    """1.0 where the first sentence holds the answer and no other label, those of the question not
+    counted; of an answer of several ("apple,milk"), all its parts and no other."""
     asked = question.lower()
     said = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
     named = {label for label in map(str.lower, labels) if label in said and label not in asked}

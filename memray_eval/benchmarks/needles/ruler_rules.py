@@ -13,7 +13,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f]")
 
 
 def recall(prediction: str, answers: Sequence[str]) -> float:
-    """The share of the answers that the prediction holds: niah, vt, cwe, fwe. Raises ValueError without answers."""
+    """The share of the answers that the prediction holds: niah, vt, cwe, fwe. Raises ValueError
+    without answers."""
     found = _found(prediction, answers)
     return sum(found) / len(found)
 

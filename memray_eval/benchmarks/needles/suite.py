@@ -1,4 +1,5 @@
-"""Needles: generated texts of any length with something to find in them (`memray-eval dataset make needles`)."""
+"""Needles: generated texts of any length with something to find in them (`memray-eval dataset make
+needles`)."""
 
 from __future__ import annotations
 
@@ -9,14 +10,24 @@ from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.templates.records import check_record, ours
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
-# Tokens of an answer. RULER's and InfiniteBench's lengths count on an answer whose first words stand in the prompt; a chat
-# model says them itself, so a length gets room for a sentence (or two UUIDs) where theirs has none: passkey's 6, or vt's 30.
+# Tokens of an answer. RULER's and InfiniteBench's lengths count on an answer whose first words
+# stand in the prompt; a chat model says them itself, so a length gets room for a sentence (or two
+# UUIDs) where theirs has none: passkey's 6, or vt's 30.
 _SENTENCE_TOKENS = 64
 _FOUND_TOKENS = 128  # RULER's for its niah tasks
 _LISTED_TOKENS = 120  # RULER's for its ten common words
 _CALC_TOKENS_MAX = 30_000  # InfiniteBench's for math_calc
 _TOKENS_A_VALUE = 4  # " 57," where each digit is a token
-_NIAH = ("single_1", "single_2", "single_3", "multikey_1", "multikey_2", "multikey_3", "multivalue", "multiquery")
+_NIAH = (
+    "single_1",
+    "single_2",
+    "single_3",
+    "multikey_1",
+    "multikey_2",
+    "multikey_3",
+    "multivalue",
+    "multiquery",
+)
 
 MAX_TOKENS = {
     "passkey": _SENTENCE_TOKENS,
@@ -35,25 +46,30 @@ TASKS = tuple(MAX_TOKENS)
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Needles are made in our own format. Raises ValueError that says what a row lacks, or the known tasks."""
+    """Needles are made in our own format. Raises ValueError that says what a row lacks, or the
+    known tasks."""
     if "sample_id" not in raw:
         check_record(raw, "needles", {"id": None, "query": None})
     return ours(raw, TASKS)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The context, an empty line, the question: nothing is added, so that its length is the one that was made. A list of
-    running values gets as many tokens as it needs, up to InfiniteBench's 30,000."""
+    """The context, an empty line, the question: nothing is added, so that its length is the one
+    that was made. A list of running values gets as many tokens as it needs, up to InfiniteBench's
+    30,000."""
     max_tokens = MAX_TOKENS.get(sample.task, _FOUND_TOKENS)
     label = sample.metadata.get("label")
     if sample.task == "math_calc" and isinstance(label, list):
         max_tokens = min(_CALC_TOKENS_MAX, _SENTENCE_TOKENS + _TOKENS_A_VALUE * len(label))
     said = f"{sample.context}\n\n{sample.query}" if sample.context else sample.query
-    return Prompt(messages=(Message(role="user", content=said),), max_tokens=max_tokens, is_cut=True)
+    return Prompt(
+        messages=(Message(role="user", content=said),), max_tokens=max_tokens, is_cut=True
+    )
 
 
 SUITE = Suite(
-    description="Needles: generated texts of any length, with something hidden to find, follow or count",
+    description="Needles: generated texts of any length, with something hidden to find, follow or "
+    "count",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,

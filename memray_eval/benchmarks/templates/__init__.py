@@ -15,7 +15,8 @@ _DOLLARED = re.compile(r"\$(DOC|Q|C_[A-D])\$")
 
 
 class Template(Frozen):
-    """Text with named places: `parts` are, in turn, text and the name of a place, text first and last."""
+    """Text with named places: `parts` are, in turn, text and the name of a place, text first and
+    last."""
 
     parts: tuple[str, ...]
 
@@ -24,40 +25,47 @@ class Template(Frozen):
         return self.parts[1::2]
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The text with each place's value in it. Values are not looked at: a brace or a place's name in a context stays as it
-        is. Raises KeyError for a place without a value."""
+        """The text with each place's value in it. Values are not looked at: a brace or a place's
+        name in a context stays as it is. Raises KeyError for a place without a value."""
         return "".join(values[part] if index % 2 else part for index, part in enumerate(self.parts))
 
 
 def braced(text: str) -> Template:
-    """A template in Python's format syntax: {name} is a place, {{ and }} are braces. Raises ValueError for any other brace."""
+    """A template in Python's format syntax: {name} is a place, {{ and }} are braces. Raises
+    ValueError for any other brace."""
     parts = [""]
     for literal, name, form, conversion in Formatter().parse(text):
         parts[-1] += literal
         if name is not None:
             if form or conversion or not name.isidentifier():
-                raise ValueError(f"{{{name}...}} is not a place; a brace that is text is written twice")
+                raise ValueError(
+                    f"{{{name}...}} is not a place; a brace that is text is written twice"
+                )
             parts += [name, ""]
     return Template(parts=tuple(parts))
 
 
 def dollared(text: str) -> Template:
-    """A template in LongBench v2's syntax: $DOC$, $Q$ and $C_A$ to $C_D$ are places; every other dollar is text."""
+    """A template in LongBench v2's syntax: $DOC$, $Q$ and $C_A$ to $C_D$ are places; every other
+    dollar is text."""
     return Template(parts=tuple(_DOLLARED.split(text)))
 
 
 def check_places(template: Template, known: Collection[str], context: str = "context") -> Template:
-    """The template as it is. Raises ValueError if it lacks the context's place or has one that nothing fills."""
+    """The template as it is. Raises ValueError if it lacks the context's place or has one that
+    nothing fills."""
     if context not in template.places:
         raise ValueError(f"has no place {context} for the context")
     if unknown := [name for name in template.places if name not in known]:
-        raise ValueError(f"has a place {unknown[0]} that nothing fills; there are: {', '.join(known)}")
+        raise ValueError(
+            f"has a place {unknown[0]} that nothing fills; there are: {', '.join(known)}"
+        )
     return template
 
 
 class Wording(Frozen):
-    """How one task is asked: its template, how many tokens an answer may have, through the chat template or as plain text,
-    and what ends an answer."""
+    """How one task is asked: its template, how many tokens an answer may have, through the chat
+    template or as plain text, and what ends an answer."""
 
     template: Template
     max_tokens: int
@@ -65,15 +73,27 @@ class Wording(Frozen):
     stop: tuple[str, ...] = ()
 
     def ask(self, values: Mapping[str, str]) -> Prompt:
-        """One message, of which the middle may be cut where the model's window is too small for it."""
+        """One message, of which the middle may be cut where the model's window is too small for
+        it."""
         message = Message(role="user", content=self.template.fill(values))
-        return Prompt(messages=(message,), is_chat=self.is_chat, max_tokens=self.max_tokens, stop=self.stop, is_cut=True)
+        return Prompt(
+            messages=(message,),
+            is_chat=self.is_chat,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            is_cut=True,
+        )
 
 
-def own_wording(before: str, after: str, max_tokens: int, *, is_chat: bool = True, stop: tuple[str, ...] = ()) -> Wording:
-    """The house's way to ask: what is the same for all of a task's samples, the context, and then all that varies, so that
-    questions on one context begin with the same tokens and the engine's prefix cache serves them."""
-    template = check_places(braced(f"{before}\n\n{{context}}\n\n{after}"), ("context", "input", "options"))
+def own_wording(
+    before: str, after: str, max_tokens: int, *, is_chat: bool = True, stop: tuple[str, ...] = ()
+) -> Wording:
+    """The house's way to ask: what is the same for all of a task's samples, the context, and then
+    all that varies, so that questions on one context begin with the same tokens and the engine's
+    prefix cache serves them."""
+    template = check_places(
+        braced(f"{before}\n\n{{context}}\n\n{after}"), ("context", "input", "options")
+    )
     if template.places[0] != "context" or template.places.count("input") != 1:
         raise ValueError(f"a wording has its context first and its input once: {before!r}")
     return Wording(template=template, max_tokens=max_tokens, is_chat=is_chat, stop=stop)

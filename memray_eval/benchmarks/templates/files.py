@@ -22,9 +22,11 @@ Values = Callable[[Sample], Mapping[str, str]]
 
 
 def beside(path: str, name: str) -> str | None:
-    """The file `name` in the folder `path`, in its folder `config` or `prompts`, or next to the file `path`; None if there
-    is none."""
-    folder = path.rstrip("/") if _kind(path) == fs.FileType.Directory else path.rpartition("/")[0] or "."
+    """The file `name` in the folder `path`, in its folder `config` or `prompts`, or next to the
+    file `path`; None if there is none."""
+    folder = (
+        path.rstrip("/") if _kind(path) == fs.FileType.Directory else path.rpartition("/")[0] or "."
+    )
     found = (f"{folder}/{inner}{name}" for inner in ("", "config/", "prompts/"))
     return next((file for file in found if _kind(file) == fs.FileType.File), None)
 
@@ -48,7 +50,8 @@ def read_text(path: str) -> str:
 
 
 def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
-    """A JSON or YAML object with a value for some of the tasks. Raises ConfigError: broken, no object, an unknown task."""
+    """A JSON or YAML object with a value for some of the tasks. Raises ConfigError: broken, no
+    object, an unknown task."""
     text = read_text(path)
     try:
         found = parse_yaml(text) if path.endswith((".yaml", ".yml")) else json.loads(text)
@@ -63,7 +66,8 @@ def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
 
 
 def read_templates(path: str, tasks: Collection[str], places: Sequence[str]) -> dict[str, Template]:
-    """Templates by task, in Python's format syntax, as the benchmarks have them. Raises ConfigError naming file and task."""
+    """Templates by task, in Python's format syntax, as the benchmarks have them. Raises ConfigError
+    naming file and task."""
     out = {}
     for task, text in read_mapping(path, tasks).items():
         if not isinstance(text, str):
@@ -80,13 +84,16 @@ def read_lengths(path: str, tasks: Collection[str]) -> dict[str, int]:
     found = read_mapping(path, tasks)
     for task, length in found.items():
         if not isinstance(length, int) or isinstance(length, bool) or length < 1:
-            raise ConfigError(f"templates: {path}: {task}: must be a number of tokens above 0, not {length!r}")
+            raise ConfigError(
+                f"templates: {path}: {task}: must be a number of tokens above 0, not {length!r}"
+            )
     return found
 
 
 def asking(suite: Suite, path: str, wordings: Mapping[str, Wording], values: Values) -> Suite:
-    """The suite that asks with these wordings, and so has these tasks only: where the user brings some of a benchmark's
-    templates, asking the other tasks in our words would mix what cannot be compared."""
+    """The suite that asks with these wordings, and so has these tasks only: where the user brings
+    some of a benchmark's templates, asking the other tasks in our words would mix what cannot be
+    compared."""
     return replace(
         suite,
         prompt=partial(_prompt, wordings=dict(wordings), values=values),
@@ -95,7 +102,9 @@ def asking(suite: Suite, path: str, wordings: Mapping[str, Wording], values: Val
     )
 
 
-def _prompt(sample: Sample, candidate: Candidate, *, wordings: Mapping[str, Wording], values: Values) -> Prompt:
+def _prompt(
+    sample: Sample, candidate: Candidate, *, wordings: Mapping[str, Wording], values: Values
+) -> Prompt:
     return wordings[sample.task].ask(values(sample))
 
 
@@ -109,7 +118,10 @@ def _covered(
 ) -> Mapping[str, Any]:
     fields = adapt(raw, path)
     if fields.get("task") not in tasks:
-        raise ValueError(f"{templates} has no template for task {fields.get('task')!r}; it has: {', '.join(sorted(tasks))}")
+        raise ValueError(
+            f"{templates} has no template for task {fields.get('task')!r}; it has: "
+            f"{', '.join(sorted(tasks))}"
+        )
     return fields
 
 

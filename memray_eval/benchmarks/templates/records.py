@@ -1,4 +1,5 @@
-"""Records of published benchmarks: whether one is of the kind, which task it belongs to, what is left of it."""
+"""Records of published benchmarks: whether one is of the kind, which task it belongs to, what is
+left of it."""
 
 from __future__ import annotations
 
@@ -12,26 +13,43 @@ _NAMES: dict[type, str] = {str: "text", int: "a whole number", list: "a list"}
 
 
 def is_ours(raw: Mapping[str, Any]) -> bool:
-    """Whether a row is in our own format (a sample, or a row of a run) and no benchmark's record."""
+    """Whether a row is in our own format (a sample, or a row of a run) and no benchmark's
+    record."""
     return "query" in raw or "sample_id" in raw
 
 
 def ours(raw: Mapping[str, Any], tasks: Collection[str]) -> Mapping[str, Any]:
-    """A row of our own format as it is. Raises ValueError if it names a task that the suite lacks; naming none is allowed."""
+    """A row of our own format as it is. Raises ValueError if it names a task that the suite lacks;
+    naming none is allowed."""
     if raw.get("task"):
         known_task(raw["task"], tasks)
     return raw
 
 
 def check_record(raw: Mapping[str, Any], kind: str, fields: Mapping[str, type | None]) -> None:
-    """Raises ValueError that says which `fields` a record lacks, or has with a wrong type (None: any). A context may stand in
-    a file of its own instead (`context_file`)."""
-    missing = [name for name in fields if raw.get(name) is None and not (name == "context" and "context_file" in raw)]
+    """Raises ValueError that says which `fields` a record lacks, or has with a wrong type (None:
+    any). A context may stand in a file of its own instead (`context_file`)."""
+    missing = [
+        name
+        for name in fields
+        if raw.get(name) is None and not (name == "context" and "context_file" in raw)
+    ]
     if missing:
-        raise ValueError(f"not a record of {kind}: it lacks {', '.join(missing)}; a sample in our own format has id and query")
+        raise ValueError(
+            f"not a record of {kind}: it lacks {', '.join(missing)}; a sample in our own format "
+            f"has id and query"
+        )
     for name, wanted in fields.items():
-        if wanted is not None and name in raw and (not isinstance(raw[name], wanted) or isinstance(raw[name], bool)):
-            raise ValueError(f"{name}: must be {_NAMES[wanted]}, not {type(raw[name]).__name__} {raw[name]!r}"[:200])
+        if (
+            wanted is not None
+            and name in raw
+            and (not isinstance(raw[name], wanted) or isinstance(raw[name], bool))
+        ):
+            raise ValueError(
+                f"{name}: must be {_NAMES[wanted]}, not {type(raw[name]).__name__} {raw[name]!r}"[
+                    :200
+                ]
+            )
 
 
 def known_task(name: Any, tasks: Collection[str]) -> str:
@@ -42,14 +60,17 @@ def known_task(name: Any, tasks: Collection[str]) -> str:
 
 
 def task_of(raw: Mapping[str, Any], path: str, tasks: Collection[str]) -> str:
-    """The task that a record names (`dataset` or `task`), else that its file or one of the two folders above is named after.
-    Raises ValueError that lists the known ones."""
+    """The task that a record names (`dataset` or `task`), else that its file or one of the two
+    folders above is named after. Raises ValueError that lists the known ones."""
     named = raw.get("dataset") or raw.get("task")
     if named is not None:
         return known_task(named, tasks)
     found = task_of_path(path, tasks)
     if found is None:
-        raise ValueError(f"no task in the name of {path}; name the file or its folder after one of: {', '.join(tasks)}")
+        raise ValueError(
+            f"no task in the name of {path}; name the file or its folder after one of: "
+            f"{', '.join(tasks)}"
+        )
     return found
 
 
@@ -61,10 +82,12 @@ def task_of_path(path: str, tasks: Collection[str]) -> str | None:
     return None
 
 
-def query_of(raw: Mapping[str, Any], task: str, statements: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A record's question, and what to note of it: a sample must ask something, so that a task whose records ask nothing
-    (summaries, code) is stated in our words, and metadata keeps the empty input for the benchmark's own templates.
-    Raises ValueError if the task has no such statement."""
+def query_of(
+    raw: Mapping[str, Any], task: str, statements: Mapping[str, str]
+) -> tuple[str, dict[str, str]]:
+    """A record's question, and what to note of it: a sample must ask something, so that a task
+    whose records ask nothing (summaries, code) is stated in our words, and metadata keeps the empty
+    input for the benchmark's own templates. Raises ValueError if the task has no such statement."""
     if raw["input"].strip():
         return raw["input"], {}
     if task not in statements:
@@ -78,5 +101,10 @@ def published_input(query: str, metadata: Mapping[str, Any]) -> str:
 
 
 def without(raw: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
-    """What a record has besides the fields `used`, a response to judge perhaps; its context in any case."""
-    return {name: value for name, value in raw.items() if value is not None and (name == "context" or name not in used)}
+    """What a record has besides the fields `used`, a response to judge perhaps; its context in any
+    case."""
+    return {
+        name: value
+        for name, value in raw.items()
+        if value is not None and (name == "context" or name not in used)
+    }

@@ -1,4 +1,5 @@
-"""Bare prompts, asked at one temperature or several (seed 003): what the text is worth by formulas alone."""
+"""Bare prompts, asked at one temperature or several (seed 003): what the text is worth by formulas
+alone."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 SUITE = Suite(
-    description="Bare prompts at several temperatures: the seven text scores and speed, without a judge (seed 003)",
+    description="Bare prompts at several temperatures: the seven text scores and speed, without a "
+    "judge (seed 003)",
     metrics=(
         "overall_score",
         "coherence_score",

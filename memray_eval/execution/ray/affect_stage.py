@@ -1,4 +1,5 @@
-"""The affect stage: samples get emotion and traits before their prompts are built, in actors that hold the models."""
+"""The affect stage: samples get emotion and traits before their prompts are built, in actors that
+hold the models."""
 
 from __future__ import annotations
 
@@ -44,12 +45,16 @@ def enriches(config: RunConfig) -> bool:
 
 
 def affect_choices(config: RunConfig) -> dict[str, Choice]:
-    """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or it cannot be asked."""
+    """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or
+    it cannot be asked."""
     affect = config.affect
     if not enriches(config) or JUDGE not in (affect.emotion, affect.traits):
         return {}
     if affect.judge is None:
-        raise ConfigError("affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini or embedded")
+        raise ConfigError(
+            "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini "
+            "or embedded"
+        )
     check_judge(affect.judge, config.judging)
     return {AFFECT: Choice(metric=AFFECT, judge=affect.judge, why="reads emotion or traits")}
 
@@ -65,18 +70,24 @@ def check_affect(config: RunConfig) -> None:
         ("speech", affect.speech, SPEECH_BACKENDS),
         ("traits", affect.traits, TRAIT_BACKENDS),
     ):
-        if name not in known and not (name.startswith("transformers:") and "transformers:MODEL" in known):
+        if name not in known and not (
+            name.startswith("transformers:") and "transformers:MODEL" in known
+        ):
             raise ConfigError(f"affect.{key}: no backend {name!r}; there are: {', '.join(known)}")
     affect_choices(config)
     synthesis = choose_synthesis(affect.tts, affect.base_url)
     if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
         server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")
     if affect.hears and synthesis == "local" and importlib.util.find_spec("hibari") is None:
-        raise ConfigError("affect.tts: local needs the package hibari-tts, which is not installed; choose openai or off")
+        raise ConfigError(
+            "affect.tts: local needs the package hibari-tts, which is not installed; choose "
+            "openai or off"
+        )
 
 
 class EnrichSamples:
-    """Shards to samples with emotion and traits. Models, clients and the store are built on this actor's loop."""
+    """Shards to samples with emotion and traits. Models, clients and the store are built on this
+    actor's loop."""
 
     def __init__(
         self,
@@ -90,8 +101,19 @@ class EnrichSamples:
         url: str | None,
         desk: Any,
     ) -> None:
-        self._reading, self._candidates, self._stock, self._config, self._desk = reading, candidates, stock, config, desk
-        self._judging, self._choices, self._handles, self._embedded_url = judging, choices, handles, url
+        self._reading, self._candidates, self._stock, self._config, self._desk = (
+            reading,
+            candidates,
+            stock,
+            config,
+            desk,
+        )
+        self._judging, self._choices, self._handles, self._embedded_url = (
+            judging,
+            choices,
+            handles,
+            url,
+        )
         self._senses: Senses | None = None
         self._counted: Counter[str] = Counter()
         self._is_stopping = False
@@ -101,22 +123,30 @@ class EnrichSamples:
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         senses = self._senses = self._senses or self._built()
-        self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
+        self._is_stopping = (
+            self._is_stopping or await self._desk.counter.stopping.remote() is not None
+        )
         for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
             read = read_samples(shard, self._reading, self._desk.unreadable)
             samples = [sample for sample in read if self._is_wanted(sample)]
             for start in range(0, len(samples), self._config.batch_size):
-                batch = await self._enriched(samples[start : start + self._config.batch_size], _folder(shard), senses)
+                batch = await self._enriched(
+                    samples[start : start + self._config.batch_size], _folder(shard), senses
+                )
                 await self._reporter.report()
                 if batch is None:
                     return
                 self._count(batch)
-                yield pa.Table.from_pylist([{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA)
+                yield pa.Table.from_pylist(
+                    [{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA
+                )
 
-    async def _enriched(self, samples: Sequence[Sample], folder: str, senses: Senses) -> list[Sample] | None:
-        """The samples with emotion and traits; None when the run stops before they have them: a resumed
-        run reads them again."""
+    async def _enriched(
+        self, samples: Sequence[Sample], folder: str, senses: Senses
+    ) -> list[Sample] | None:
+        """The samples with emotion and traits; None when the run stops before they have them: a
+        resumed run reads them again."""
         try:
             return await enrich(samples, folder, senses)
         except (BudgetSpent, JudgeStalled) as error:
@@ -132,21 +162,27 @@ class EnrichSamples:
                 self._desk.caught(AFFECT, samples[0].id, error)
                 return [unread(samples[0], error)]
         alone = [await self._enriched([sample], folder, senses) for sample in samples]
-        return None if any(one is None for one in alone) else [one for found in alone for one in found or ()]
+        return (
+            None
+            if any(one is None for one in alone)
+            else [one for found in alone for one in found or ()]
+        )
 
     async def _watch_for_the_end(self) -> None:
         """Hears that the run is stopping while calls still wait for their turn."""
         while not self._is_stopping:
             await asyncio.sleep(LISTEN_S)
-            self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
+            self._is_stopping = (
+                self._is_stopping or await self._desk.counter.stopping.remote() is not None
+            )
 
     def _is_wanted(self, sample: Sample) -> bool:
         units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
         return not all(self._stock.has(unit) for unit in units)
 
     def _count(self, samples: Sequence[Sample]) -> None:
-        """Tells the run how many emotions and traits were read, heard, degraded; why, the first time; and what the store had to
-        do."""
+        """Tells the run how many emotions and traits were read, heard, degraded; why, the first
+        time; and what the store had to do."""
         counts: Counter[str] = Counter(samples=len(samples))
         for sample in samples:
             emotion, failed = sample.metadata[NOTES]["emotion"], degraded(sample)
@@ -159,8 +195,12 @@ class EnrichSamples:
                 stands = "unknown" if what == TRAITS else "uniform"
                 told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
                 self._desk.counter.tell.remote(told)
-        store = Counter(self._senses.store.counts.model_dump() if self._senses and self._senses.store else {})
-        counts.update({f"store {name}": count - self._counted[name] for name, count in store.items()})
+        store = Counter(
+            self._senses.store.counts.model_dump() if self._senses and self._senses.store else {}
+        )
+        counts.update(
+            {f"store {name}": count - self._counted[name] for name, count in store.items()}
+        )
         self._counted = store
         self._desk.counter.count.remote({name: count for name, count in counts.items() if count})
 
@@ -171,13 +211,17 @@ class EnrichSamples:
             assert self._handles is not None
             say, watch = self._desk.counter.tell.remote, self._reporter.watch
             self._watch = asyncio.create_task(self._watch_for_the_end())
-            services = services_of(self._handles, say, lambda: self._is_stopping, self._embedded_url, watch)
+            services = services_of(
+                self._handles, say, lambda: self._is_stopping, self._embedded_url, watch
+            )
             judge = build_judges(self._choices, self._judging, services)[AFFECT][0]
         synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"
         return Senses(
             text=None if config.emotion == JUDGE else build_text_emotion(config.emotion),
             ears=self._ears() if config.hears else None,
-            store=AudioStore(None if config.cache == "auto" else config.cache) if config.hears else None,
+            store=AudioStore(None if config.cache == "auto" else config.cache)
+            if config.hears
+            else None,
             speaker=self._speaker(synthesis),
             speech_weight=config.speech_weight,
             text_weight=config.text_weight,

@@ -19,7 +19,12 @@ import ray
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError, describe_error
 from memray_eval.execution.plan import Capacity, Node, Pool, refusal
-from memray_eval.execution.ray.ray_compat import DRIVER_LOGGERS, AuthenticationError, local_node, request_resources
+from memray_eval.execution.ray.ray_compat import (
+    DRIVER_LOGGERS,
+    AuthenticationError,
+    local_node,
+    request_resources,
+)
 
 MIN_LOCAL_CPUS = 2.0
 _GIB = 1 << 30
@@ -31,7 +36,8 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # its warnings speak of Ray Data's insides; set it yourself to see them
+    # its warnings speak of Ray Data's insides; set it yourself to see them
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
 
@@ -55,19 +61,23 @@ def is_ray_error(error: BaseException) -> bool:
 
 @contextmanager
 def connected(config: ClusterConfig) -> Iterator[Capacity]:
-    """A cluster for the time of a run. Uses a Ray that this process has already started, and then leaves it up.
+    """A cluster for the time of a run. Uses a Ray that this process has already started, and then
+    leaves it up.
 
-    Without an address a new local Ray starts: a bare ray.init could join somebody else's. Raises ResourceError when the
-    address does not answer, ConfigError when it is none.
-    """
+    Without an address a new local Ray starts: a bare ray.init could join somebody else's. Raises
+    ResourceError when the address does not answer, ConfigError when it is none."""
     if ray.is_initialized():
         yield cluster_capacity("the running Ray")
         return
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    logging.getLogger("ray.llm").addHandler(logging.NullHandler())  # else it gives each of its loggers one to the console
+    logging.getLogger("ray.llm").addHandler(
+        logging.NullHandler()
+    )  # else it gives each of its loggers one to the console
     for logger in DRIVER_LOGGERS:
-        logging.getLogger(logger).setLevel(logging.CRITICAL)  # what went wrong reaches the user as an error of ours
+        logging.getLogger(logger).setLevel(
+            logging.CRITICAL
+        )  # what went wrong reaches the user as an error of ours
     try:
         if config.address is None:
             local = local_capacity(config)
@@ -82,7 +92,8 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
         if config.address is None:
             raise ResourceError(f"the local Ray does not answer: {error}") from None
         raise ResourceError(
-            f"no Ray cluster answers at {config.address}: {error}. Start it, or leave cluster.address out."
+            f"no Ray cluster answers at {config.address}: {error}. Start it, or leave "
+            f"cluster.address out."
         ) from None
     finally:
         ray.shutdown()
@@ -100,17 +111,22 @@ def _start(local: Capacity) -> None:
         )
     except ConnectionError:
         raise
-    except Exception as error:  # no folder, no room, a path too long for a socket: Ray raises whatever comes
+    except (
+        Exception
+    ) as error:  # no folder, no room, a path too long for a socket: Ray raises whatever comes
         folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
         raise ResourceError(
-            f"the local Ray cannot start: {describe_error(error)}. It keeps its files in {folder}, which must "
-            "be a folder with some space and a short path; set RAY_TMPDIR to another, or make room there."
+            f"the local Ray cannot start: {describe_error(error)}. It keeps its files in "
+            f"{folder}, which must "
+            "be a folder with some space and a short path; set RAY_TMPDIR to another, or make "
+            "room there."
         ) from None
 
 
 @contextmanager
 def own_signals() -> Iterator[None]:
-    """Puts the handler of SIGTERM back that was there before the block: Ray's would end the process without a word."""
+    """Puts the handler of SIGTERM back that was there before the block: Ray's would end the process
+    without a word."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -124,9 +140,9 @@ def own_signals() -> Iterator[None]:
 
 @contextmanager
 def watched(on_death: Callable[[str], None]) -> Iterator[None]:
-    """Calls `on_death`, in a thread, with the name of a process of Ray on this machine that no driver
-    outlives, when it ends while the block runs. Ray itself ends the driver's process some seconds later,
-    without a word and past every `finally`."""
+    """Calls `on_death`, in a thread, with the name of a process of Ray on this machine that no
+    driver outlives, when it ends while the block runs. Ray itself ends the driver's process some
+    seconds later, without a word and past every `finally`."""
     vital, is_over = _vital_processes(), threading.Event()
 
     def watch() -> None:
@@ -144,7 +160,8 @@ def watched(on_death: Callable[[str], None]) -> Iterator[None]:
 
 
 def _vital_processes() -> dict[str, psutil.Process]:
-    """The raylet that this driver talks to, and the cluster's control service where it runs on this machine, by their names."""
+    """The raylet that this driver talks to, and the cluster's control service where it runs on this
+    machine, by their names."""
     node = local_node()
     if node is None:  # connected through a proxy: Ray's processes are elsewhere
         return {}
@@ -170,11 +187,17 @@ def _join(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ValueError as error:
         raise ConfigError(
-            f"cluster.address {address!r}: write auto, or HEAD:6379. For a cluster that this machine is no part of there is "
+            f"cluster.address {address!r}: write auto, or HEAD:6379. For a cluster that this "
+            f"machine is no part of there is "
             f"`memray-eval submit --address http://HEAD:8265`. ({str(error).partition(chr(10))[0]})"
         ) from None
-    except (RuntimeError, AuthenticationError) as error:  # another version of Ray; a token that it does not take
-        raise ResourceError(f"the Ray cluster at {address} does not let this process join: {error}") from None
+    except (
+        RuntimeError,
+        AuthenticationError,
+    ) as error:  # another version of Ray; a token that it does not take
+        raise ResourceError(
+            f"the Ray cluster at {address} does not let this process join: {error}"
+        ) from None
 
 
 def cluster_capacity(where: str) -> Capacity:
@@ -191,14 +214,21 @@ def cluster_capacity(where: str) -> Capacity:
 
 def _node(has: Mapping[str, float]) -> Node:
     kinds = [name.removeprefix(_ACCELERATOR) for name in has if name.startswith(_ACCELERATOR)]
-    return Node(cpus=has.get("CPU", 0.0), gpus=has.get("GPU", 0.0), accelerator_type=kinds[0] if kinds else None)
+    return Node(
+        cpus=has.get("CPU", 0.0),
+        gpus=has.get("GPU", 0.0),
+        accelerator_type=kinds[0] if kinds else None,
+    )
 
 
-def awaited(capacity: Capacity, pools: Sequence[Pool], wait_s: float, say: Callable[[str], None]) -> Capacity:
-    """The cluster's capacity once the pools fit on it: asks its autoscaler for what they need, and waits as long as `wait_s`.
+def awaited(
+    capacity: Capacity, pools: Sequence[Pool], wait_s: float, say: Callable[[str], None]
+) -> Capacity:
+    """The cluster's capacity once the pools fit on it: asks its autoscaler for what they need, and
+    waits as long as `wait_s`.
 
-    Raises ResourceError when they fit not even then. The request ends with the wait, or the cluster would stay as large.
-    """
+    Raises ResourceError when they fit not even then. The request ends with the wait, or the cluster
+    would stay as large."""
     if (why := refusal(pools, capacity)) is None:
         return capacity
     if not wait_s:
@@ -214,7 +244,9 @@ def awaited(capacity: Capacity, pools: Sequence[Pool], wait_s: float, say: Calla
     finally:
         request_resources(bundles=[])
     if why is not None:
-        raise ResourceError(f"{why}\nThe cluster did not grow to it in {wait_s:g} s (cluster.wait_s).")
+        raise ResourceError(
+            f"{why}\nThe cluster did not grow to it in {wait_s:g} s (cluster.wait_s)."
+        )
     return capacity
 
 
@@ -226,7 +258,8 @@ def _bundles(pool: Pool) -> list[dict[str, float]]:
 
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """Drops what this process and its libraries write to stderr: Ray's C++ side greets there, past any logger."""
+    """Drops what this process and its libraries write to stderr: Ray's C++ side greets there, past
+    any logger."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -241,4 +274,8 @@ def _quiet_stderr() -> Iterator[None]:
 def _visible_gpus() -> int:
     devices = len(glob.glob("/dev/nvidia[0-9]*"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return devices if visible is None else min(devices, len([part for part in visible.split(",") if part.strip()]))
+    return (
+        devices
+        if visible is None
+        else min(devices, len([part for part in visible.split(",") if part.strip()]))
+    )

@@ -14,8 +14,8 @@ COUNTED = 1000  # nodes of a group that are looked at one by one
 
 
 class NodeGroup(Frozen):
-    """Nodes of one kind: what one of them has, and how many there are at least and at most. `accelerator_type` is Ray's name
-    (H100), and `memory_gib` None, where the file does not say."""
+    """Nodes of one kind: what one of them has, and how many there are at least and at most.
+    `accelerator_type` is Ray's name (H100), and `memory_gib` None, where the file does not say."""
 
     name: str
     cpus: float
@@ -39,8 +39,8 @@ class NodeGroup(Frozen):
 
 
 class Offer(Frozen):
-    """What a cluster's file offers, group by group, the head first. `max_workers` bounds all workers together, where the file
-    does."""
+    """What a cluster's file offers, group by group, the head first. `max_workers` bounds all
+    workers together, where the file does."""
 
     where: str
     kind: Literal["RayCluster", "RayJob", "RayService", "launcher"]
@@ -53,19 +53,26 @@ class Offer(Frozen):
 
     def at_most(self) -> Capacity:
         """With every group at its largest, of which at most COUNTED nodes."""
-        return self.with_nodes({group.name: min(group.max_nodes, COUNTED) for group in self.groups}, self.where)
+        return self.with_nodes(
+            {group.name: min(group.max_nodes, COUNTED) for group in self.groups}, self.where
+        )
 
     def at_first(self) -> Capacity:
         """What is up before the autoscaler adds anything."""
-        return self.with_nodes({group.name: group.min_nodes for group in self.groups}, f"{self.where} at first")
+        return self.with_nodes(
+            {group.name: group.min_nodes for group in self.groups}, f"{self.where} at first"
+        )
 
     def with_nodes(self, nodes: Mapping[str, int], where: str) -> Capacity:
-        """What so many nodes of each group have. Memory is without bound where a group does not say its own."""
+        """What so many nodes of each group have. Memory is without bound where a group does not say
+        its own."""
         up = [group for group in self.groups for _ in range(nodes[group.name])]
         return Capacity(
             where=where,
             cpus=sum(group.cpus for group in up),
             gpus=sum(group.gpus for group in up),
-            memory_gib=sum(math.inf if group.memory_gib is None else group.memory_gib for group in up),
+            memory_gib=sum(
+                math.inf if group.memory_gib is None else group.memory_gib for group in up
+            ),
             nodes=tuple(group.node for group in up),
         )

@@ -16,12 +16,16 @@ from memray_eval.models.embedded_model import resolve_model
 
 
 def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
-    """A ray.data.llm processor: rows of ENGINE_SCHEMA (execution/ray/prompt_stage.py) -> the same with generated_text, generated_tokens,
-    finish_reason, num_input_tokens, num_cached_tokens and metrics, and without the prompt's tokens.
+    """A ray.data.llm processor: rows of ENGINE_SCHEMA (execution/ray/prompt_stage.py) -> the same
+    with generated_text, generated_tokens, finish_reason, num_input_tokens, num_cached_tokens and
+    metrics, and without the prompt's tokens.
 
     A prompt that the engine refuses is a row with `__inference_error__`.
     """
-    from ray.data.llm import build_processor, vLLMEngineProcessorConfig  # seconds to import: only where an engine is built
+    from ray.data.llm import (
+        build_processor,
+        vLLMEngineProcessorConfig,
+    )  # seconds to import: only where an engine is built
 
     processor = vLLMEngineProcessorConfig(
         model_source=resolve_model(model),
@@ -34,7 +38,9 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         runtime_env={"env_vars": _environment(config, model, device)},
         should_continue_on_error=True,
         log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
-        chat_template_stage={"enabled": False},  # prompts come as tokens: they had to be counted, and maybe cut
+        chat_template_stage={
+            "enabled": False
+        },  # prompts come as tokens: they had to be counted, and maybe cut
         tokenize_stage={"enabled": False},
         detokenize_stage={"enabled": False},
         prepare_multimodal_stage={"enabled": False},
@@ -46,7 +52,8 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         preprocess_map_kwargs={"num_cpus": TASK_CPUS},
         postprocess_map_kwargs={"num_cpus": TASK_CPUS},
     )
-    # Past pydantic: an assignment would run the stage's validator again, which has used up its placement group by then.
+    # Past pydantic: an assignment would run the stage's validator again, which has used up its
+    # placement group by then.
     vars(built.get_stage_by_name("vLLMEngineStage"))["fn"] = telling_engine()
     return built
 
@@ -67,11 +74,14 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
 
 
 def _placement(config: EngineConfig, device: Device) -> dict[str, Any]:
-    """One bundle a worker: tensor x pipeline parallel. Workers of one stage exchange every layer's results, so they must lie
-    on one node; the stages of a pipeline may lie on several."""
+    """One bundle a worker: tensor x pipeline parallel. Workers of one stage exchange every layer's
+    results, so they must lie on one node; the stages of a pipeline may lie on several."""
     bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
     bundles = [dict(bundle) for _ in range(config.tensor_parallel * config.pipeline_parallel)]
-    return {"bundles": bundles, "strategy": "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK"}
+    return {
+        "bundles": bundles,
+        "strategy": "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK",
+    }
 
 
 def _environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:
@@ -85,8 +95,8 @@ def _environment(config: EngineConfig, model: str, device: Device) -> dict[str, 
 
 @cache
 def telling_engine() -> type:
-    """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt came from the prefix cache,
-    takes prompts as bytes, and hands none of their tokens on."""
+    """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt
+    came from the prefix cache, takes prompts as bytes, and hands none of their tokens on."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -95,7 +105,9 @@ def telling_engine() -> type:
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
-                if not request.prompt_token_ids:  # a record that has its error already; Ray makes a row of this one
+                if (
+                    not request.prompt_token_ids
+                ):  # a record that has its error already; Ray makes a row of this one
                     raise ValueError("there is nothing to ask")
                 output = await generate(request)
                 self._told[request.request_id] = {
@@ -106,11 +118,15 @@ def telling_engine() -> type:
 
             self.llm._generate_async = generate_and_tell
 
-        async def _generate_with_error_handling(self, row: dict[str, Any], batch_uuid: Any) -> dict[str, Any]:
+        async def _generate_with_error_handling(
+            self, row: dict[str, Any], batch_uuid: Any
+        ) -> dict[str, Any]:
             row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
             answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
             row.pop("tokenized_prompt", None)
-            told = self._told.pop(answer["request_id"], {"finish_reason": None, "num_cached_tokens": None})
+            told = self._told.pop(
+                answer["request_id"], {"finish_reason": None, "num_cached_tokens": None}
+            )
             return {**answer, **told, "prompt_token_ids": None}
 
     return TellingEngine

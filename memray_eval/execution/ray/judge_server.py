@@ -1,4 +1,5 @@
-"""The embedded judge: a vLLM server on a local model, started for a run, checked, and stopped with it.
+"""The embedded judge: a vLLM server on a local model, started for a run, checked, and stopped with
+it.
 
 It shows the whole judge path without a key. A small model proves the plumbing, not the scores.
 """
@@ -35,15 +36,21 @@ READY_S = 600.0
 
 @contextmanager
 def judge_server(
-    model: str | None, engine: EngineConfig, device: Device, on_death: Callable[[str], None] = lambda reason: None
+    model: str | None,
+    engine: EngineConfig,
+    device: Device,
+    on_death: Callable[[str], None] = lambda reason: None,
 ) -> Iterator[str | None]:
-    """The base URL of a server on `model` for the time of a run; None without a model. Raises JudgeError if it does not come
-    up; `on_death` hears why it ended, where it ends before the block does."""
+    """The base URL of a server on `model` for the time of a run; None without a model. Raises
+    JudgeError if it does not come up; `on_death` hears why it ended, where it ends before the block
+    does."""
     if model is None:
         yield None
         return
     gpus = 1 if device == "gpu" else 0
-    server: Any = JudgeServer.options(num_cpus=SERVER_CPUS, num_gpus=gpus).remote(resolve_model(model), engine)  # type: ignore[attr-defined]
+    server: Any = JudgeServer.options(num_cpus=SERVER_CPUS, num_gpus=gpus).remote(
+        resolve_model(model), engine
+    )  # type: ignore[attr-defined]
     is_wanted = True
 
     def watch() -> None:
@@ -81,20 +88,33 @@ class JudgeServer:
     def start(self) -> str:
         """Starts the server and waits until it answers. Its base URL, as other nodes reach it."""
         host, port = ray.util.get_node_ip_address(), _free_port()
-        environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+        environment = os.environ | {
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command(host, port), stdout=log, stderr=log, env=environment, start_new_session=True
+                self._command(host, port),
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
             )
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                raise JudgeError(f"the embedded judge ended with code {self._process.returncode}; its log: {self._log}")
+                raise JudgeError(
+                    f"the embedded judge ended with code {self._process.returncode}; its log: "
+                    f"{self._log}"
+                )
             if _answers(f"http://{host}:{port}/health"):
                 return f"http://{host}:{port}/v1"
             time.sleep(1.0)
         self.stop()
-        raise JudgeError(f"the embedded judge did not answer within {READY_S:g} s; its log: {self._log}")
+        raise JudgeError(
+            f"the embedded judge did not answer within {READY_S:g} s; its log: {self._log}"
+        )
 
     def ended(self) -> str:
         """Waits for the server's end, and says how it came."""
@@ -114,12 +134,35 @@ class JudgeServer:
 
     def _command(self, host: str, port: int) -> list[str]:
         # `vllm serve` looks up the distribution's name, which the CPU build has not.
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", self._model]
-        command += ["--served-model-name", SERVER_MODEL, "--host", host, "--port", str(port), "--dtype", self._engine.dtype]
+        command = [
+            sys.executable,
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            self._model,
+        ]
+        command += [
+            "--served-model-name",
+            SERVER_MODEL,
+            "--host",
+            host,
+            "--port",
+            str(port),
+            "--dtype",
+            self._engine.dtype,
+        ]
         command += ["--max-num-seqs", "16", "--enforce-eager"]
-        # Without this a small model fills its output limit with the white space that JSON allows anywhere.
-        command += ["--structured-outputs-config", json.dumps({"backend": "xgrammar", "disable_any_whitespace": True})]
-        return command + (["--max-model-len", str(self._engine.max_model_len)] if self._engine.max_model_len else [])
+        # Without this a small model fills its output limit with the white space that JSON allows
+        # anywhere.
+        command += [
+            "--structured-outputs-config",
+            json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
+        ]
+        return command + (
+            ["--max-model-len", str(self._engine.max_model_len)]
+            if self._engine.max_model_len
+            else []
+        )
 
 
 def _free_port() -> int:

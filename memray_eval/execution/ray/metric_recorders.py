@@ -10,7 +10,8 @@ from memray_eval.execution.exported_metrics import RUN, Series
 
 
 def new_recorder(series: Series, run_id: str) -> Any:
-    """The counter, gauge or histogram of a series, tagged with the run. This process must be one of Ray's workers."""
+    """The counter, gauge or histogram of a series, tagged with the run. This process must be one of
+    Ray's workers."""
     named: dict[str, Any] = {
         "name": series.name,
         "description": series.description,

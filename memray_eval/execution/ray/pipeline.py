@@ -1,4 +1,5 @@
-"""One streaming Ray Data job: read -> prompt -> generate -> judge -> embed -> write, block by block."""
+"""One streaming Ray Data job: read -> prompt -> generate -> judge -> embed -> write, block by
+block."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a run's pipelines have in common. `stock` is what earlier sessions did; `handles` are the services of its judges,
-    None where no model judges."""
+    """What a run's pipelines have in common. `stock` is what earlier sessions did; `handles` are
+    the services of its judges, None where no model judges."""
 
     config: RunConfig
     metrics: Sequence[Metric]
@@ -83,15 +84,18 @@ class Work:
 
     @property
     def blocks(self) -> int:
-        """How many blocks the dataset makes, about: Ray Data warns of a stage that has more workers."""
+        """How many blocks the dataset makes, about: Ray Data warns of a stage that has more
+        workers."""
         if _is_spread(self.shards):
-            return max(1, math.ceil(sum(shard.rows for shard in self.shards) / self.engine.batch_size))
+            return max(
+                1, math.ceil(sum(shard.rows for shard in self.shards) / self.engine.batch_size)
+            )
         return max(1, len(self.shards))
 
 
 def run_pipeline(work: Work, candidates: tuple[Candidate, ...]) -> int:
-    """Runs all samples through all stages for candidates that share an engine; without metrics it only generates. Returns
-    how many units were written.
+    """Runs all samples through all stages for candidates that share an engine; without metrics it
+    only generates. Returns how many units were written.
 
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
@@ -106,21 +110,32 @@ def judge_waiting(work: Work, candidates: tuple[Candidate, ...]) -> int:
     """Judges what an earlier session generated. Returns how many units were written."""
     set_up_data_context(work.config)
     rows = [{PART: part} for part in work.stock.waiting]
-    read = {"generated": work.stock.generated, "candidates": [one.name for one in candidates], "desk": work.desk}
+    read = {
+        "generated": work.stock.generated,
+        "candidates": [one.name for one in candidates],
+        "desk": work.desk,
+    }
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
     waiting = parts.map_batches(read_waiting, fn_kwargs=read, **tasks(work, len(rows)))
     return _finish(scored(waiting, work, len(rows)), work, candidates[0].model, len(rows))
 
 
 def _finish(dataset: Dataset, work: Work, model: str, blocks: int = 0) -> int:
-    written = dataset.map_batches(write_records, fn_kwargs={"desk": work.desk}, **tasks(work, blocks))
+    written = dataset.map_batches(
+        write_records, fn_kwargs={"desk": work.desk}, **tasks(work, blocks)
+    )
     try:
-        return sum(batch.num_rows for batch in written.iter_batches(batch_format="pyarrow", batch_size=None))
+        return sum(
+            batch.num_rows
+            for batch in written.iter_batches(batch_format="pyarrow", batch_size=None)
+        )
     except ExecutionTimeoutError as error:
         still = ", ".join(_WAITING.findall(str(error)))
         raise GenerationError(
-            f"nothing moved in the pipeline for {model} for {work.config.cluster.no_progress_timeout_s:g} s (still at work: "
-            f"{still or 'nothing'}). What was finished is kept; where an engine is slow, resume with "
+            f"nothing moved in the pipeline for {model} for "
+            f"{work.config.cluster.no_progress_timeout_s:g} s (still at work: "
+            f"{still or 'nothing'}). What was finished is kept; where an engine is slow, resume "
+            f"with "
             "--set cluster.no_progress_timeout_s=3600."
         ) from None
     except ray.exceptions.RayError as error:
@@ -132,19 +147,32 @@ def set_up_data_context(config: RunConfig) -> None:
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    context.issue_detectors_config.detectors = []  # they print tuning advice about Ray Data LLM's own stages
+    # they print tuning advice about Ray Data LLM's own stages
+    context.issue_detectors_config.detectors = []
     context.execution_no_progress_timeout_s = config.cluster.no_progress_timeout_s
     context.max_errored_blocks = 0
-    warnings.filterwarnings("ignore", "The (maximum|minimum) number of concurrent")  # a stage with fewer blocks than workers
+    warnings.filterwarnings(
+        "ignore", "The (maximum|minimum) number of concurrent"
+    )  # a stage with fewer blocks than workers
 
 
 def tasks(work: Work, inputs: int = 0) -> dict[str, Any]:
-    """How a stage of tasks runs: a few at a time (each is a process to start), with other CPUs than an actor stage has, or
-    Ray Data would run it inside the actor, on the event loop that judges or asks with hundreds of calls in flight. `inputs` is
-    how many blocks come in, where they are not the shards."""
-    taken = {work.config.judging.cpus, work.config.embedding.cpus, work.config.affect.cpus, STAGE_CPUS}
+    """How a stage of tasks runs: a few at a time (each is a process to start), with other CPUs than
+    an actor stage has, or Ray Data would run it inside the actor, on the event loop that judges or
+    asks with hundreds of calls in flight. `inputs` is how many blocks come in, where they are not
+    the shards."""
+    taken = {
+        work.config.judging.cpus,
+        work.config.embedding.cpus,
+        work.config.affect.cpus,
+        STAGE_CPUS,
+    }
     cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
-    return {**BLOCKS, "num_cpus": cpus, "compute": TaskPoolStrategy(size=min(work.tasks_at_once, inputs or work.blocks))}
+    return {
+        **BLOCKS,
+        "num_cpus": cpus,
+        "compute": TaskPoolStrategy(size=min(work.tasks_at_once, inputs or work.blocks)),
+    }
 
 
 def spread(shards: Sequence[Shard]) -> Dataset:
@@ -158,7 +186,8 @@ def _is_spread(shards: Sequence[Shard]) -> bool:
 
 
 def even(dataset: Dataset, work: Work) -> Dataset:
-    """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are spread afterwards."""
+    """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are
+    spread afterwards."""
     if _is_spread(work.shards):
         spread_out = dataset.repartition(target_num_rows_per_block=work.engine.batch_size)
         set_repartition_cpus(spread_out, TASK_CPUS)
@@ -177,14 +206,28 @@ def prompted(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
         rows=work.engine.batch_size,
     )
     read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers
-    source = enriched(spread(work.shards), work, candidates) if enriches(work.config) else spread(work.shards)
-    return even(source.map_batches(read, fn_kwargs={"asking": asking}, **tasks(work, len(work.shards))), work)
+    source = (
+        enriched(spread(work.shards), work, candidates)
+        if enriches(work.config)
+        else spread(work.shards)
+    )
+    return even(
+        source.map_batches(read, fn_kwargs={"asking": asking}, **tasks(work, len(work.shards))),
+        work,
+    )
 
 
 def enriched(dataset: Dataset, work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
     """Shards as samples with emotion and traits."""
     affect = work.config.affect
-    known = (reading_of(work.config), candidates, work.stock, affect, work.config.judging, affect_choices(work.config))
+    known = (
+        reading_of(work.config),
+        candidates,
+        work.stock,
+        affect,
+        work.config.judging,
+        affect_choices(work.config),
+    )
     return dataset.map_batches(
         EnrichSamples,
         fn_constructor_args=(*known, work.handles, work.embedded_url, work.desk),
@@ -197,7 +240,12 @@ def enriched(dataset: Dataset, work: Work, candidates: tuple[Candidate, ...]) ->
 def given(work: Work) -> Dataset:
     """Records whose responses exist already."""
     read = {"reading": reading_of(work.config), "stock": work.stock, "desk": work.desk}
-    return even(spread(work.shards).map_batches(read_answers, fn_kwargs=read, **tasks(work, len(work.shards))), work)
+    return even(
+        spread(work.shards).map_batches(
+            read_answers, fn_kwargs=read, **tasks(work, len(work.shards))
+        ),
+        work,
+    )
 
 
 def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
@@ -205,7 +253,11 @@ def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
     if candidate.backend == "openai":
         pool = ActorPoolStrategy(size=min(config.server.actors, work.blocks))
         return dataset.map_batches(
-            AskServers, fn_constructor_args=(config.server, work.desk), compute=pool, num_cpus=STAGE_CPUS, **BLOCKS
+            AskServers,
+            fn_constructor_args=(config.server, work.desk),
+            compute=pool,
+            num_cpus=STAGE_CPUS,
+            **BLOCKS,
         )
     answered = build_engine(work.engine, candidate.model, work.device)(dataset)
     return answered.map_batches(fold_answers, fn_kwargs={"desk": work.desk}, **tasks(work))
@@ -246,19 +298,29 @@ def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
 
 
 def split(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> tuple[list[str], list[str]]:
-    """The names of the metrics that the judge stage scores, and of those that the embed stage does."""
-    by_model = {choice.metric for choice in choices.values() if choice.judge != RULES or choice.withheld}
+    """The names of the metrics that the judge stage scores, and of those that the embed stage
+    does."""
+    by_model = {
+        choice.metric for choice in choices.values() if choice.judge != RULES or choice.withheld
+    }
     at_judge = [metric.name for metric in metrics if scored_by_judge_stage(metric, by_model)]
     return at_judge, [metric.name for metric in metrics if metric.name not in at_judge]
 
 
 def _translated(error: ray.exceptions.RayError, model: str) -> EvalError:
-    """Ray's error as one of ours. The death of an actor carries its cause as text alone, so ours is found by its name there;
-    for any other, the last line that says why, and where the rest is."""
+    """Ray's error as one of ours. The death of an actor carries its cause as text alone, so ours is
+    found by its name there; for any other, the last line that says why, and where the rest is."""
     text = str(error)
     if found := _OURS.search(text):
         kind = getattr(errors, found["kind"], GenerationError)
-        return kind(found["told"]) if issubclass(kind, EvalError) else GenerationError(found["told"])
+        return (
+            kind(found["told"]) if issubclass(kind, EvalError) else GenerationError(found["told"])
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    reason = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else type(error).__name__)
-    return GenerationError(f"the pipeline for {model} stopped: {reason.rstrip('.')}. The workers' logs: {_LOGS}")
+    reason = next(
+        (line for line in reversed(lines) if "Error" in line),
+        lines[-1] if lines else type(error).__name__,
+    )
+    return GenerationError(
+        f"the pipeline for {model} stopped: {reason.rstrip('.')}. The workers' logs: {_LOGS}"
+    )

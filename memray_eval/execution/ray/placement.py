@@ -8,13 +8,24 @@ from typing import NamedTuple
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.plan import ENGINES, JUDGES, Capacity, Device, Node, Pool, has_room, in_order, refusal
+from memray_eval.execution.plan import (
+    ENGINES,
+    JUDGES,
+    Capacity,
+    Device,
+    Node,
+    Pool,
+    has_room,
+    in_order,
+    refusal,
+)
 from memray_eval.execution.ray.cluster_spec import NO_BOUND, NodeGroup, Offer
 from memray_eval.types import Frozen
 
 
 class EngineUse(Frozen):
-    """The engines of one model: how many it is to have, how many would find room at most, and the GPUs of each."""
+    """The engines of one model: how many it is to have, how many would find room at most, and the
+    GPUs of each."""
 
     model: str
     replicas: int
@@ -23,8 +34,9 @@ class EngineUse(Frozen):
 
 
 class Site(Frozen):
-    """Where a run would be on an offer. `nodes` of each group are up while it runs, and `capacity` is theirs; `judge_cpus` are
-    the CPUs of the nodes that its judge actors are on. `problems` say what would keep it from starting as it is planned."""
+    """Where a run would be on an offer. `nodes` of each group are up while it runs, and `capacity`
+    is theirs; `judge_cpus` are the CPUs of the nodes that its judge actors are on. `problems` say
+    what would keep it from starting as it is planned."""
 
     offer: Offer
     nodes: dict[str, int]
@@ -34,14 +46,25 @@ class Site(Frozen):
     problems: tuple[str, ...]
 
 
-def site_of(offer: Offer, config: RunConfig, waves: Sequence[Sequence[Pool]], device: Device) -> Site:
-    """Where a run would be whose pools these are, wave by wave. Raises ConfigError where an engine fits on no node."""
-    models = dict.fromkeys(candidate.model for candidate in config.candidates if candidate.backend == "vllm")
+def site_of(
+    offer: Offer, config: RunConfig, waves: Sequence[Sequence[Pool]], device: Device
+) -> Site:
+    """Where a run would be whose pools these are, wave by wave. Raises ConfigError where an engine
+    fits on no node."""
+    models = dict.fromkeys(
+        candidate.model for candidate in config.candidates if candidate.backend == "vllm"
+    )
     engines = tuple(_engine_use(offer, model, config.engine_of(model), device) for model in models)
     placed = [_placed(offer, pools) for pools in waves]
     nodes = {group.name: max(one.nodes[group.name] for one in placed) for group in offer.groups}
-    short = [f"engine.replicas is {use.replicas}, and {use.fit} fit ({use.model})" for use in engines if use.fit < use.replicas]
-    homeless = dict.fromkeys(name for one in placed for name in one.homeless if not (short and name == ENGINES))
+    short = [
+        f"engine.replicas is {use.replicas}, and {use.fit} fit ({use.model})"
+        for use in engines
+        if use.fit < use.replicas
+    ]
+    homeless = dict.fromkeys(
+        name for one in placed for name in one.homeless if not (short and name == ENGINES)
+    )
     return Site(
         offer=offer,
         nodes=nodes,
@@ -50,16 +73,31 @@ def site_of(offer: Offer, config: RunConfig, waves: Sequence[Sequence[Pool]], de
         engines=engines,
         problems=(
             *short,
-            *(f"not all of the {name} find room on a node, even with every group at its largest" for name in homeless),
-            *(() if short or homeless else _at_first(offer, config, waves, bool(models) and device == "gpu")),
+            *(
+                f"not all of the {name} find room on a node, even with every group at its largest"
+                for name in homeless
+            ),
+            *(
+                ()
+                if short or homeless
+                else _at_first(offer, config, waves, bool(models) and device == "gpu")
+            ),
         ),
     )
 
 
 def _engine_use(offer: Offer, model: str, engine: EngineConfig, device: Device) -> EngineUse:
-    """All workers of one stage of an engine's pipeline are on one node; its stages may be on several."""
-    cpus, gpus = engine.cpus * engine.tensor_parallel, engine.tensor_parallel if device == "gpu" else 0
-    suited = [group for group in offer.groups if device == "cpu" or _is_kind(group, engine.accelerator_type)]
+    """All workers of one stage of an engine's pipeline are on one node; its stages may be on
+    several."""
+    cpus, gpus = (
+        engine.cpus * engine.tensor_parallel,
+        engine.tensor_parallel if device == "gpu" else 0,
+    )
+    suited = [
+        group
+        for group in offer.groups
+        if device == "cpu" or _is_kind(group, engine.accelerator_type)
+    ]
     held = {group: group.holds(cpus, gpus) for group in suited}
     stages, left = 0, NO_BOUND if offer.max_workers is None else offer.max_workers
     for group, a_node in sorted(held.items(), key=lambda held: -held[1]):
@@ -68,12 +106,16 @@ def _engine_use(offer: Offer, model: str, engine: EngineConfig, device: Device) 
     if not stages:
         raise ConfigError(_no_seat(offer, model, engine, cpus, gpus))
     return EngineUse(
-        model=model, replicas=engine.replicas, fit=stages // engine.pipeline_parallel, gpus=gpus * engine.pipeline_parallel
+        model=model,
+        replicas=engine.replicas,
+        fit=stages // engine.pipeline_parallel,
+        gpus=gpus * engine.pipeline_parallel,
     )
 
 
 class _Placed(NamedTuple):
-    """The nodes that some pools take, the CPUs of those with judges, and the pools that did not find room."""
+    """The nodes that some pools take, the CPUs of those with judges, and the pools that did not
+    find room."""
 
     nodes: dict[str, int]
     judge_cpus: float
@@ -88,8 +130,9 @@ class _Up(NamedTuple):
 
 
 def _placed(offer: Offer, pools: Sequence[Pool]) -> _Placed:
-    """Each actor takes the first node with room: engines where they leave the fewest GPUs over, the others off GPU nodes where
-    they can, as Ray keeps them. A group grows when its nodes are full."""
+    """Each actor takes the first node with room: engines where they leave the fewest GPUs over, the
+    others off GPU nodes where they can, as Ray keeps them. A group grows when its nodes are
+    full."""
     up = [_Up(group, group.node) for group in offer.groups for _ in range(group.min_nodes)]
     judges, homeless = set[int](), dict[str, None]()
     for pool in in_order(pools):
@@ -99,7 +142,12 @@ def _placed(offer: Offer, pools: Sequence[Pool]) -> _Placed:
                 homeless[pool.name] = None
                 break
             group, node = up[place]
-            up[place] = _Up(group, node.model_copy(update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus}))
+            up[place] = _Up(
+                group,
+                node.model_copy(
+                    update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus}
+                ),
+            )
             if pool.name == JUDGES:
                 judges.add(place)
     nodes = {group.name: sum(one.group == group for one in up) for group in offer.groups}
@@ -107,14 +155,19 @@ def _placed(offer: Offer, pools: Sequence[Pool]) -> _Placed:
 
 
 def _place(offer: Offer, up: list[_Up], pool: Pool) -> int | None:
-    """The index of a node with room for one actor, added where its group may grow; None without any."""
+    """The index of a node with room for one actor, added where its group may grow; None without
+    any."""
     workers = sum(not one.group.is_head for one in up)
     for group in sorted(offer.groups, key=lambda group: _distance(group, pool)):
         for place, one in enumerate(up):
             if one.group == group and has_room(one.node, pool):
                 return place
         may_grow = sum(one.group == group for one in up) < group.max_nodes
-        if may_grow and (offer.max_workers is None or workers < offer.max_workers) and has_room(group.node, pool):
+        if (
+            may_grow
+            and (offer.max_workers is None or workers < offer.max_workers)
+            and has_room(group.node, pool)
+        ):
             up.append(_Up(group, group.node))
             return len(up) - 1
     return None
@@ -132,25 +185,42 @@ def _is_kind(group: NodeGroup, accelerator_type: str | None) -> bool:
 
 def _no_seat(offer: Offer, model: str, engine: EngineConfig, cpus: float, gpus: int) -> str:
     needed = f"{gpus} GPUs and {cpus:g} CPUs" if gpus else f"{cpus:g} CPUs"
-    asked = f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on one node"
+    asked = (
+        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on "
+        f"one node"
+    )
     groups = [group for group in offer.groups if group.max_nodes and (group.gpus or not gpus)]
     if typed := [group for group in groups if not gpus or _is_kind(group, engine.accelerator_type)]:
-        largest = max(typed, key=lambda group: (group.gpus, group.cpus) if gpus else (group.cpus, 0))
+        largest = max(
+            typed, key=lambda group: (group.gpus, group.cpus) if gpus else (group.cpus, 0)
+        )
         has = f"{largest.gpus} GPUs and {largest.cpus:g} CPUs" if gpus else f"{largest.cpus:g} CPUs"
         return f"{asked}, and the largest group of {offer.where}, {largest.name}, has {has}"
     if groups:
-        types = ", ".join(f"{group.name}: {group.accelerator_type or 'does not say'}" for group in groups)
-        return f"{asked}, of accelerator_type {engine.accelerator_type}, and {offer.where} has none of it ({types})"
+        types = ", ".join(
+            f"{group.name}: {group.accelerator_type or 'does not say'}" for group in groups
+        )
+        return (
+            f"{asked}, of accelerator_type {engine.accelerator_type}, and {offer.where} has "
+            f"none of it ({types})"
+        )
     return f"{asked}, and no node of {offer.where} has any GPU; engine.device: cpu takes CPUs"
 
 
-def _at_first(offer: Offer, config: RunConfig, waves: Sequence[Sequence[Pool]], on_gpus: bool) -> Iterator[str]:
+def _at_first(
+    offer: Offer, config: RunConfig, waves: Sequence[Sequence[Pool]], on_gpus: bool
+) -> Iterator[str]:
     """What keeps a run from starting before the cluster has grown."""
     first = offer.at_first()
     if on_gpus and config.engine.device == "auto" and not first.gpus:
-        yield "no GPU is up at first, and engine.device: auto would take CPUs: set engine.device=gpu"
+        yield (
+            "no GPU is up at first, and engine.device: auto would take CPUs: set engine.device=gpu"
+        )
     if config.cluster.wait_s:
         return
     if (why := next(filter(None, (refusal(pools, first) for pools in waves)), None)) is not None:
         told = why.partition(";")[0]
-        yield f"{told}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' minimum"
+        yield (
+            f"{told}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' "
+            f"minimum"
+        )

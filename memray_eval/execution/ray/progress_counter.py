@@ -26,11 +26,13 @@ ANSWER_S = 10.0
 
 @ray.remote(num_cpus=0, max_restarts=-1)
 class ProgressCounter:
-    """What the workers of a run tell its driver, and it them; also the process that exports the run's metrics. Stages report
-    without waiting; a lost report costs a number on the display and in the manifest's figures of the run's course, nothing
-    else."""
+    """What the workers of a run tell its driver, and it them; also the process that exports the
+    run's metrics. Stages report without waiting; a lost report costs a number on the display and in
+    the manifest's figures of the run's course, nothing else."""
 
-    def __init__(self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf) -> None:
+    def __init__(
+        self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf
+    ) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
         self._order, self._carried = tuple(stages), 0
         self._lines: list[str] = []
@@ -38,7 +40,11 @@ class ProgressCounter:
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
         self._caught, self._most_caught = 0, most_caught
-        self._calls, self._timeline, self._exporter = CallTotals(), RunTimeline(time.time()), Exporter(run_id, new_recorder)
+        self._calls, self._timeline, self._exporter = (
+            CallTotals(),
+            RunTimeline(time.time()),
+            Exporter(run_id, new_recorder),
+        )
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to figures that the manifest keeps."""
@@ -52,7 +58,13 @@ class ProgressCounter:
         self._stages[stage] = self._stages[stage].plus(rows, started, ended)
         self._timeline.rows(stage, min(ended, time.time()), rows)
         self._exporter.units(stage, rows - failed, failed)
-        self._exporter.queues(queued(self._order, {name: count.rows for name, count in self._stages.items()}, self._carried))
+        self._exporter.queues(
+            queued(
+                self._order,
+                {name: count.rows for name, count in self._stages.items()},
+                self._carried,
+            )
+        )
 
     def carry(self, rows: int) -> None:
         """An earlier session generated these rows; they wait to be scored."""
@@ -87,8 +99,8 @@ class ProgressCounter:
         return self._stages
 
     def tell(self, line: str) -> None:
-        """Something that a person should read: a judge is down, the run is stopping. What several workers tell at about the
-        same time is shown once."""
+        """Something that a person should read: a judge is down, the run is stopping. What several
+        workers tell at about the same time is shown once."""
         now = time.time()
         if now - self._told_at.get(line, 0.0) > SAME_S:
             self._lines.append(line)
@@ -98,7 +110,8 @@ class ProgressCounter:
         return self._lines[since:]
 
     def stop(self, reason: str) -> None:
-        """Ends the run early: nothing new is read or judged, what is under way is finished. The first reason stays."""
+        """Ends the run early: nothing new is read or judged, what is under way is finished. The
+        first reason stays."""
         if self._stop is None:
             self._stop = reason
             self._lines.append(f"Stopping: {reason}")
@@ -107,13 +120,18 @@ class ProgressCounter:
         return self._stop
 
     def catch(self, stage: str, sample_id: str, error: str) -> None:
-        """A stage could not work on a record, which is an error now. The first few are told; more than the run tolerates end
-        it."""
+        """A stage could not work on a record, which is an error now. The first few are told; more
+        than the run tolerates end it."""
         self._caught += 1
         if self._caught <= SHOWN_CAUGHT:
-            self._lines.append(f"The stage {stage} failed on sample {sample_id!r}, which is an error now: {error}")
+            self._lines.append(
+                f"The stage {stage} failed on sample {sample_id!r}, which is an error now: {error}"
+            )
         if self._caught > self._most_caught:
-            self.stop(f"stages failed on {self._caught} records, more than the tolerance allows; the last in {stage}: {error}")
+            self.stop(
+                f"stages failed on {self._caught} records, more than the tolerance allows; the "
+                f"last in {stage}: {error}"
+            )
 
 
 @dataclass

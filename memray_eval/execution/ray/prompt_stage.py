@@ -27,10 +27,17 @@ from memray_eval.stages.render import render
 from memray_eval.types import Candidate, Prompt, Record, Sample
 
 SHARD, SAMPLE, RECORD, PROMPT = "shard", "sample", "record", "prompt"
-TOKENS, SAMPLING, FORM, TRUNCATED = "prompt_tokens_int32", "sampling_params", "prompt_form", "truncated_tokens"
+TOKENS, SAMPLING, FORM, TRUNCATED = (
+    "prompt_tokens_int32",
+    "sampling_params",
+    "prompt_form",
+    "truncated_tokens",
+)
 BLOCK_BYTES = 4 << 20  # a block is handed on here, however long its contexts are
 
-SERVER_SCHEMA = pa.schema([(RECORD, pa.string()), (PROMPT, pa.large_string()), (TRUNCATED, pa.int64())])
+SERVER_SCHEMA = pa.schema(
+    [(RECORD, pa.string()), (PROMPT, pa.large_string()), (TRUNCATED, pa.int64())]
+)
 _SAMPLING_TYPE = pa.struct(
     [
         ("temperature", pa.float64()),
@@ -44,7 +51,10 @@ _SAMPLING_TYPE = pa.struct(
 ENGINE_SCHEMA = pa.schema(
     [
         (RECORD, pa.string()),
-        (TOKENS, pa.large_binary()),  # little-endian int32: a list of Python numbers would take nine times as much
+        (
+            TOKENS,
+            pa.large_binary(),
+        ),  # little-endian int32: a list of Python numbers would take nine times as much
         (SAMPLING, _SAMPLING_TYPE),
         (FORM, pa.string()),
         (TRUNCATED, pa.int64()),
@@ -56,8 +66,9 @@ Asked = Callable[[Prompt, Candidate], Row]  # the columns of a row that ask
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """What the tasks need to know: how samples are read, with which templates they are asked, of which candidates, what an
-    earlier session did, the engine's window, and how many rows travel together."""
+    """What the tasks need to know: how samples are read, with which templates they are asked, of
+    which candidates, what an earlier session did, the engine's window, and how many rows travel
+    together."""
 
     reading: Reading
     templates: str | None
@@ -69,8 +80,8 @@ class Asking:
 
 
 def prompts_for_engine(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
-    """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate, but for what an earlier
-    session did. A record that has an error already goes without tokens past the engine."""
+    """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate, but for what an
+    earlier session did. A record that has an error already goes without tokens past the engine."""
     tokenizer = load_tokenizer(asking.candidates[0].model)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
@@ -84,26 +95,39 @@ def prompts_for_engine(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
             TRUNCATED: rendered.truncated_tokens,
         }
 
-    unasked = {TOKENS: b"", SAMPLING: Prompt(messages=()).sampling(asking.candidates[0]).model_dump(mode="json")}
+    unasked = {
+        TOKENS: b"",
+        SAMPLING: Prompt(messages=()).sampling(asking.candidates[0]).model_dump(mode="json"),
+    }
     return _blocks(table, asking, asked, unasked, ENGINE_SCHEMA)
 
 
 def prompts_for_servers(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
-    """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which tokenizer and where; a record that
-    has an error already goes without one."""
+    """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which
+    tokenizer and where; a record that has an error already goes without one."""
 
     def asked(prompt: Prompt, candidate: Candidate) -> Row:
         truncated = None
-        if candidate.tokenizer is not None and candidate.max_prompt_tokens is not None and prompt.is_cut:
-            rendered = render(prompt, load_tokenizer(candidate.tokenizer), candidate.max_prompt_tokens)
-            prompt, truncated = prompt.model_copy(update={"messages": rendered.messages}), rendered.truncated_tokens
+        if (
+            candidate.tokenizer is not None
+            and candidate.max_prompt_tokens is not None
+            and prompt.is_cut
+        ):
+            rendered = render(
+                prompt, load_tokenizer(candidate.tokenizer), candidate.max_prompt_tokens
+            )
+            prompt, truncated = (
+                prompt.model_copy(update={"messages": rendered.messages}),
+                rendered.truncated_tokens,
+            )
         return {PROMPT: prompt.model_dump_json(), TRUNCATED: truncated}
 
     return _blocks(table, asking, asked, {PROMPT: None, TRUNCATED: None}, SERVER_SCHEMA)
 
 
 def window_of(model: str) -> int | None:
-    """The context window that a model folder's config.json names, in tokens; None for a hub's model, which is not here yet."""
+    """The context window that a model folder's config.json names, in tokens; None for a hub's
+    model, which is not here yet."""
     try:
         config = json.loads((Path(resolve_model(model)) / "config.json").read_text("utf-8"))
     except OSError:
@@ -113,12 +137,19 @@ def window_of(model: str) -> int | None:
 
 
 def _room(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
-    """How long a prompt may be: what the window leaves beside the answer, and no more than the candidate allows."""
-    bounds = [bound for bound in (candidate.max_prompt_tokens, window and window - max_tokens) if bound is not None]
+    """How long a prompt may be: what the window leaves beside the answer, and no more than the
+    candidate allows."""
+    bounds = [
+        bound
+        for bound in (candidate.max_prompt_tokens, window and window - max_tokens)
+        if bound is not None
+    ]
     return min(bounds) if bounds else None
 
 
-def _blocks(table: pa.Table, asking: Asking, asked: Asked, unasked: Row, schema: pa.Schema) -> Iterator[pa.Table]:
+def _blocks(
+    table: pa.Table, asking: Asking, asked: Asked, unasked: Row, schema: pa.Schema
+) -> Iterator[pa.Table]:
     rows: list[Row] = []
     size, started = 0, time.time()
     for row in _rows(table, asking, asked, unasked):
@@ -141,7 +172,11 @@ def _rows(table: pa.Table, asking: Asking, asked: Asked, unasked: Row) -> Iterat
         for candidate in asking.candidates:
             try:
                 record = new_record(sample, candidate)
-                row = None if asking.stock.has(record.unit_id) else _row(record, sample, suite, asked, unasked)
+                row = (
+                    None
+                    if asking.stock.has(record.unit_id)
+                    else _row(record, sample, suite, asked, unasked)
+                )
             except Exception as error:
                 asking.desk.caught("read", sample.id, error)
                 continue  # its unit is missing at the run's end, and counted so
@@ -150,9 +185,13 @@ def _rows(table: pa.Table, asking: Asking, asked: Asked, unasked: Row) -> Iterat
 
 
 def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Row) -> Row:
-    """What asks the record's candidate; where no prompt can be built or written, only what says why."""
+    """What asks the record's candidate; where no prompt can be built or written, only what says
+    why."""
     try:
-        return {RECORD: record.model_dump_json(), **asked(suite.prompt(sample, record.candidate), record.candidate)}
+        return {
+            RECORD: record.model_dump_json(),
+            **asked(suite.prompt(sample, record.candidate), record.candidate),
+        }
     except Exception as error:
         why = f"no prompt can be built: {describe_error(error)}"
         return {RECORD: unanswered(record, why).model_dump_json(), **unasked}
@@ -164,7 +203,9 @@ def _samples(table: pa.Table, asking: Asking) -> Iterator[Sample]:
         yield from map(Sample.model_validate_json, table.column(SAMPLE).to_pylist())
         return
     for text in table.column(SHARD).to_pylist():
-        yield from read_samples(Shard.model_validate_json(text), asking.reading, asking.desk.unreadable)
+        yield from read_samples(
+            Shard.model_validate_json(text), asking.reading, asking.desk.unreadable
+        )
 
 
 _suite = cache(get_suite)  # templates are read once a process

@@ -1,4 +1,5 @@
-"""What all judge actors of a cluster share, as actors with names or handles: the limiter, the memory of paid calls, the money.
+"""What all judge actors of a cluster share, as actors with names or handles: the limiter, the
+memory of paid calls, the money.
 
 The ports on this side translate: a service that cannot be reached is a JudgeError, for one call.
 """
@@ -28,16 +29,20 @@ from memray_eval.judges.limits.rate_limiter import HORIZON_S, Grant, Limiter, Re
 from memray_eval.models.batching import Batcher
 
 NAMESPACE = "memray_eval"
-LIMITER = "memray_eval_limiter_3"  # it outlives runs: another number when what it is asked, or answers, changes
+# it outlives runs: another number when what it is asked, or answers, changes
+LIMITER = "memray_eval_limiter_3"
 AUTO, OFF = "auto", "off"
-CALLS, LEDGER = "the memory of paid calls (CallsActor)", "the ledger of the run's budget (LedgerActor)"
+CALLS, LEDGER = (
+    "the memory of paid calls (CallsActor)",
+    "the ledger of the run's budget (LedgerActor)",
+)
 _MANY = 10_000  # calls that may wait in a service at once
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
 class LimiterActor:
-    """The cluster's limiter. After a restart it holds back for as long as slots of the one before may still be used; limits
-    come back with the first reservations."""
+    """The cluster's limiter. After a restart it holds back for as long as slots of the one before
+    may still be used; limits come back with the first reservations."""
 
     def __init__(self) -> None:
         is_again = ray.get_runtime_context().was_current_actor_reconstructed
@@ -46,7 +51,9 @@ class LimiterActor:
     async def reserve(self, wanted: Reservation) -> Grant:
         return await self._limiter.reserve(wanted)
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+    async def throttled(
+        self, judge: str, sent_at: float, retry_after_s: float | None, done: int
+    ) -> float:
         return await self._limiter.throttled(judge, sent_at, retry_after_s, done)
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
@@ -64,17 +71,22 @@ class LimiterActor:
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
 class CallsActor:
-    """The memory of paid calls: a file on its node, and a folder of segments where the file does not outlive the run."""
+    """The memory of paid calls: a file on its node, and a folder of segments where the file does
+    not outlive the run."""
 
     def __init__(self, file: str | None, segments: str | None, counter: Any = None) -> None:
         self._log = SegmentLog(segments) if segments is not None else None
-        self._cache = CallCache(file or Path(tempfile.mkdtemp(prefix="memray_eval_calls_")) / calls_file().name)
+        self._cache = CallCache(
+            file or Path(tempfile.mkdtemp(prefix="memray_eval_calls_")) / calls_file().name
+        )
         for calls in self._log.load() if self._log is not None else ():
             self._cache.put(calls)
         if self._log is not None and self._log.n_unreadable and counter is not None:
             counter.tell.remote(
-                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or of another version): "
-                f"{self._log.n_unreadable}. Their calls will be paid again, unless whole copies are put back before a run."
+                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or "
+                f"of another version): "
+                f"{self._log.n_unreadable}. Their calls will be paid again, unless whole copies "
+                f"are put back before a run."
             )
 
     def get(self, keys: list[str]) -> list[CachedCall | None]:
@@ -105,7 +117,8 @@ class LedgerActor:
 
 
 class Handles(NamedTuple):
-    """The services of a run, as the driver hands them to its judge actors; None: this run has none."""
+    """The services of a run, as the driver hands them to its judge actors; None: this run has
+    none."""
 
     limiter: Any
     calls: Any | None
@@ -115,15 +128,22 @@ class Handles(NamedTuple):
 
 
 def start_services(
-    config: RunConfig, folder: str, spent: Spending, members: int, max_in_flight: int, counter: Any = None
+    config: RunConfig,
+    folder: str,
+    spent: Spending,
+    members: int,
+    max_in_flight: int,
+    counter: Any = None,
 ) -> Handles:
-    """Starts what judge actors share; `counter` hears what a person should know of it. The limiter is the
-    cluster's: it outlives the run, for the next one and for others."""
+    """Starts what judge actors share; `counter` hears what a person should know of it. The limiter
+    is the cluster's: it outlives the run, for the next one and for others."""
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
         name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
     ).remote()
     ledger = _start_ledger(config.budget, spent) if config.budget.is_set else None
-    return Handles(limiter, _start_calls(config.judging.cache, folder, counter), ledger, members, max_in_flight)
+    return Handles(
+        limiter, _start_calls(config.judging.cache, folder, counter), ledger, members, max_in_flight
+    )
 
 
 def _start_ledger(budget: Budget, spent: Spending) -> Any:
@@ -139,20 +159,25 @@ def _start_calls(cache: str, folder: str, counter: Any) -> Any | None:
 
 
 def beside_the_driver() -> NodeAffinitySchedulingStrategy:
-    """Where to put an actor that every worker asks: a run outlives the loss of any node but its driver's."""
+    """Where to put an actor that every worker asks: a run outlives the loss of any node but its
+    driver's."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
 
 
 def check_calls(cache: str, folder: str) -> None:
-    """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it could not be remembered."""
+    """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it
+    could not be remembered."""
     file, _ = (None, None) if cache == OFF else where_calls_are(cache, folder)
     if file is not None:
         check_file(file)
 
 
 def where_calls_are(cache: str, folder: str) -> tuple[str | None, str | None]:
-    """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is None."""
-    place = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
+    """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is
+    None."""
+    place = (
+        (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
+    )
     return (None, place) if "://" in place else (place, None)
 
 
@@ -165,7 +190,9 @@ class _RemoteLimiter:
             grant: Grant = await self._handle.reserve.remote(wanted)
         return grant
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+    async def throttled(
+        self, judge: str, sent_at: float, retry_after_s: float | None, done: int
+    ) -> float:
         return float(await self._handle.throttled.remote(judge, sent_at, retry_after_s, done))
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
@@ -202,7 +229,9 @@ class _RemoteCalls:
             with needed(CALLS):
                 await self._handle.put.remote(calls)
         except ray.exceptions.RayError as error:
-            raise JudgeError(f"the memory of paid calls cannot be written: {_cause(error)}") from None
+            raise JudgeError(
+                f"the memory of paid calls cannot be written: {_cause(error)}"
+            ) from None
         return [None] * len(calls)
 
 
@@ -221,8 +250,8 @@ class _RemoteLedger:
 
 @contextmanager
 def needed(service: str) -> Iterator[None]:
-    """Raises ServiceLost where a service that no run can do without is dead for good. One that Ray starts
-    anew is waited for."""
+    """Raises ServiceLost where a service that no run can do without is dead for good. One that Ray
+    starts anew is waited for."""
     try:
         yield
     except ray.exceptions.ActorDiedError as error:
@@ -230,9 +259,12 @@ def needed(service: str) -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why an actor died, in one line: the error of ours or of Python that ended it, else Ray's own words."""
+    """Why an actor died, in one line: the error of ours or of Python that ended it, else Ray's own
+    words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Lost|Stopped)\b.*: ", line)]
+    raised = [
+        line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Lost|Stopped)\b.*: ", line)
+    ]
     if raised:
         return raised[-1].removeprefix("memray_eval.errors.").rstrip(".")
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,5 +1,5 @@
-"""The workers of the pipeline: tasks that read, fold and write, actors that ask servers, judge and embed. Blocks in and out
-are Arrow tables; what they do is in stages/."""
+"""The workers of the pipeline: tasks that read, fold and write, actors that ask servers, judge and
+embed. Blocks in and out are Arrow tables; what they do is in stages/."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ PART = "part"
 
 @dataclass(frozen=True)
 class Desk:
-    """Where workers write and report, and when they let go: the run folder, the run's counter, and whether the first failed
-    unit ends the run."""
+    """Where workers write and report, and when they let go: the run folder, the run's counter, and
+    whether the first failed unit ends the run."""
 
     folder: str
     counter: Any
@@ -73,20 +73,29 @@ class Desk:
 
     def mind(self, records: Sequence[Record]) -> bool:
         """Ends the run at a failed unit, where that is asked for; whether it did."""
-        failed = next((record for record in records if record.is_failed), None) if self.stops_at_failure else None
+        failed = (
+            next((record for record in records if record.is_failed), None)
+            if self.stops_at_failure
+            else None
+        )
         if failed is not None:
             errors = [failed.response.error] if failed.response else []
-            why = next(error for error in (*errors, *(score.error for score in failed.scores)) if error)
+            why = next(
+                error for error in (*errors, *(score.error for score in failed.scores)) if error
+            )
             self.counter.stop.remote(f"sample {failed.sample.id!r} failed: {why}")
         return failed is not None
 
     def keep(self, records: Sequence[Record]) -> pa.Table:
-        """Writes what was generated, so that it need not be again if the run ends before it is judged; says what it took."""
+        """Writes what was generated, so that it need not be again if the run ends before it is
+        judged; says what it took."""
         by_candidate: dict[str, list[Response]] = {}
         for record in records:
             by_candidate.setdefault(record.candidate.name, []).append(record.response or Response())
         if by_candidate:
-            self.counter.hear_answers.remote({name: answered(responses) for name, responses in by_candidate.items()})
+            self.counter.hear_answers.remote(
+                {name: answered(responses) for name, responses in by_candidate.items()}
+            )
         table = self.to_table(records, "generate")
         if table.num_rows:
             RunFolder(self.folder).write_part(table, RESPONSES)
@@ -95,14 +104,17 @@ class Desk:
 
 
 def fold_answers(table: pa.Table, desk: Desk) -> pa.Table:
-    """What the engine left in its rows, as records. A prompt's tokens, and with them any long context, have ended there."""
+    """What the engine left in its rows, as records. A prompt's tokens, and with them any long
+    context, have ended there."""
     records = []
     for row in table.to_pylist():
         record = Record.model_validate_json(row[RECORD])
         if record.response is None:
             record = _with_answer(record, row, desk)
         records.append(record)
-    longest = max((record.response.duration_s or 0.0 for record in records if record.response), default=0.0)
+    longest = max(
+        (record.response.duration_s or 0.0 for record in records if record.response), default=0.0
+    )
     now = time.time()
     desk.counter.add.remote("generate", len(records), now - longest, now, _n_ungenerated(records))
     return desk.keep(records)
@@ -126,22 +138,37 @@ def write_records(table: pa.Table, desk: Desk) -> pa.Table:
 
 
 def read_answers(table: pa.Table, reading: Reading, stock: Stock, desk: Desk) -> pa.Table:
-    """Shards of responses that exist already, as records, but for what an earlier session judged."""
+    """Shards of responses that exist already, as records, but for what an earlier session
+    judged."""
     started = time.time()
-    shards = [] if desk.is_stopping() else [Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist()]
-    records = [record for shard in shards for record in read_records(shard, reading, desk.unreadable)]
+    shards = (
+        []
+        if desk.is_stopping()
+        else [Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist()]
+    )
+    records = [
+        record for shard in shards for record in read_records(shard, reading, desk.unreadable)
+    ]
     new = [record for record in records if not stock.has(record.unit_id)]
     desk.counter.add.remote("read", len(new), started, time.time())
     return desk.to_table(new, "read")
 
 
-def read_waiting(table: pa.Table, generated: UnitSet, candidates: Sequence[str], desk: Desk) -> pa.Table:
+def read_waiting(
+    table: pa.Table, generated: UnitSet, candidates: Sequence[str], desk: Desk
+) -> pa.Table:
     """Parts of responses that an earlier session left to be judged, for some of the candidates."""
     folder, out = RunFolder(desk.folder), []
     for part in [] if desk.is_stopping() else table.column(PART).to_pylist():
         rows = folder.read_part(part, RESPONSES)
-        mine = zip(rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True)
-        out.append(rows.filter(pa.array([unit in generated and name in candidates for unit, name in mine])).cast(RECORD_SCHEMA))
+        mine = zip(
+            rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
+        )
+        out.append(
+            rows.filter(
+                pa.array([unit in generated and name in candidates for unit, name in mine])
+            ).cast(RECORD_SCHEMA)
+        )
     waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
     desk.counter.carry.remote(waiting.num_rows)
     return waiting
@@ -154,7 +181,10 @@ def _n_ungenerated(records: Sequence[Record]) -> int:
 def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
     """Records in which one of these metrics ended in an error."""
     names = {metric.name for metric in metrics}
-    return sum(any(score.status == "error" and score.metric in names for score in record.scores) for record in records)
+    return sum(
+        any(score.status == "error" and score.metric in names for score in record.scores)
+        for record in records
+    )
 
 
 def _n_failed_rows(table: pa.Table) -> int:
@@ -166,7 +196,8 @@ def _n_failed_rows(table: pa.Table) -> int:
 
 
 class AskServers:
-    """Asks candidates behind OpenAI-compatible servers; one client a candidate, built on this actor's loop."""
+    """Asks candidates behind OpenAI-compatible servers; one client a candidate, built on this
+    actor's loop."""
 
     def __init__(self, config: ServerConfig, desk: Desk) -> None:
         self._config, self._desk = config, desk
@@ -186,7 +217,10 @@ class AskServers:
         if row[PROMPT] is None:  # its prompt could not be built
             return record
         try:
-            prompt, client = Prompt.model_validate_json(row[PROMPT]), self._client(record.candidate.model_dump_json())
+            prompt, client = (
+                Prompt.model_validate_json(row[PROMPT]),
+                self._client(record.candidate.model_dump_json()),
+            )
             return await generate(record, prompt, row[TRUNCATED], client)
         except EvalError:
             raise
@@ -196,7 +230,8 @@ class AskServers:
 
 
 class JudgeRecords:
-    """Scores the metrics of the judge stage. Many blocks are judged at once, so that one slow call holds up its block alone."""
+    """Scores the metrics of the judge stage. Many blocks are judged at once, so that one slow call
+    holds up its block alone."""
 
     def __init__(
         self,
@@ -214,16 +249,23 @@ class JudgeRecords:
         self._reporter = CallReporter(desk.counter)
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
-        texts = {key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None}
+        texts = {
+            key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
+        }
         withheld = {key: choice.withheld for key, choice in choices.items() if choice.withheld}
-        self._asking = Asking(vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, withheld=withheld)
+        self._asking = Asking(
+            vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, withheld=withheld
+        )
         in_flight = handles.max_in_flight if handles is not None else 1
-        # Enough records that slow calls leave no place empty, few enough that not all prompts are rendered at once.
+        # Enough records that slow calls leave no place empty, few enough that not all prompts are
+        # rendered at once.
         calls = max(1, calls_a_record(choices, config.repeats))
         self._seats = asyncio.Semaphore(max(1, math.ceil(RENDERED * in_flight / calls)))
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        self._is_stopping = self._is_stopping or await self._desk.counter.stopping.remote() is not None
+        self._is_stopping = (
+            self._is_stopping or await self._desk.counter.stopping.remote() is not None
+        )
         if self._is_stopping:
             yield RECORD_SCHEMA.empty_table()
             return
@@ -233,7 +275,10 @@ class JudgeRecords:
             tried = await asyncio.gather(*(self._judge(record, judges) for record in records))
             judged = [record for record in tried if record is not None]
             n_broken = broken.num_rows
-            done.rows, done.failed = len(judged) + n_broken, _n_failed(judged, self._metrics) + n_broken
+            done.rows, done.failed = (
+                len(judged) + n_broken,
+                _n_failed(judged, self._metrics) + n_broken,
+            )
         await self._reporter.report()
         yield pa.concat_tables([self._desk.to_table(judged, "judge"), broken])
 
@@ -244,20 +289,26 @@ class JudgeRecords:
             else:
                 self._watch = asyncio.create_task(self._watch_for_the_end())
                 say, watch = self._desk.counter.tell.remote, self._reporter.watch
-                services = services_of(self._handles, say, lambda: self._is_stopping, self._embedded_url, watch)
-                by_rules: dict[str, list[Judge]] = {key: [] for key, choice in self._choices.items() if choice.judge == RULES}
+                services = services_of(
+                    self._handles, say, lambda: self._is_stopping, self._embedded_url, watch
+                )
+                by_rules: dict[str, list[Judge]] = {
+                    key: [] for key, choice in self._choices.items() if choice.judge == RULES
+                }
                 self._judges = by_rules | build_judges(self._choices, self._config, services)
         return self._judges
 
     async def _watch_for_the_end(self) -> None:
-        """Hears that the run is stopping while its calls still wait for their turn; tells of those that were made."""
+        """Hears that the run is stopping while its calls still wait for their turn; tells of those
+        that were made."""
         while not self._is_stopping:
             await asyncio.sleep(LISTEN_S)
             await self._reporter.report()
             self._is_stopping = await self._desk.counter.stopping.remote() is not None
 
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
-        """The judged record; None when the run stopped before its last call: it is judged when the run is resumed."""
+        """The judged record; None when the run stopped before its last call: it is judged when the
+        run is resumed."""
         try:
             async with self._seats:
                 judged = await judge_record(record, self._metrics, judges, self._asking)
@@ -287,12 +338,16 @@ class EmbedRecords:
             records, broken = self._desk.from_table(table, "embed")
             records = await self._embedded(records)
             n_broken = broken.num_rows
-            done.rows, done.failed = len(records) + n_broken, _n_failed(records, self._metrics) + n_broken
+            done.rows, done.failed = (
+                len(records) + n_broken,
+                _n_failed(records, self._metrics) + n_broken,
+            )
         self._desk.mind(records)
         yield pa.concat_tables([self._desk.to_table(records, "embed"), broken])
 
     async def _embedded(self, records: list[Record]) -> list[Record]:
-        """The records with their scores. What the stage did not foresee costs the record it came of, not the block."""
+        """The records with their scores. What the stage did not foresee costs the record it came
+        of, not the block."""
         try:
             return await embed_records(records, self._metrics, self._embedder)
         except EvalError:

@@ -1,4 +1,5 @@
-"""A circuit breaker for one judge in one actor: a provider that is down is asked now and then, not by every call at once."""
+"""A circuit breaker for one judge in one actor: a provider that is down is asked now and then, not
+by every call at once."""
 
 from __future__ import annotations
 
@@ -21,12 +22,17 @@ from memray_eval.errors import (
 )
 
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)  # no verdict, but somebody answered
-FATAL = (Unauthorised, UnknownModel, QuotaExhausted)  # asking again does not help until somebody mends it
+FATAL = (
+    Unauthorised,
+    UnknownModel,
+    QuotaExhausted,
+)  # asking again does not help until somebody mends it
 
 
 @dataclass
 class _Outage:
-    """Why and since when the breaker is open, and the probe: when it is due, whether it is out, how it failed."""
+    """Why and since when the breaker is open, and the probe: when it is due, whether it is out, how
+    it failed."""
 
     cause: JudgeError
     is_fatal: bool
@@ -38,8 +44,9 @@ class _Outage:
 
 
 class Breaker:
-    """Every call that `admit` let go ends in exactly one of `succeeded`, `failed` and `abandoned`. What `admit` itself raises
-    was no call: it is not reported. `say` gets a line when the breaker opens and when it closes. For one event loop."""
+    """Every call that `admit` let go ends in exactly one of `succeeded`, `failed` and `abandoned`.
+    What `admit` itself raises was no call: it is not reported. `say` gets a line when the breaker
+    opens and when it closes. For one event loop."""
 
     def __init__(
         self,
@@ -58,11 +65,11 @@ class Breaker:
         return self._outage is not None and self._outage.is_fatal
 
     def admit(self) -> float:
-        """Seconds to wait before asking again; 0.0: go, the breaker is closed or this call is its one probe.
+        """Seconds to wait before asking again; 0.0: go, the breaker is closed or this call is its
+        one probe.
 
-        While it is open and no probe is due, raises what opened it (one of FATAL), or Unavailable once it has
-        been open for longer than `outage_s`.
-        """
+        While it is open and no probe is due, raises what opened it (one of FATAL), or Unavailable
+        once it has been open for longer than `outage_s`."""
         outage = self._outage
         if outage is None:
             self._in_flight += 1
@@ -75,21 +82,31 @@ class Breaker:
         if outage.is_fatal:
             raise type(outage.cause)(f"{self._name} is not asked for now: {outage.cause}")
         if now_s - outage.since_s > self._config.outage_s:
-            raise Unavailable(f"{self._name} has not answered for {_span(self._config.outage_s)}; calls fail until it does")
-        # A probe that is out may bring good news at any time: look again soon, not after a pause that has grown long.
-        return min(self._config.probe_s, outage.pause_s) if outage.is_probing else outage.probe_at_s - now_s
+            raise Unavailable(
+                f"{self._name} has not answered for {_span(self._config.outage_s)}; calls fail "
+                f"until it does"
+            )
+        # A probe that is out may bring good news at any time: look again soon, not after a pause
+        # that has grown long.
+        return (
+            min(self._config.probe_s, outage.pause_s)
+            if outage.is_probing
+            else outage.probe_at_s - now_s
+        )
 
     def succeeded(self) -> None:
         """A call was answered. Also one from before the opening: whoever answers is alive."""
         self._failures = self._fatals = 0
         if self._outage is not None:
-            self._say(f"{self._name}: answers again after {_span(self._clock() - self._outage.since_s)}")
+            self._say(
+                f"{self._name}: answers again after {_span(self._clock() - self._outage.since_s)}"
+            )
             self._outage = None
         self._ended()
 
     def failed(self, error: JudgeError) -> None:
-        """A call ended in `error`. An error that is neither a failure nor a sign of life (a plain JudgeError) changes no
-        count, but a probe that ends in it has failed."""
+        """A call ended in `error`. An error that is neither a failure nor a sign of life (a plain
+        JudgeError) changes no count, but a probe that ends in it has failed."""
         if isinstance(error, ALIVE):
             return self.succeeded()
         if self._outage is None:
@@ -117,14 +134,19 @@ class Breaker:
     def _open(self, cause: JudgeError, since_s: float, *, is_fatal: bool) -> None:
         longest_s = self._config.longest_probe_s
         pause_s = longest_s if is_fatal else min(self._config.probe_s, longest_s)
-        self._outage = _Outage(cause, is_fatal, since_s, pause_s, probe_at_s=self._clock() + pause_s)
-        count, meanwhile = (self._fatals, "calls fail at once") if is_fatal else (self._failures, "pausing")
+        self._outage = _Outage(
+            cause, is_fatal, since_s, pause_s, probe_at_s=self._clock() + pause_s
+        )
+        count, meanwhile = (
+            (self._fatals, "calls fail at once") if is_fatal else (self._failures, "pausing")
+        )
         calls = f"{count} calls in a row" if count > 1 else "a call"
         self._say(f"{self._name}: {calls} failed ({cause}); {meanwhile}, next try in {pause_s:g} s")
 
     def _ended(self) -> None:
-        """One call less is out. While calls from before the opening are out too, nobody knows which one was the probe, so it
-        is over when the last has ended: thus never two probes, and never two longer pauses for one."""
+        """One call less is out. While calls from before the opening are out too, nobody knows which
+        one was the probe, so it is over when the last has ended: thus never two probes, and never
+        two longer pauses for one."""
         self._in_flight = max(0, self._in_flight - 1)
         outage = self._outage
         if outage is None or not outage.is_probing or self._in_flight:
@@ -135,7 +157,9 @@ class Breaker:
 
     def _pause_again(self, outage: _Outage, error: JudgeError) -> None:
         self._count(error)
-        if self._fatals >= self._config.fatal and not outage.is_fatal:  # it came back, and now refuses the key
+        if (
+            self._fatals >= self._config.fatal and not outage.is_fatal
+        ):  # it came back, and now refuses the key
             self._open(error, outage.since_s, is_fatal=True)
             return
         outage.pause_s = min(2 * outage.pause_s, self._config.longest_probe_s)

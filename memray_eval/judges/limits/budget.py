@@ -1,4 +1,5 @@
-"""What a run may spend on its judges, kept in advance: a call is made only when its estimate still fits the budget."""
+"""What a run may spend on its judges, kept in advance: a call is made only when its estimate still
+fits the budget."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class Spending(Frozen):
 
     def less(self, other: Spending) -> Spending:
         """What is left of it without `other`; never below nothing."""
-        return Spending(usd=max(0.0, self.usd - other.usd), tokens=max(0, self.tokens - other.tokens))
+        return Spending(
+            usd=max(0.0, self.usd - other.usd), tokens=max(0, self.tokens - other.tokens)
+        )
 
     @property
     def is_nothing(self) -> bool:
@@ -43,8 +46,9 @@ NOTHING = Spending()
 
 
 class Ledger:
-    """What was spent and what is reserved for calls under way. As long as no call costs more than its estimate, the two
-    together never pass the budget; one that does cost more is booked all the same, and leaves less for the next."""
+    """What was spent and what is reserved for calls under way. As long as no call costs more than
+    its estimate, the two together never pass the budget; one that does cost more is booked all the
+    same, and leaves less for the next."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -61,12 +65,18 @@ class Ledger:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the run must stop: the call refused last does not fit, and nothing is reserved that could give back."""
-        return self._refused is not None and self._reserved.is_nothing and not self._fits(self._refused)
+        """Whether the run must stop: the call refused last does not fit, and nothing is reserved
+        that could give back."""
+        return (
+            self._refused is not None
+            and self._reserved.is_nothing
+            and not self._fits(self._refused)
+        )
 
     def reserve(self, wanted: Sequence[Spending]) -> int:
-        """How many of the calls, from the first on, fit by their estimates; those are reserved. A call that was refused may
-        fit later, when others have cost less than their estimates: ask again until `is_spent`."""
+        """How many of the calls, from the first on, fit by their estimates; those are reserved. A
+        call that was refused may fit later, when others have cost less than their estimates: ask
+        again until `is_spent`."""
         if not wanted:
             return 0
         self._refused = None
@@ -78,13 +88,14 @@ class Ledger:
         return len(wanted)
 
     def settle(self, reserved: Spending, spent: Spending) -> None:
-        """A call ended, or several, summed: what it really cost takes the place of what was reserved for it."""
+        """A call ended, or several, summed: what it really cost takes the place of what was
+        reserved for it."""
         self._reserved = self._reserved.less(reserved)
         self._spent += spent
 
     def release(self, reserved: Spending) -> None:
-        """Gives back what was reserved for calls that will not be settled, of an actor that died. Those must not be settled
-        as well: another's reservation would be given back."""
+        """Gives back what was reserved for calls that will not be settled, of an actor that died.
+        Those must not be settled as well: another's reservation would be given back."""
         self._reserved = self._reserved.less(reserved)
 
     def _fits(self, call: Spending) -> bool:
@@ -95,8 +106,8 @@ class Ledger:
 
 
 class Treasury:
-    """The ledger of a run behind one queue: first come, first served. What was reserved and not settled after `stale_s` belongs
-    to an actor that died, and is given back."""
+    """The ledger of a run behind one queue: first come, first served. What was reserved and not
+    settled after `stale_s` belongs to an actor that died, and is given back."""
 
     def __init__(
         self,
@@ -113,8 +124,8 @@ class Treasury:
         self._queue = asyncio.Lock()
 
     async def draw(self, most: Spending) -> int:
-        """Reserves what a call may cost at most, and gives a ticket for it; waits while it does not fit and others may give
-        back. 0: it never will."""
+        """Reserves what a call may cost at most, and gives a ticket for it; waits while it does not
+        fit and others may give back. 0: it never will."""
         async with self._queue:
             while not self._ledger.reserve([most]):
                 if self._ledger.is_spent:

@@ -1,11 +1,12 @@
-"""How fast a cluster may ask each judge: time slots for calls, handed out in chunks by one place for all.
+"""How fast a cluster may ask each judge: time slots for calls, handed out in chunks by one place
+for all.
 
-Pure: no Ray, the clock is given. Each judge has a `Pace`: per limited quantity (requests, input tokens, output tokens, both)
-the time from which there is room again, moved forward by every call's share of a minute (the generic cell rate algorithm,
-GCRA). That alone spaces calls evenly, but lets a minute pass its limit by one call, which may be many tokens: what was let go
-in the last minute is counted too. A slot that is not used is lost; nothing has to be given back, so a member that dies costs
-at most the slots it held.
-"""
+Pure: no Ray, the clock is given. Each judge has a `Pace`: per limited quantity (requests, input
+tokens, output tokens, both) the time from which there is room again, moved forward by every call's
+share of a minute (the generic cell rate algorithm, GCRA). That alone spaces calls evenly, but lets
+a minute pass its limit by one call, which may be many tokens: what was let go in the last minute is
+counted too. A slot that is not used is lost; nothing has to be given back, so a member that dies
+costs at most the slots it held."""
 
 from __future__ import annotations
 
@@ -18,20 +19,45 @@ from typing import NamedTuple, Protocol
 
 from memray_eval.config.sections import RateLimits
 
-HORIZON_S = 5.0  # slots are given so far ahead, no further: what is learnt meanwhile reaches all within it
-SLACK_S = 0.7  # a minute's worth of calls is spread over so much more than a minute, for clocks and late calls
+HORIZON_S = (
+    5.0  # slots are given so far ahead, no further: what is learnt meanwhile reaches all within it
+)
+# a minute's worth of calls is spread over so much more than a minute, for clocks and late calls
+SLACK_S = 0.7
 WINDOW_S = 60.0 + SLACK_S
 LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
 FREE_S = 2.0  # without a limit a member need not ask again for so long
-CANARY_S = 10.0  # while nothing is known of a judge one call goes first; another when it has not come back for so long
-GATHER_S, LOOK_S = 0.1, 1.0  # the first in the queue waits so long at least, for more than one slot, and looks again so often
-CUT, RECOVERY_PER_S = 0.5, 1 / 60  # on a 429 the pace halves; it grows back by this share of the limit a second
-MEMORY_CALLS, SIGN = 50.0, 0.25  # over about so many calls, this share of 429s is no chance any more
-LONGEST_PAUSE_S = 600.0  # after so long a judge is tried again, whatever its Retry-After: somebody may have mended it
-FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20  # a limit that was just learnt is approached from this share of it, at this rate
-FIRST_FOUND_PER_MIN = 60.0  # what is taken for an unknown limit at least, when the first 429 comes after few calls
-SHYNESS, LEAST_KEPT = 0.95, 0.7  # a found limit moves to a little below the pace that was too much, but not down by more
-DOUBLES_S = 200.0  # a found limit is tried out slowly at first, then faster: at double pace so long after it was reached
+# while nothing is known of a judge one call goes first; another when it has not come back for so
+# long
+CANARY_S = 10.0
+GATHER_S, LOOK_S = (
+    0.1,
+    1.0,
+)  # the first in the queue waits so long at least, for more than one slot, and looks again so often
+CUT, RECOVERY_PER_S = (
+    0.5,
+    1 / 60,
+)  # on a 429 the pace halves; it grows back by this share of the limit a second
+MEMORY_CALLS, SIGN = (
+    50.0,
+    0.25,
+)  # over about so many calls, this share of 429s is no chance any more
+# after so long a judge is tried again, whatever its Retry-After: somebody may have mended it
+LONGEST_PAUSE_S = 600.0
+FIRST_PACE, FIRST_RECOVERY_PER_S = (
+    0.5,
+    1 / 20,
+)  # a limit that was just learnt is approached from this share of it, at this rate
+FIRST_FOUND_PER_MIN = (
+    60.0  # what is taken for an unknown limit at least, when the first 429 comes after few calls
+)
+SHYNESS, LEAST_KEPT = (
+    0.95,
+    0.7,
+)  # a found limit moves to a little below the pace that was too much, but not down by more
+# a found limit is tried out slowly at first, then faster: at double pace so long after it was
+# reached
+DOUBLES_S = 200.0
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
 
@@ -43,10 +69,14 @@ class Cost(NamedTuple):
     output_tokens: float = 0.0
 
     def minus(self, other: Cost) -> Cost:
-        return Cost(self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens)
+        return Cost(
+            self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens
+        )
 
     def plus(self, other: Cost) -> Cost:
-        return Cost(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+        return Cost(
+            self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
+        )
 
     def of(self, lane: str) -> float:
         """How much of a lane one call takes."""
@@ -58,10 +88,11 @@ class Cost(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """What a member (one judge actor) asks of the limiter: slots for calls of these costs. With it come the limits that it
-    began with and those that the provider has `told`, so that a limiter that was restarted learns them again, and what its
-    last calls really took (`owed`: actual minus estimated tokens, `done`: how many ended, those with a 429 apart, `answered`:
-    how many of them by an answer)."""
+    """What a member (one judge actor) asks of the limiter: slots for calls of these costs. With it
+    come the limits that it began with and those that the provider has `told`, so that a limiter
+    that was restarted learns them again, and what its last calls really took (`owed`: actual minus
+    estimated tokens, `done`: how many ended, those with a 429 apart, `answered`: how many of them
+    by an answer)."""
 
     judge: str
     member: str
@@ -77,7 +108,8 @@ class Reservation(NamedTuple):
 
 
 class HeldBy(NamedTuple):
-    """The limit that calls wait for, and whether it is only assumed: nobody set it, and the provider has not told it."""
+    """The limit that calls wait for, and whether it is only assumed: nobody set it, and the
+    provider has not told it."""
 
     lane: str
     per_min: float
@@ -85,8 +117,8 @@ class HeldBy(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Since when (epoch seconds) all calls to a judge got a 429; since when some wait and none was given a slot, and for which
-    limit. None: it is not so."""
+    """Since when (epoch seconds) all calls to a judge got a 429; since when some wait and none was
+    given a slot, and for which limit. None: it is not so."""
 
     refused_since: float | None = None
     slotless_since: float | None = None
@@ -94,9 +126,10 @@ class Standing(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """When the first calls of a reservation may be sent (epoch seconds), or until when any may; how many calls the member
-    may have in flight (None: as many as it likes); the limit that 429s have taught, for a limiter that is restarted; and the
-    limit that these calls, or those behind them, have to wait for."""
+    """When the first calls of a reservation may be sent (epoch seconds), or until when any may; how
+    many calls the member may have in flight (None: as many as it likes); the limit that 429s have
+    taught, for a limiter that is restarted; and the limit that these calls, or those behind them,
+    have to wait for."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
@@ -125,10 +158,14 @@ class _LastMinute:
             self._cost = Cost()  # no dust of floats
 
     def room_at(self, cost: Cost, limits: Mapping[str, float]) -> float:
-        """From when one more call stays within the limits; one that is above them alone, from when nothing else is left."""
+        """From when one more call stays within the limits; one that is above them alone, from when
+        nothing else is left."""
         calls, total, at = self._calls, self._cost.plus(cost), -math.inf
         slots = iter(self._slots)
-        while any((calls + 1 if lane == REQUESTS else total.of(lane)) > limit for lane, limit in limits.items()):
+        while any(
+            (calls + 1 if lane == REQUESTS else total.of(lane)) > limit
+            for lane, limit in limits.items()
+        ):
             if (slot := next(slots, None)) is None:
                 break
             at, calls, total = slot[0] + WINDOW_S, calls - slot[1], total.minus(slot[2])
@@ -138,20 +175,28 @@ class _LastMinute:
 class Pace:
     """One judge's schedule. Times are epoch seconds, all from the caller.
 
-    Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them). After a 429 the
-    pace halves and grows back. A quantity without a limit is free until the first 429: then the calls of the minute before it
-    are taken for the limit, and from then on it is searched for: the pace rises to a little below where the last 429 came,
-    stays near it for a while, and rises on, ever faster, to the next.
-    """
+    Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them).
+    After a 429 the pace halves and grows back. A quantity without a limit is free until the first
+    429: then the calls of the minute before it are taken for the limit, and from then on it is
+    searched for: the pace rises to a little below where the last 429 came, stays near it for a
+    while, and rises on, ever faster, to the next."""
 
-    def __init__(self, limits: RateLimits, is_firm: bool, not_before: float = 0.0, told: RateLimits | None = None) -> None:
+    def __init__(
+        self,
+        limits: RateLimits,
+        is_firm: bool,
+        not_before: float = 0.0,
+        told: RateLimits | None = None,
+    ) -> None:
         self._own = limits if is_firm else RateLimits()
         self._told = set[str]()
         self._per_min: dict[str, float | None] = {lane: getattr(limits, lane) for lane in LANES}
         for lane, per_min in self._news(told or RateLimits()):
             self._per_min[lane] = per_min
         self._free_at = dict.fromkeys(LANES, not_before)
-        if not_before and self._per_min[REQUESTS]:  # the last slot of the limiter before may be just then
+        if (
+            not_before and self._per_min[REQUESTS]
+        ):  # the last slot of the limiter before may be just then
             self._free_at[REQUESTS] += WINDOW_S / (self._per_min[REQUESTS] or math.inf)
         self._blocked_until = self._last_slot = not_before
         self._remembers_from = not_before + WINDOW_S if not_before else 0.0
@@ -179,20 +224,26 @@ class Pace:
         return RateLimits(**self._per_min, concurrency=self.concurrency)
 
     def reserve(self, costs: Sequence[Cost], now: float) -> tuple[float, ...]:
-        """Slots for the first of the calls, as many as start within the horizon: none when the next is further away."""
+        """Slots for the first of the calls, as many as start within the horizon: none when the next
+        is further away."""
         caps, times = self._caps(now), []
         self._last_minute.forget(now)
         for cost in costs:
             even = self._even(cost, caps, now)
             due = max(even, *(self._free_at[lane] for lane in caps), now)
-            start = max(due, self._last_slot)  # in order; what refunds have brought forward comes close together
+            start = max(
+                due, self._last_slot
+            )  # in order; what refunds have brought forward comes close together
             if start > now + HORIZON_S:
                 break
             times.append(start)
-            # What one lane holds up, at most a horizon, another may make good, where the last minute is known to the full.
+            # What one lane holds up, at most a horizon, another may make good, where the last
+            # minute is known to the full.
             since = even if due >= self._remembers_from else due
             for lane in caps:
-                self._free_at[lane] = max(self._free_at[lane], since) + self._lasts(lane, cost.of(lane), due)
+                self._free_at[lane] = max(self._free_at[lane], since) + self._lasts(
+                    lane, cost.of(lane), due
+                )
             if caps:
                 self._last_minute.add(start, 1, cost)
                 self._last_minute.forget(start)
@@ -204,22 +255,33 @@ class Pace:
         return max(self._due(cost, self._caps(now), now), self._last_slot) - HORIZON_S
 
     def in_a_horizon(self, costs: Sequence[Cost]) -> float:
-        """How many calls of these costs the limits allow in so short a time; beyond all counting without a limit."""
+        """How many calls of these costs the limits allow in so short a time; beyond all counting
+        without a limit."""
         known = {lane: limit * HORIZON_S / 60.0 for lane, limit in self._per_min.items() if limit}
         means = {lane: sum(cost.of(lane) for cost in costs) / len(costs) for lane in known}
-        return min((allowed / max(1.0, means[lane]) for lane, allowed in known.items()), default=math.inf)
+        return min(
+            (allowed / max(1.0, means[lane]) for lane, allowed in known.items()), default=math.inf
+        )
 
     def blocked_until(self) -> float:
         return self._blocked_until
 
     def held_by(self, cost: Cost, now: float) -> HeldBy | None:
-        """The limit that a call of this cost waits for, where that is further away than the horizon."""
+        """The limit that a call of this cost waits for, where that is further away than the
+        horizon."""
         caps = self._caps(now)
-        due = {lane: max(self._free_at[lane], self._last_minute.room_at(cost, {lane: caps[lane]})) for lane in caps}
+        due = {
+            lane: max(self._free_at[lane], self._last_minute.room_at(cost, {lane: caps[lane]}))
+            for lane in caps
+        }
         lane = max(due, key=lambda lane: due[lane], default=REQUESTS)
         if not due or due[lane] <= now + HORIZON_S or self._blocked_until > now:
             return None
-        is_assumed = lane not in self._told and getattr(self._own, lane) is None and not (self._is_found and lane == REQUESTS)
+        is_assumed = (
+            lane not in self._told
+            and getattr(self._own, lane) is None
+            and not (self._is_found and lane == REQUESTS)
+        )
         return HeldBy(lane, self._per_min[lane] or 0.0, is_assumed)
 
     def hold(self, limits: RateLimits) -> None:
@@ -231,12 +293,14 @@ class Pace:
             own: float | None = getattr(limits, lane)
             if own is not None or lane not in self._told:
                 self._per_min[lane] = own
-        self._is_found = self._is_found and limits.requests_per_min is None and REQUESTS not in self._told
+        self._is_found = (
+            self._is_found and limits.requests_per_min is None and REQUESTS not in self._told
+        )
         self.concurrency, self.is_proven = limits.concurrency, True
 
     def settle(self, owed: Cost, done: int, now: float, answered: int = 0) -> None:
-        """Calls ended: what they took beyond their estimates moves the token lanes on, or back. Fewer than none: some that were
-        counted beforehand got a 429."""
+        """Calls ended: what they took beyond their estimates moves the token lanes on, or back.
+        Fewer than none: some that were counted beforehand got a 429."""
         if answered:
             self.refused_since = None
         self._throttle_share = min(1.0, self._throttle_share * (1.0 - 1.0 / MEMORY_CALLS) ** done)
@@ -248,22 +312,26 @@ class Pace:
             while self._ended[0][0] < now - 60.0:
                 self._ended.popleft()
         elif self._is_found and now - self._found_at <= HORIZON_S:  # they ended before it was found
-            self._per_min[REQUESTS] = max(FIRST_FOUND_PER_MIN, (self._per_min[REQUESTS] or 0.0) + done)
+            self._per_min[REQUESTS] = max(
+                FIRST_FOUND_PER_MIN, (self._per_min[REQUESTS] or 0.0) + done
+            )
         for lane in self._caps(now):
             if lane != REQUESTS:
-                self._free_at[lane] += math.copysign(self._lasts(lane, abs(owed.of(lane)), now), owed.of(lane))
+                self._free_at[lane] += math.copysign(
+                    self._lasts(lane, abs(owed.of(lane)), now), owed.of(lane)
+                )
         if any(owed):
             self._last_minute.add(max(now, self._last_slot), 0, owed)
         self.is_proven = self.is_proven or done > 0
 
     def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
-        """A call that was sent at `sent_at` got a 429. Where that speaks of the limit, all slots move past its Retry-After, and
-        the pace halves once for all calls that were sent before it did.
+        """A call that was sent at `sent_at` got a 429. Where that speaks of the limit, all slots
+        move past its Retry-After, and the pace halves once for all calls that were sent before it
+        did.
 
-        It does where a found limit is tried out, or when a SIGN share of the last calls got one. Fewer are a provider's
-        hiccups, as when it sheds load at random: those calls wait and try again, the others go on, a little slower where
-        there is a limit.
-        """
+        It does where a found limit is tried out, or when a SIGN share of the last calls got one.
+        Fewer are a provider's hiccups, as when it sheds load at random: those calls wait and try
+        again, the others go on, a little slower where there is a limit."""
         self.is_proven = True
         self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
@@ -280,17 +348,22 @@ class Pace:
         if self.is_free:
             ended = sum(calls for moment, calls in self._ended if moment > now - 60.0)
             self._find(max(FIRST_FOUND_PER_MIN, ended), now)
-        elif self._is_found and now - self._moved_at > 60.0:  # before, calls from before the last 429 count still
+        elif (
+            self._is_found and now - self._moved_at > 60.0
+        ):  # before, calls from before the last 429 count still
             kept = max(LEAST_KEPT, SHYNESS * factor)
             self._per_min[REQUESTS], self._moved_at = kept * (self._per_min[REQUESTS] or 0.0), now
             factor /= kept
         self._cut_at = now
         self._ease(factor * CUT, now)
-        self._blocked_until = max(self._blocked_until, self._last_slot)  # slots given at the old pace are dropped
+        self._blocked_until = max(
+            self._blocked_until, self._last_slot
+        )  # slots given at the old pace are dropped
 
     def learn(self, limits: RateLimits, now: float) -> None:
-        """Takes over what the provider says of what the user has not set. The first time the pace begins below it: many calls
-        start at once then, some of them late, and a provider may count by the second."""
+        """Takes over what the provider says of what the user has not set. The first time the pace
+        begins below it: many calls start at once then, some of them late, and a provider may count
+        by the second."""
         if not self.is_proven:
             self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
@@ -302,7 +375,8 @@ class Pace:
                 self._is_found = False
 
     def _news(self, said: RateLimits) -> Iterator[tuple[str, float]]:
-        """What the provider says of each lane that the user has not set; from now on it is told, not assumed."""
+        """What the provider says of each lane that the user has not set; from now on it is told,
+        not assumed."""
         for lane in LANES:
             per_min: float | None = getattr(said, lane)
             if per_min is not None and getattr(self._own, lane) is None:
@@ -316,12 +390,14 @@ class Pace:
             self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
 
     def _is_sign(self, now: float) -> bool:
-        """Whether 429s are a SIGN share of the last MEMORY_CALLS, and of all calls of the last second: the refusals of a burst
-        are told in a row."""
+        """Whether 429s are a SIGN share of the last MEMORY_CALLS, and of all calls of the last
+        second: the refusals of a burst are told in a row."""
         if self._throttle_share < SIGN:
             return False
         recent = [entry for entry in self._last_second if entry[0] >= now - LOOK_S]
-        return sum(throttles for _, _, throttles in recent) >= SIGN * sum(calls for _, calls, _ in recent)
+        return sum(throttles for _, _, throttles in recent) >= SIGN * sum(
+            calls for _, calls, _ in recent
+        )
 
     def _ease(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
         """Slows the pace down; it grows back from when slots are given again."""
@@ -340,23 +416,35 @@ class Pace:
         return max(now, self._blocked_until, self._last_minute.room_at(cost, caps))
 
     def _lasts(self, lane: str, amount: float, start: float) -> float:
-        """Seconds from `start` until there is room for more in a lane: a share of a minute, stretched while the pace recovers.
-        There it grows by `_recovery_per_s`, so that what it lets go is the area below it."""
-        even_s, factor = amount * WINDOW_S / (self._per_min[lane] or math.inf), self._factor_now(start)
+        """Seconds from `start` until there is room for more in a lane: a share of a minute,
+        stretched while the pace recovers. There it grows by `_recovery_per_s`, so that what it lets
+        go is the area below it."""
+        even_s, factor = (
+            amount * WINDOW_S / (self._per_min[lane] or math.inf),
+            self._factor_now(start),
+        )
         if factor >= 1.0:
             return even_s / factor
         after = math.sqrt(factor**2 + 2 * self._recovery_per_s * even_s)
         if after <= 1.0:
             return (after - factor) / self._recovery_per_s
-        return (1.0 - factor) / self._recovery_per_s + even_s - (1.0 - factor**2) / (2 * self._recovery_per_s)
+        return (
+            (1.0 - factor) / self._recovery_per_s
+            + even_s
+            - (1.0 - factor**2) / (2 * self._recovery_per_s)
+        )
 
     def _caps(self, now: float) -> dict[str, float]:
-        """Per limited lane, what may be let go in a minute. A pace that was cut is slower, but not counted anew."""
+        """Per limited lane, what may be let go in a minute. A pace that was cut is slower, but not
+        counted anew."""
         factor = max(1.0, self._factor_now(now)) * (1 + 1e-9)
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
     def _factor_now(self, now: float) -> float:
-        grown = self._factor + max(0.0, now - max(self._blocked_until, self._eased_at)) * self._recovery_per_s
+        grown = (
+            self._factor
+            + max(0.0, now - max(self._blocked_until, self._eased_at)) * self._recovery_per_s
+        )
         if grown <= 1.0 or not self._is_found:
             return min(1.0, grown)
         beyond_s = (grown - 1.0) / self._recovery_per_s
@@ -368,9 +456,11 @@ class LimiterPort(Protocol):
 
     async def reserve(self, wanted: Reservation) -> Grant: ...
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
-        """Tells of a 429, and of the calls that since the last report have ended or outlived it (those that are refused later
-        are taken off again); until when nobody may ask the judge."""
+    async def throttled(
+        self, judge: str, sent_at: float, retry_after_s: float | None, done: int
+    ) -> float:
+        """Tells of a 429, and of the calls that since the last report have ended or outlived it
+        (those that are refused later are taken off again); until when nobody may ask the judge."""
         ...
 
     async def learn(self, judge: str, limits: RateLimits) -> None: ...
@@ -381,8 +471,9 @@ class LimiterPort(Protocol):
 
 
 class Limiter:
-    """The paces of all judges of a cluster, behind one queue each: first come, first served. `hold_s` after a restart nothing
-    is granted, because the slots of the one before may still be in use."""
+    """The paces of all judges of a cluster, behind one queue each: first come, first served.
+    `hold_s` after a restart nothing is granted, because the slots of the one before may still be in
+    use."""
 
     def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
@@ -396,7 +487,8 @@ class Limiter:
         self._members: dict[str, dict[str, float]] = {}
 
     async def reserve(self, wanted: Reservation) -> Grant:
-        """At least one slot (waits until there is one within the horizon), or freedom where nothing is limited."""
+        """At least one slot (waits until there is one within the horizon), or freedom where nothing
+        is limited."""
         pace, now = self._pace(wanted), self._clock()
         was_proven = pace.is_proven
         pace.settle(wanted.owed, wanted.done, now, wanted.answered)
@@ -419,8 +511,8 @@ class Limiter:
         return granted._replace(share=self._share(wanted, pace), found_per_min=pace.found_per_min)
 
     async def _slots(self, wanted: Reservation, pace: Pace) -> Grant:
-        """The first in the queue waits for its slots; for freedom until the given moment; or, while nothing is known, to be
-        the one call that goes first."""
+        """The first in the queue waits for its slots; for freedom until the given moment; or, while
+        nothing is known, to be the one call that goes first."""
         held_by: HeldBy | None = None
         while True:
             now = self._clock()
@@ -437,19 +529,25 @@ class Limiter:
                         times += pace.reserve(costs[len(times) :], self._clock())
                     return Grant(times, held_by=held_by)
                 held_by = pace.held_by(costs[0], now)
-                self._slotless[wanted.judge] = self._slotless.get(wanted.judge, (now, None))[0], held_by
+                self._slotless[wanted.judge] = (
+                    self._slotless.get(wanted.judge, (now, None))[0],
+                    held_by,
+                )
                 wait_s = pace.opens_at(now, wanted.costs[0]) - now
             else:
                 wait_s = LOOK_S
             await _happens(self._changes, wanted.judge, min(LOOK_S, max(GATHER_S, wait_s)))
 
     def _turn(self, wanted: Reservation, pace: Pace) -> int:
-        """How many slots a member gets before the next one's turn: so few that all who wait have had theirs within a horizon.
-        With more at a time, those who ask for one call would wait for a round of all the others' chunks."""
+        """How many slots a member gets before the next one's turn: so few that all who wait have
+        had theirs within a horizon. With more at a time, those who ask for one call would wait for
+        a round of all the others' chunks."""
         turn = pace.in_a_horizon(wanted.costs) / self._waiting[wanted.judge]
         return max(1, int(min(turn, len(wanted.costs))))
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+    async def throttled(
+        self, judge: str, sent_at: float, retry_after_s: float | None, done: int
+    ) -> float:
         if (pace := self._paces.get(judge)) is None:
             return 0.0
         pace.settle(Cost(), done, self._clock())
@@ -464,7 +562,8 @@ class Limiter:
             _happened(self._changes, judge)
 
     async def pause(self, judge: str, known: float) -> float:
-        """Until when nobody may ask a judge, as soon as that is later than what the member knows; the same after a while."""
+        """Until when nobody may ask a judge, as soon as that is later than what the member knows;
+        the same after a while."""
         deadline = self._clock() + 30.0
         while (pace := self._paces.get(judge)) is None or pace.blocked_until() <= known:
             if self._clock() >= deadline:
@@ -483,15 +582,18 @@ class Limiter:
 
     def _pace(self, wanted: Reservation) -> Pace:
         if wanted.judge not in self._paces:
-            self._paces[wanted.judge] = Pace(wanted.limits, wanted.is_firm, self._not_before, wanted.told)
+            self._paces[wanted.judge] = Pace(
+                wanted.limits, wanted.is_firm, self._not_before, wanted.told
+            )
             self._queues[wanted.judge] = asyncio.Lock()
         elif wanted.is_firm:
             self._paces[wanted.judge].hold(wanted.limits)
         return self._paces[wanted.judge]
 
     def _share(self, wanted: Reservation, pace: Pace) -> int | None:
-        """A member's part of the calls in flight: an even one, over as many members as the run has or as have been seen; what
-        is left over goes to those seen first. Never below one: more members than places take more than there are."""
+        """A member's part of the calls in flight: an even one, over as many members as the run has
+        or as have been seen; what is left over goes to those seen first. Never below one: more
+        members than places take more than there are."""
         if pace.concurrency is None:
             return None
         seen, now = self._members.setdefault(wanted.judge, {}), self._clock()

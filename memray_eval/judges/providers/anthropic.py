@@ -11,7 +11,14 @@ from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Reply, instructed_request, judge_key
+from memray_eval.judges.structured_judge import (
+    Access,
+    InstructedJudge,
+    JudgeSpec,
+    Reply,
+    instructed_request,
+    judge_key,
+)
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import Edge, HttpReply, counted, mappings_in, text_in
 from memray_eval.provider_http.transport import client_options
@@ -22,7 +29,9 @@ silence_payload_logs()
 class AnthropicWire:
     assistant_role = "assistant"
 
-    def __init__(self, client: anthropic.AsyncAnthropic, model: str, parameters: Mapping[str, Any]) -> None:
+    def __init__(
+        self, client: anthropic.AsyncAnthropic, model: str, parameters: Mapping[str, Any]
+    ) -> None:
         self._client, self._model = client, model
         self._edge = Edge(str(client.base_url), client.api_key or "")
         self.parameters: Mapping[str, Any] = dict(parameters)
@@ -35,13 +44,20 @@ class AnthropicWire:
         del arguments["messages"]
         return arguments
 
-    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> HttpReply:
+    async def send(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+    ) -> HttpReply:
         turns = [turn for turn in talk if turn["role"] != "system"]
-        # As an extra body: what the SDK takes by name it walks through, type by type, at every call.
+        # As an extra body: what the SDK takes by name it walks through, type by type, at every
+        # call.
         body = {**prepared, "messages": turns}
-        create = self._client.messages.with_raw_response.create  # raw: the SDK does not check what it reads
+        create = (
+            self._client.messages.with_raw_response.create
+        )  # raw: the SDK does not check what it reads
         answer = (
-            await create(model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body)
+            await create(
+                model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body
+            )
         ).http_response
         return HttpReply(answer.status_code, answer.content)
 
@@ -50,7 +66,9 @@ class AnthropicWire:
         usage, known = counted(said.get("usage"), ("input_tokens",), ("output_tokens",))
         with self._edge.reading(completion, usage):
             blocks = mappings_in(said, "content")
-            text = "".join(text_in(block, "text") for block in blocks if block.get("type") == "text")
+            text = "".join(
+                text_in(block, "text") for block in blocks if block.get("type") == "text"
+            )
             ending = text_in(said, "stop_reason")
             if ending == "refusal":
                 return Reply(text, usage, "refused", known)
@@ -59,7 +77,9 @@ class AnthropicWire:
     def translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, anthropic.APIStatusError):
             answer = error.response
-            return self._edge.refusal(error.status_code, answer.headers.get("retry-after"), answer.content)
+            return self._edge.refusal(
+                error.status_code, answer.headers.get("retry-after"), answer.content
+            )
         return self._edge.lost(error)
 
 
@@ -70,5 +90,7 @@ def anthropic_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     client = anthropic.AsyncAnthropic(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )
-    wire = AnthropicWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters})
+    wire = AnthropicWire(
+        client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}
+    )
     return InstructedJudge(spec, wire, access, client.close)

@@ -1,4 +1,5 @@
-"""Judges behind Google's generateContent API. instructor switches Gemini's safety thresholds off for its calls."""
+"""Judges behind Google's generateContent API. instructor switches Gemini's safety thresholds off
+for its calls."""
 
 from __future__ import annotations
 
@@ -14,9 +15,25 @@ from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Reply, instructed_request, judge_key
+from memray_eval.judges.structured_judge import (
+    Access,
+    InstructedJudge,
+    JudgeSpec,
+    Reply,
+    instructed_request,
+    judge_key,
+)
 from memray_eval.provider_http.payload_logs import silence_payload_logs
-from memray_eval.provider_http.replies import Edge, HttpReply, Odd, counted, first_in, mapping_in, mappings_in, text_in
+from memray_eval.provider_http.replies import (
+    Edge,
+    HttpReply,
+    Odd,
+    counted,
+    first_in,
+    mapping_in,
+    mappings_in,
+    text_in,
+)
 from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
@@ -28,26 +45,37 @@ _REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", 
 class GoogleWire:
     assistant_role = "model"
 
-    def __init__(self, client: genai.Client, model: str, parameters: Mapping[str, Any], edge: Edge) -> None:
+    def __init__(
+        self, client: genai.Client, model: str, parameters: Mapping[str, Any], edge: Edge
+    ) -> None:
         self._client, self._model, self._edge = client, model, edge
         self.parameters: Mapping[str, Any] = dict(parameters)
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
         request: dict[str, Any] = {"model": self._model, "generation_config": dict(self.parameters)}
-        any_question = {"role": "user", "content": "?"}  # instructor wants one; the real ones come with each call
-        request["messages"] = [{"role": "system", "content": system}, any_question] if system else [any_question]
+        any_question = {
+            "role": "user",
+            "content": "?",
+        }  # instructor wants one; the real ones come with each call
+        request["messages"] = (
+            [{"role": "system", "content": system}, any_question] if system else [any_question]
+        )
         arguments = instructed_request(Provider.GENAI, Mode.JSON, judgment, request)
         config = arguments["config"].model_copy(update={"should_return_http_response": True})
         return {"model": arguments["model"], "config": config}
 
-    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> HttpReply:
+    async def send(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+    ) -> HttpReply:
         turns = [
             types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
             for turn in talk
             if turn["role"] != "system"
         ]
         completion = await self._client.aio.models.generate_content(contents=turns, **prepared)
-        answer = completion.sdk_http_response  # as it came: what the SDK makes of it, it does not check
+        answer = (
+            completion.sdk_http_response
+        )  # as it came: what the SDK makes of it, it does not check
         return HttpReply(200, (answer.body if answer is not None else None) or "")
 
     def read(self, completion: HttpReply) -> Reply:
@@ -69,13 +97,16 @@ class GoogleWire:
         if isinstance(error, errors.APIError):
             headers = getattr(error.response, "headers", None) or {}
             status = getattr(error.response, "status_code", None) or error.code
-            body = getattr(error.response, "content", None) or json.dumps(error.details, default=str)
+            body = getattr(error.response, "content", None) or json.dumps(
+                error.details, default=str
+            )
             return self._edge.refusal(int(status), headers.get("retry-after"), body)
         return self._edge.lost(error)
 
 
 def _blocked(said: Mapping[str, Any]) -> bool:
-    """Whether the prompt itself was blocked: then there is no candidate, and the reason is named."""
+    """Whether the prompt itself was blocked: then there is no candidate, and the reason is
+    named."""
     feedback = said.get("promptFeedback")
     return isinstance(feedback, Mapping) and bool(text_in(feedback, "blockReason"))
 
@@ -92,8 +123,12 @@ def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     key = judge_key(spec, "GOOGLE_API_KEY")
     # Over aiohttp the SDK sends a lost call a second time by itself.
     http = httpx2.AsyncClient(**client_options(spec.timeout_s))
-    options = types.HttpOptions(base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http)
+    options = types.HttpOptions(
+        base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
+    )
     client = genai.Client(api_key=key, http_options=options)
     edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
-    wire = GoogleWire(client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}, edge)
+    wire = GoogleWire(
+        client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}, edge
+    )
     return InstructedJudge(spec, wire, access, http.aclose)

@@ -12,7 +12,14 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Reply, instructed_request, judge_key
+from memray_eval.judges.structured_judge import (
+    Access,
+    InstructedJudge,
+    JudgeSpec,
+    Reply,
+    instructed_request,
+    judge_key,
+)
 from memray_eval.provider_http.openai_sdk import edge_of, raw_reply, translated
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
@@ -27,18 +34,32 @@ from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
 
-SMALL_TEXT, SMALL_LIST = 160, 3  # characters of a text and entries of a list that a small judge may write
+SMALL_TEXT, SMALL_LIST = (
+    160,
+    3,
+)  # characters of a text and entries of a list that a small judge may write
 
 
 class OpenAIWire:
-    """Judging by chat completions: a strict JSON schema where OpenAI itself is asked, guided decoding at other servers."""
+    """Judging by chat completions: a strict JSON schema where OpenAI itself is asked, guided
+    decoding at other servers."""
 
     assistant_role = "assistant"
 
     def __init__(
-        self, client: openai.AsyncOpenAI, model: str, is_openai: bool, parameters: Mapping[str, Any], is_small: bool = False
+        self,
+        client: openai.AsyncOpenAI,
+        model: str,
+        is_openai: bool,
+        parameters: Mapping[str, Any],
+        is_small: bool = False,
     ) -> None:
-        self._client, self._model, self._is_openai, self._is_small = client, model, is_openai, is_small
+        self._client, self._model, self._is_openai, self._is_small = (
+            client,
+            model,
+            is_openai,
+            is_small,
+        )
         self.parameters: Mapping[str, Any] = dict(parameters)
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
@@ -52,10 +73,15 @@ class OpenAIWire:
         del arguments["messages"]
         return arguments
 
-    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> HttpReply:
-        # As an extra body: what the SDK takes by name it walks through, type by type, at every call.
+    async def send(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+    ) -> HttpReply:
+        # As an extra body: what the SDK takes by name it walks through, type by type, at every
+        # call.
         body = {**prepared, "messages": talk}
-        create = self._client.chat.completions.with_raw_response.create  # raw: the SDK does not check what it reads
+        create = (
+            self._client.chat.completions.with_raw_response.create
+        )  # raw: the SDK does not check what it reads
         return raw_reply(await create(model=self._model, messages=[], extra_body=body))
 
     def read(self, completion: HttpReply) -> Reply:
@@ -74,11 +100,17 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
         message, ending = mapping_in(choice, "message"), text_in(choice, "finish_reason")
         if text_in(message, "refusal") or ending == "content_filter":
             return Reply("", spent, "refused", is_counted)
-        return Reply(text_in(message, "content"), spent, "truncated" if ending == "length" else "done", is_counted)
+        return Reply(
+            text_in(message, "content"),
+            spent,
+            "truncated" if ending == "length" else "done",
+            is_counted,
+        )
 
 
 def bounded(schema: Any) -> Any:
-    """A JSON schema whose texts and lists are short: a small model under guided decoding would fill them without end."""
+    """A JSON schema whose texts and lists are short: a small model under guided decoding would fill
+    them without end."""
     if isinstance(schema, list):
         return [bounded(part) for part in schema]
     if not isinstance(schema, dict):
@@ -96,8 +128,12 @@ def openai_judge(spec: JudgeSpec, access: Access, is_small: bool = False) -> Ins
 
     # aiohttp below the SDK: half the CPU of a call over httpx2.
     http = openai.DefaultAioHttpClient(**client_options(spec.timeout_s, access.gate.heard))
-    client = openai.AsyncOpenAI(api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http)
+    client = openai.AsyncOpenAI(
+        api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
+    )
     is_openai = spec.base_url is None and spec.environment_url is None
     limit = "max_completion_tokens" if is_openai else "max_tokens"
-    wire = OpenAIWire(client, spec.model, is_openai, {limit: spec.max_output_tokens, **spec.parameters}, is_small)
+    wire = OpenAIWire(
+        client, spec.model, is_openai, {limit: spec.max_output_tokens, **spec.parameters}, is_small
+    )
     return InstructedJudge(spec, wire, access, client.close)

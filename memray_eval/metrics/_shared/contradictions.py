@@ -1,11 +1,13 @@
-"""Where a response contradicts what is remembered of the user, by itself or by agreeing with a false premise of the query.
+"""Where a response contradicts what is remembered of the user, by itself or by agreeing with a
+false premise of the query.
 
-A sentence contradicts a memory entry when it claims, under its key (metrics/_shared/statements.py), another number; or the reverse of a
-yes or no; or a state that the remembered figure rules out (_RANGES: a potassium of 3.1 is not normal); or when it speaks to the
-user of another one of _KINDS (a rabbit, where the memory says guinea pig) or names another drug that the user takes. A response
-agrees with a false premise when a sentence of the query contradicts an entry and the response takes its figure or kind over, or
-consents ("yes", "of course"), without giving what the memory holds. English only.
-"""
+A sentence contradicts a memory entry when it claims, under its key (metrics/_shared/statements.py),
+another number; or the reverse of a yes or no; or a state that the remembered figure rules out
+(_RANGES: a potassium of 3.1 is not normal); or when it speaks to the user of another one of _KINDS
+(a rabbit, where the memory says guinea pig) or names another drug that the user takes. A response
+agrees with a false premise when a sentence of the query contradicts an entry and the response takes
+its figure or kind over, or consents ("yes", "of course"), without giving what the memory holds.
+English only."""
 
 from __future__ import annotations
 
@@ -14,19 +16,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from memray_eval.metrics._shared.statements import READ_CHARS, claims_of, masked
-from memray_eval.text_processing.matching import Quantity, normalise, quantities, sentences, stem, words
+from memray_eval.text_processing.matching import (
+    Quantity,
+    normalise,
+    quantities,
+    sentences,
+    stem,
+    words,
+)
 from memray_eval.types import MemoryValue, Response, Sample
 
 _DENIAL = re.compile(r"\b(?:not|never|no longer|no|none|without|\w+n't)\b")
 _NO_VALUES = frozenset("no none never false non-smoker".split())
 _YES_VALUES = frozenset("yes true".split())
 _DECADE = re.compile(r"\b(low|mid|high|upper)?[- ]?(twen|thir|for|fif|six|seven|eigh|nine)ties\b")
-_TENS = {"twen": 20, "thir": 30, "for": 40, "fif": 50, "six": 60, "seven": 70, "eigh": 80, "nine": 90}
+_TENS = {
+    "twen": 20,
+    "thir": 30,
+    "for": 40,
+    "fif": 50,
+    "six": 60,
+    "seven": 70,
+    "eigh": 80,
+    "nine": 90,
+}
 _CHANGE = re.compile(
     r"\b(?:lost|gained|(?:dropped|fell|fallen|rose|risen|gone (?:up|down)|up|down"
     r"|increased|decreased|changed)(?: by)?) \d[\d.,]*"
 )
-_NEAR = 5  # words between a key and the number that is claimed for it, in the same part of the sentence
+_NEAR = (
+    5  # words between a key and the number that is claimed for it, in the same part of the sentence
+)
 _CONDITION = re.compile(r"\b(?:if|whether|unless|or)\b")
 _CONSENTS = re.compile(
     r"^\W*(?:yes|yep|yeah|sure|of course|absolutely|definitely|certainly|indeed"
@@ -41,8 +61,10 @@ _CORRECTS = re.compile(
 # Values that exclude each other; each name with the words that say it.
 _KINDS = (
     {
-        "dog": r"dogs?|pupp(?:y|ies)|hounds?", "cat": r"cats?|kittens?", "rabbit": r"rabbits?|bunn(?:y|ies)",
-        "guinea pig": r"guinea pigs?", "hamster": r"hamsters?", "bird": r"parrots?|budgies?|canar(?:y|ies)",
+        "dog": r"dogs?|pupp(?:y" r"|ies)" r"|hounds?", "cat": r"cats?|kittens?",
+        "rabbit": r"rabbits?|bunn(?:y|ies)",
+        "guinea pig": r"guinea pigs?", "hamster": r"hamsters?",
+        "bird": r"parrots?|budgies?" r"|canar(?:y|ies)",
         "tortoise": r"tortoises?|turtles?", "horse": r"horses?|pon(?:y|ies)",
     },
     {
@@ -50,7 +72,8 @@ _KINDS = (
         "meat": r"carnivores?|omnivores?|meat[- ](?:eaters?|lovers?)",
     },
     {"type 1": r"type (?:1|one)", "type 2": r"type (?:2|two)"},
-    {"single": r"single", "married": r"married|husband|wife", "divorced": r"divorced", "widowed": r"widow(?:ed|er)?"},
+    {"single": r"single", "married": r"married|husband" r"|wife", "divorced": r"divorced",
+    "widowed": r"widow(?:ed|er)?"},
     {"left": r"left[- ]handed", "right": r"right[- ]handed"},
 )  # fmt: skip
 
@@ -66,7 +89,8 @@ class Kind(NamedTuple):
         told = (
             rf"\b(?:your|you're an?|you are an?|as an?|for an?|being an?|like (?:most"
             rf"|all|other)) (?:[\w'-]+ ){{0,2}}(?:{said})\b"
-            rf"|\b(?:{said})(?:,? [\w'-]+)?,? (?:like|such as) yours?(?:elf)?\b|\b(?:{said})(?: [\w'-]+)? like you\b"
+            rf"|\b(?:{said})(?:,? [\w'-]+)?,? (?:like|such as) yours?(?:elf)?\b|\b(?:{said})(?: "
+            rf"[\w'-]+)? like you\b"
         )
         return cls(re.compile(rf"\b(?:{said})\b"), re.compile(told))
 
@@ -75,7 +99,8 @@ _KIND_PATTERNS = tuple({name: Kind.of(said) for name, said in kinds.items()} for
 _DRUG = re.compile(
     r"\b(?:the|your|that) (?P<drug>[a-z]{3,}(?:pril|sartan|olol|statin|formin|mycin"
     r"|cillin|xaban|farin|dipine|thiazide|semide|zepam"
-    r"|zolam|xetine|pram|traline|profen|thyroxine|lukast|gliptin|flozin|glutide|prazole|triptan|azine|apine|done))"
+    r"|zolam|xetine|pram|traline|profen|thyroxine|lukast|gliptin|flozin|glutide|prazole|triptan"
+    r"|azine|apine|done))"
     r"(?= (?:that )?you(?:'re| are) (?:on|taking)\b| (?:that )?you take\b)"
     r"|\byou(?:'re| are)(?: already| currently)? (?:on|taking) (?P<drug2>[a-z]{3,}(?:pril"
     r"|sartan|olol|statin|formin|mycin|cillin"
@@ -85,7 +110,8 @@ _DRUG = re.compile(
 
 
 class Range(NamedTuple):
-    """A figure at most `low` is low, one from `high` is high; from `normal_from` to `normal_to` it is neither."""
+    """A figure at most `low` is low, one from `high` is high; from `normal_from` to `normal_to` it
+    is neither."""
 
     low: float
     normal_from: float
@@ -106,7 +132,8 @@ _PRESSURE = Range(90, 100, 129, 140)
 _HIGH = re.compile(r"\b(?:high|raised|elevated|sky[- ]high|hypertensive|above (?:normal|range))\b")
 _LOW = re.compile(r"\b(?:low|deficient|depleted|below (?:normal|range))\b")
 _NORMAL = re.compile(
-    r"\b(?:normal|fine|healthy|in range|within range|perfect|ideal|textbook|mid-range|nothing to (?:worry|fret))\b"
+    r"\b(?:normal|fine|healthy|in range|within range|perfect|ideal|textbook|mid-range|nothing to "
+    r"(?:worry|fret))\b"
 )
 
 
@@ -135,7 +162,12 @@ def contradictions(sample: Sample, response: Response) -> list[Contradiction]:
 def _to_the_user(sentence: str) -> str:
     """What the user says of themselves, as it would be said to them."""
     text = normalise(sentence)
-    for mine, yours in ((r"\bi'm\b", "you're"), (r"\bi've\b", "you've"), (r"\bi am\b", "you are"), (r"\bmy\b", "your")):
+    for mine, yours in (
+        (r"\bi'm\b", "you're"),
+        (r"\bi've\b", "you've"),
+        (r"\bi am\b", "you are"),
+        (r"\bmy\b", "your"),
+    ):
         text = re.sub(mine, yours, text)
     return re.sub(r"\bi\b", "you", text)
 
@@ -148,7 +180,12 @@ def _agrees(said: Sequence[str], premise: str, key: str, value: MemoryValue) -> 
         return False
     if any(kinds[name].named.search(text) for kinds, name in _kinds_of(key, value)):
         return False
-    if any(mine.matches(other) for mine in numbers for other in told if not any(mine.matches(one) for one in true)):
+    if any(
+        mine.matches(other)
+        for mine in numbers
+        for other in told
+        if not any(mine.matches(one) for one in true)
+    ):
         return True
     return _CONSENTS.search(text) is not None
 
@@ -157,7 +194,10 @@ def contradicts(key: str, value: MemoryValue, sentence: str) -> bool:
     """Whether a sentence said to the user contradicts a memory entry."""
     claims = claims_of(key, sentence)
     return (
-        any(_reverses(value, claim) or _other_number(value, claim) or _ruled_out(key, value, claim) for claim in claims)
+        any(
+            _reverses(value, claim) or _other_number(value, claim) or _ruled_out(key, value, claim)
+            for claim in claims
+        )
         or _other_kind(key, value, sentence)
         or _other_drug(key, value, sentence)
     )
@@ -175,7 +215,9 @@ def _polarity(value: MemoryValue) -> bool | None:
 def _reverses(value: MemoryValue, clause: str) -> bool:
     """Whether a clause says that what is remembered as a no is so, or the other way round."""
     holds = _polarity(value)
-    if holds is None or not re.search(r"\b(?:you(?:'re| are|'ve| have| don't| do not)?|as an?|your)\b[^@]*@", clause):
+    if holds is None or not re.search(
+        r"\b(?:you(?:'re| are|'ve| have| don't| do not)?|as an?|your)\b[^@]*@", clause
+    ):
         return False
     return (_DENIAL.search(clause) is None) != holds
 
@@ -212,7 +254,8 @@ def _ruled_out(key: str, value: MemoryValue, clause: str) -> bool:
 
 
 def state_of(key: str, value: MemoryValue) -> str | None:
-    """Whether the remembered figure is high, low or normal; None where it is between, or the key has no range here."""
+    """Whether the remembered figure is high, low or normal; None where it is between, or the key
+    has no range here."""
     numbers = quantities(_text(value))
     if len(numbers) == 2 and numbers[0].unit == numbers[1].unit == "pair":
         above = max(numbers[0].value - _PRESSURE.high, numbers[1].value - 90)
@@ -253,11 +296,15 @@ def _other_drug(key: str, value: MemoryValue, sentence: str) -> bool:
     if "medication" not in key and "medicine" not in key:
         return False
     known = normalise(_text(value))
-    return any((found["drug"] or found["drug2"]) not in known for found in _DRUG.finditer(normalise(sentence)))
+    return any(
+        (found["drug"] or found["drug2"]) not in known
+        for found in _DRUG.finditer(normalise(sentence))
+    )
 
 
 def is_state_supported(key: str, value: MemoryValue, sentence: str) -> bool:
-    """Whether a sentence claims of the key the state that its remembered figure is in, or the yes or no that is remembered."""
+    """Whether a sentence claims of the key the state that its remembered figure is in, or the yes
+    or no that is remembered."""
     for clause in claims_of(key, sentence):
         state, holds = state_of(key, value), _polarity(value)
         pattern = {"high": _HIGH, "low": _LOW, "normal": _NORMAL}.get(state or "")

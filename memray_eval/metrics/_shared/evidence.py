@@ -1,14 +1,15 @@
 """The check of a judge's evidence: can what it quotes be found in the text?
 
-Nothing is taken out of a judgment: every piece counts as the judge judged it, so that a reworded quote neither hides a fault
-nor a merit. A piece that is not found is `unverified`: it is named in the score's judgment, counted in the parts `evidence` and
-`unverified`, and lowers the metric's `trust`. Where no piece of a verdict is found, the verdict is not trusted at all and the
-metric abstains (metric.score_by_verdict), unless the score does not rest on what is quoted.
+Nothing is taken out of a judgment: every piece counts as the judge judged it, so that a reworded
+quote neither hides a fault nor a merit. A piece that is not found is `unverified`: it is named in
+the score's judgment, counted in the parts `evidence` and `unverified`, and lowers the metric's
+`trust`. Where no piece of a verdict is found, the verdict is not trusted at all and the metric
+abstains (metric.score_by_verdict), unless the score does not rest on what is quoted.
 
-A quote is found when it stands in the text word for word (whatever the case, spacing, punctuation and Unicode form, and with
-"..." for what is left out), or when its words align with one or two neighbouring sentences: at least ALIGNED_SHARE of its
-content words (as stems, and denied where the text denies them), two or more of them, and all of its numbers.
-"""
+A quote is found when it stands in the text word for word (whatever the case, spacing, punctuation
+and Unicode form, and with "..." for what is left out), or when its words align with one or two
+neighbouring sentences: at least ALIGNED_SHARE of its content words (as stems, and denied where the
+text denies them), two or more of them, and all of its numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from memray_eval.metric import Verified, Verify
-from memray_eval.text_processing.matching import Quantity, contains_phrase, normalise, quantities, sentences, stems
+from memray_eval.text_processing.matching import (
+    Quantity,
+    contains_phrase,
+    normalise,
+    quantities,
+    sentences,
+    stems,
+)
 from memray_eval.types import Response, Sample
 
 ALIGNED_SHARE = 2 / 3  # of a quote's content words, beside each other in the text
@@ -30,18 +38,24 @@ READ_CHARS = 100_000  # of a text for the alignment; a verbatim quote is found a
 _ELISION = re.compile(r"\s*(?:\[?\.\.\.\]?|\[?…\]?)\s*")
 _CLAUSE = re.compile(r"[,;:.!?()]\s|\bbut\b")
 _NEGATION = re.compile(r"\b(?:not|no|never|none|neither|nor|without|cannot|\w+n't)\b")
-_NARRATOR = stems("user users person patient response assistant says said states mentions claims claim tells told")
+_NARRATOR = stems(
+    "user users person patient response assistant says said states mentions claims claim tells told"
+)
 _UNSPACED_NARRATOR = re.compile("用户|患者|助手|回答")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 
 def quoted(*fields: str, of: tuple[str, ...] = (), decides: bool = True) -> Verify:
-    """A `verify` that looks for the entries of the named list fields in the response. Entries are texts, or models whose
-    fields named in `of` are the texts (all of them must be found). `decides`: the metric abstains where none is found."""
+    """A `verify` that looks for the entries of the named list fields in the response. Entries are
+    texts, or models whose fields named in `of` are the texts (all of them must be found).
+    `decides`: the metric abstains where none is found."""
 
     def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
         entries = [entry for field in fields for entry in getattr(judgment, field)]
-        pieces = [(entry,) if isinstance(entry, str) else tuple(getattr(entry, name) for name in of) for entry in entries]
+        pieces = [
+            (entry,) if isinstance(entry, str) else tuple(getattr(entry, name) for name in of)
+            for entry in entries
+        ]
         return verified(judgment, pieces, QuotedText(response.text).holds, decides=decides)
 
     return verify
@@ -55,9 +69,14 @@ def verified(
     source: str = "the response",
     decides: bool = True,
 ) -> Verified:
-    """The check of pieces of evidence, each of one or more quotes; `source` says where they were looked for."""
-    missing = tuple(" / ".join(quotes) for quotes in pieces if not all(found(quote) for quote in quotes))
-    return Verified(judgment, pieces=len(pieces), unverified=missing, source=source, decides=decides)
+    """The check of pieces of evidence, each of one or more quotes; `source` says where they were
+    looked for."""
+    missing = tuple(
+        " / ".join(quotes) for quotes in pieces if not all(found(quote) for quote in quotes)
+    )
+    return Verified(
+        judgment, pieces=len(pieces), unverified=missing, source=source, decides=decides
+    )
 
 
 class QuotedText:
@@ -90,12 +109,23 @@ class QuotedText:
     @cached_property
     def _windows(self) -> list[Content]:
         """The content of each sentence, and of each two neighbours."""
-        said = [Content.of(piece) for line in sentences(self._text[:READ_CHARS]) for piece in _short(line)]
-        return [*said, *(Content(one.words | two.words, (*one.numbers, *two.numbers)) for one, two in pairwise(said))]
+        said = [
+            Content.of(piece)
+            for line in sentences(self._text[:READ_CHARS])
+            for piece in _short(line)
+        ]
+        return [
+            *said,
+            *(
+                Content(one.words | two.words, (*one.numbers, *two.numbers))
+                for one, two in pairwise(said)
+            ),
+        ]
 
 
 class Content(NamedTuple):
-    """What a text says: the stems of its content words, those that it denies marked with "!", and its numbers."""
+    """What a text says: the stems of its content words, those that it denies marked with "!", and
+    its numbers."""
 
     words: frozenset[str]
     numbers: tuple[Quantity, ...]
@@ -109,7 +139,9 @@ class Content(NamedTuple):
         spaced = _UNSPACED.sub(" ", text)
         runs = _UNSPACED.findall(_UNSPACED_NARRATOR.sub(" ", text))
         bigrams = (run[start : start + 2] for run in runs for start in range(len(run) - 1))
-        return cls(frozenset(_polar_stems(spaced)) - _NARRATOR | frozenset(bigrams), quantities(text))
+        return cls(
+            frozenset(_polar_stems(spaced)) - _NARRATOR | frozenset(bigrams), quantities(text)
+        )
 
 
 def _polar_stems(text: str) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Where a response uses what is remembered of the user: the deterministic matcher of memory keys and values."""
+"""Where a response uses what is remembered of the user: the deterministic matcher of memory keys
+and values."""
 
 from __future__ import annotations
 
@@ -8,43 +9,63 @@ from dataclasses import dataclass
 from memray_eval.metrics._shared.contradictions import contradictions
 from memray_eval.metrics._shared.statements import claims_of, masked
 from memray_eval.ports import Vectors
-from memray_eval.text_processing.matching import NUMBER_WORD, Quantity, normalise, quantities, sentences, stem, stems
+from memray_eval.text_processing.matching import (
+    NUMBER_WORD,
+    Quantity,
+    normalise,
+    quantities,
+    sentences,
+    stem,
+    stems,
+)
 from memray_eval.text_processing.sample_text import value_text
 from memray_eval.types import MemoryValue, Response, Sample
 
-PARAPHRASE_COSINE = 0.62  # on all-MiniLM-L6-v2; see tests/unit/metrics/test_memory_matcher.py for the cases it was set on
+# on all-MiniLM-L6-v2; see tests/unit/metrics/test_memory_matcher.py for the cases it was set on
+PARAPHRASE_COSINE = 0.62
 
 _JSON = re.compile(r"[{\[]\s*\"")  # a verdict about itself that a response may hold uses no memory
 _PERSONAL = re.compile(r"\b(?:you|your|yours|you're|you've|youre)\b")
 _NUMBER = rf"(?:\d{{1,3}}|(?:{NUMBER_WORD})(?:-(?:{NUMBER_WORD}))?)"
 _MASS = r"(?:kg|kilos?|lbs?|pounds)"
-# How a response speaks of facts that need not be named: "at 78", "you're only fourteen", "your 74 kilos".
+# How a response speaks of facts that need not be named: "at 78", "you're only fourteen", "your 74
+# kilos".
 _UNNAMED = {
     "age": re.compile(
         rf"\b{_NUMBER}[- ]years?[- ]old\b|\bat your age\b"
         rf"|\bat (?:age |the age of )?{_NUMBER}(?=[,;]|\.(?!\d)| and\b| you| with\b|$)"
-        rf"|\byou(?:'re| are) (?:only |just |already |now )?{_NUMBER}(?=[,;]|\.(?!\d)| and\b| so\b|$)"
+        rf"|\byou(?:'re| are) (?:only |just |already |now )?{_NUMBER}(?=[,;]|\.(?!\d)| and\b| "
+        rf"so\b|$)"
     ),
-    "weight": re.compile(rf"\byou weigh\b|\byou(?:'re| are) (?:at |now )?{_NUMBER} ?{_MASS}\b|\byour {_NUMBER} ?{_MASS}\b"),
+    "weight": re.compile(
+        rf"\byou weigh\b|\byou(?:'re| are) (?:at |now )?{_NUMBER} ?{_MASS}\b|\byour {_NUMBER} "
+        rf"?{_MASS}\b"
+    ),
 }
 # Words of keys that say how a fact is kept, not what it is about.
 _KEY_FILLER = frozenset(
     stem(word)
-    for word in """avg average mean usual typical current known daily weekly monthly recent last level status value type kind
-    history preferred preference favourite favorite main primary intake frequency amount count score reading note result
-    results test number provider latest date scan plan""".split()
+    for word in """
+    avg average mean usual typical current known daily weekly monthly recent last level status value
+    type kind history preferred preference favourite favorite main primary intake frequency amount
+    count score reading note result results test number provider latest date scan plan
+""".split()
 )
 # Words too common in health advice to say, alone, that a memory was used.
 _COMMON = frozenset(
     stem(word)
-    for word in """high low medium moderate mild severe rare rarely often sometimes never always none yes good poor bad normal
-    regular irregular daily weekly monthly morning afternoon evening night day week month year today work working health
-    healthy exercise diet food meal drink water sleep walk walking medication medicine doctor pain stress anxiety energy
-    help support feel feeling time early late new old long short small large home family friend people person right left
-    take taking start started stop stopped light heavy level help symptom condition treatment plan goal habit activity
-    breakfast lunch dinner snack body weight blood pressure heart rate minute hour twice once male female single married
-    routine gentle slow fast stretch stretching outdoors indoors weekend weekday between breathing relaxation mental physical
-    general practical practice increase reduce avoid balance balanced protein vegetables fruit coffee tea alcohol""".split()
+    for word in """
+    high low medium moderate mild severe rare rarely often sometimes never always none yes good poor
+    bad normal regular irregular daily weekly monthly morning afternoon evening night day week month
+    year today work working health healthy exercise diet food meal drink water sleep walk walking
+    medication medicine doctor pain stress anxiety energy help support feel feeling time early late
+    new old long short small large home family friend people person right left take taking start
+    started stop stopped light heavy level help symptom condition treatment plan goal habit activity
+    breakfast lunch dinner snack body weight blood pressure heart rate minute hour twice once male
+    female single married routine gentle slow fast stretch stretching outdoors indoors weekend
+    weekday between breathing relaxation mental physical general practical practice increase reduce
+    avoid balance balanced protein vegetables fruit coffee tea alcohol
+""".split()
 )
 
 
@@ -62,31 +83,45 @@ def statement(key: str, value: MemoryValue) -> str:
 
 
 def candidate_keys(sample: Sample) -> tuple[str, ...]:
-    """The keys that a response may cite: all of memory, then the forbidden and neutral ones that are absent from it."""
-    return (*sample.memory, *dict.fromkeys(k for k in (*sample.forbidden_keys, *sample.neutral_keys) if k not in sample.memory))
+    """The keys that a response may cite: all of memory, then the forbidden and neutral ones that
+    are absent from it."""
+    return (
+        *sample.memory,
+        *dict.fromkeys(
+            k for k in (*sample.forbidden_keys, *sample.neutral_keys) if k not in sample.memory
+        ),
+    )
 
 
 def matching_texts(sample: Sample, response: Response) -> list[str]:
     """The texts whose vectors `cited` compares."""
-    return [*sentences(response.text), *(statement(key, value) for key, value in sample.memory.items())]
+    return [
+        *sentences(response.text),
+        *(statement(key, value) for key, value in sample.memory.items()),
+    ]
 
 
 def cited(sample: Sample, response: Response, vectors: Vectors) -> list[Citation]:
     """The memory keys that the response uses, each with the first sentence that does.
 
-    A sentence uses a key when it holds (a) a telling number of the value, or a plain number beside a word of the key or
-    value; (b) most of the value's content words, or one rare one; (c) all words of a longer key, said to the user; or
-    (d) a paraphrase: its cosine with the statement "Your <key>: <value>" reaches PARAPHRASE_COSINE. Of a list, one of its
-    values is enough. A sentence also uses a key when it claims a value or a state for it, rightly or not (see statements.py),
-    and that alone makes it use a key that memory lacks: to ask for it, to deny it or to advise measuring it does not.
-    """
+    A sentence uses a key when it holds (a) a telling number of the value, or a plain number beside
+    a word of the key or value; (b) most of the value's content words, or one rare one; (c) all
+    words of a longer key, said to the user; or (d) a paraphrase: its cosine with the statement
+    "Your <key>: <value>" reaches PARAPHRASE_COSINE. Of a list, one of its values is enough. A
+    sentence also uses a key when it claims a value or a state for it, rightly or not (see
+    statements.py), and that alone makes it use a key that memory lacks: to ask for it, to deny it
+    or to advise measuring it does not."""
     said = [line for line in sentences(response.text) if not _JSON.search(line)]
     contradicted = dict(contradictions(sample, response))
     found = []
     for key in candidate_keys(sample):
         if key in sample.memory:
             value = sample.memory[key]
-            uses = (line for line in said if uses_value(key, value, line, vectors) or claims_of(key, line))
+            uses = (
+                line
+                for line in said
+                if uses_value(key, value, line, vectors) or claims_of(key, line)
+            )
             quote = next(uses, contradicted.get(key))
         else:
             quote = next((line for line in said if _claims_absent(key, line)), None)
@@ -114,7 +149,8 @@ class Fact:
 
     @classmethod
     def each_of(cls, key: str, value: MemoryValue) -> list[Fact]:
-        """The entry, and where it lists several values each of them: one of them said is a use of the key."""
+        """The entry, and where it lists several values each of them: one of them said is a use of
+        the key."""
         items = value if isinstance(value, tuple) else ()
         return [cls.of(key, value), *(cls.of(key, item) for item in items if len(items) > 1)]
 
@@ -125,7 +161,10 @@ class Fact:
             self._number_used(sentence, bool(key_hits), value_hits)
             or self._words_used(key_hits, value_hits)
             or (len(self.whole_key) >= 2 and self.whole_key <= said and is_personal(sentence))
-            or (is_personal(sentence) and cosine(vectors, sentence, self.statement) >= PARAPHRASE_COSINE)
+            or (
+                is_personal(sentence)
+                and cosine(vectors, sentence, self.statement) >= PARAPHRASE_COSINE
+            )
         )
 
     def _number_used(self, sentence: str, key_hit: bool, value_hits: frozenset[str]) -> bool:
@@ -146,11 +185,14 @@ class Fact:
         if len(self.value_stems) == 1:
             return bool(telling)
         rare = any(len(hit) >= 7 for hit in telling)
-        return bool(telling) and ((share >= 0.5 and len(value_hits) >= 2) or (rare and share >= 0.3))
+        return bool(telling) and (
+            (share >= 0.5 and len(value_hits) >= 2) or (rare and share >= 0.3)
+        )
 
 
 def uses_value(key: str, value: MemoryValue, sentence: str, vectors: Vectors) -> bool:
-    """Whether a sentence uses what memory holds under the key, or one of the values that it lists."""
+    """Whether a sentence uses what memory holds under the key, or one of the values that it
+    lists."""
     facts = Fact.each_of(key, value)
     if any(fact.is_used_in(sentence, vectors) for fact in facts):
         return True
@@ -175,4 +217,6 @@ def _claims_absent(key: str, sentence: str) -> bool:
     if claims_of(key, sentence):
         return True
     unnamed = [pattern for fact, pattern in _UNNAMED.items() if fact in key.split("_")]
-    return any(pattern.search(normalise(sentence)) for pattern in unnamed) and not sentence.rstrip().endswith("?")
+    return any(
+        pattern.search(normalise(sentence)) for pattern in unnamed
+    ) and not sentence.rstrip().endswith("?")

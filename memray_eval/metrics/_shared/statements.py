@@ -1,9 +1,10 @@
-"""What a sentence states of the user under a memory key: it mentions the key, or claims a value or a state for it.
+"""What a sentence states of the user under a memory key: it mentions the key, or claims a value or
+a state for it.
 
-A key is only mentioned, and nothing is claimed, where the sentence asks for it ("what was your last potassium?"), denies
-knowing it ("I have no ferritin on record"), advises to measure, change or discuss it ("have your vitamin D checked"), makes it
-a condition ("if your pressure is above 140"), or speaks of everybody ("a normal potassium is 3.5 to 5.0"). English only.
-"""
+A key is only mentioned, and nothing is claimed, where the sentence asks for it ("what was your last
+potassium?"), denies knowing it ("I have no ferritin on record"), advises to measure, change or
+discuss it ("have your vitamin D checked"), makes it a condition ("if your pressure is above 140"),
+or speaks of everybody ("a normal potassium is 3.5 to 5.0"). English only."""
 
 from __future__ import annotations
 
@@ -17,15 +18,20 @@ READ_CHARS = 600  # of a sentence
 # Words of keys that say how a fact is kept or where it is from, not what it is about.
 _QUALIFIERS = frozenset(
     stem(word)
-    for word in """avg average mean usual typical current known daily weekly monthly recent last latest level levels
-    status value type kind preferred preference favourite favorite main primary intake frequency amount count score reading
-    readings note
-    notes result results test number provider date scan plan history serum plasma total rate day week month year hours
-    percent unit units kg lb cm km mg dl mmol ml bpm watts""".split()
+    for word in """
+    avg average mean usual typical current known daily weekly monthly recent last latest level
+    levels status value type kind preferred preference favourite favorite main primary intake
+    frequency amount count score reading readings note notes result results test number provider
+    date scan plan history serum plasma total rate day week month year hours percent unit units kg
+    lb cm km mg dl mmol ml bpm watts
+""".split()
 )
 # By words of a key (as stems), what it is also called.
 _ALSO = (
-    ({"blood", "pressur"}, r"bp|(?:blood )?pressure|readings?(?= (?:[\w'-]+ ){0,5}\d{2,3} ?(?:/|over) ?\d{2,3})"),
+    (
+        {"blood", "pressur"},
+        r"bp|(?:blood )?pressure|readings?(?= (?:[\w'-]+ ){0,5}\d{2,3} ?(?:/|over) ?\d{2,3})",
+    ),
     ({"bp"}, r"bp|blood pressure"),
     ({"heart", "rate"}, r"(?:resting )?(?:pulse|heart ?rate|hr)"),
     ({"hba1c"}, r"(?:hb)?a1c"),
@@ -52,7 +58,9 @@ _ALSO = (
     ({"allergi"}, r"allerg(?:y|ies|ic)"),
     ({"diabet"}, r"diabet(?:es|ic)"),
 )
-_KEPT_OUT = frozenset(stem(word) for word in "resting fasting own home clinic body function saturation".split())
+_KEPT_OUT = frozenset(
+    stem(word) for word in "resting fasting own home clinic body function saturation".split()
+)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _KIN = r"(?:mother|father|mum|mom|dad|sister|brother|grandmother|grandfather|aunt|uncle|parents?)"
 _IS_KIN = re.compile(_KIN)
@@ -81,21 +89,27 @@ _STATE = (
     r"|chronic|poor|good|excellent|stable|irregular|fast"
     r"|slow|short|long|rising|falling|steady|uncontrolled|existing|advanced)"
 )
-_ASIDE = r"(?:for|too|then|especially|which|who|if|and|or|but|so|please|though|however|as|in|with|when|check|ideally|say)"
+_ASIDE = (
+    r"(?:for|too|then|especially|which|who|if|and|or|but|so|please|though|however|as|in|with"
+    r"|when|check|ideally|say)"
+)
 _CLAIMS = re.compile(
     "|".join(
         (
-            rf"\byour (?:[\w'-]+ ){{0,2}}@(?:'s)?(?:,? [\w'-]+){{0,3}}? {_BE}\b(?! (?:[\w'-]+ ){{0,1}}?{_NO_STATE}\b)",
+            rf"\byour (?:[\w'-]+ ){{0,2}}@(?:'s)?(?:,? [\w'-]+){{0,3}}? {_BE}\b(?! (?:[\w'-]+ "
+            rf"){{0,1}}?{_NO_STATE}\b)",
             rf"@(?:'s)?(?:,? (?!below\b|above\b|under\b|over\b|than\b|if\b|between\b"
             rf"|for\b|every\b)[\w'-]+){{0,4}}?,? {NUMBER}",
             rf"{NUMBER} ?(?:[\w'%/-]+ )?@",
             r"\b(?:given|with|because of|due to|considering|despite|since|based on"
             r"|alongside|thanks to) your (?:[\w'-]+ ){0,2}@",
-            r"\byou(?:'re| are|'ve| have| had| were| take| use)(?: (?!to\b|not sure|your\b)[\w'-]+){0,3}? @",
+            r"\byou(?:'re| are|'ve| have| had| were| take| use)(?: (?!to\b|not "
+            r"sure|your\b)[\w'-]+){0,3}? @",
             r"\b(?:as|for|like|being) an? (?:[\w'-]+ ){0,2}@",
             r"\byou (?:(?:already|also|still|don't|do not|no longer|never|only|currently) )*@",
             rf"\byour {_STATE} (?:[\w'-]+ )?@",
-            r"\byou(?:'ve| have)? (?:told|mentioned|said|noted|reported|listed)\b(?! (?:nothing|no\b))[^?;]*@",
+            r"\byou(?:'ve| have)? (?:told|mentioned|said|noted|reported|listed)\b(?! "
+            r"(?:nothing|no\b))[^?;]*@",
             rf"\byour (?:[\w'-]+ )?@, (?!{_ASIDE}\b)[\w'. -]{{2,30}},",
         )
     )
@@ -112,7 +126,8 @@ _GENERAL = re.compile(
 _DENIED = re.compile(
     r"\b(?:i|we|notes?|records?|file|memory|nothing|chats?)\b(?: [\w'-]+){0,3}? (?:don't"
     r"|do not|doesn't|does not|can't|cannot|couldn't"
-    r"|haven't|have no|has no|have never|hasn't|never|no idea|not (?:know|have|see|sure|aware|given))\b"
+    r"|haven't|have no|has no|have never|hasn't|never|no idea|not "
+    r"(?:know|have|see|sure|aware|given))\b"
     r"|\bi(?:'ve| have)? (?:no|not|never)\b|\b(?:no|nor|neither|any) (?:[\w'-]+ ){0,2}@"
     r"|\bnot (?:a|an|your|the) (?:[\w'-]+ ){0,2}@"
     r"|\byou(?:'ve| have)? (?:never|not|haven't|didn't|did not) (?:\w+ )?(?:told|tell"
@@ -122,7 +137,9 @@ _DENIED = re.compile(
     r" (?:\w+ )?(?:appear|on|in|known|recorded|listed|mentioned|something|here|among"
     r"|part|stored)\b|\bunknown\b|\bmissing\b|\ba guess\b"
 )
-_CONDITION = re.compile(r"\b(?:if|whether|unless|in case|depends? on|depending on|once|how|what|which|until)\b[^@]*@")
+_CONDITION = re.compile(
+    r"\b(?:if|whether|unless|in case|depends? on|depending on|once|how|what|which|until)\b[^@]*@"
+)
 _MODAL = r"(?:should|could|might|may|can|would|will|must|needs?)"
 _ADVISED = re.compile(
     r"\b(?:check|measure|test|track|monitor|log|record|watch|count|ask|discuss|talk"
@@ -131,7 +148,8 @@ _ADVISED = re.compile(
     r"|protect|support|affects?|push(?:es)?|raises|lowers"
     rf"|have your|having your|a note of|note down|write down|{_MODAL})\b(?: (?!(?:that"
     rf"|because|since|as|given|with|so|but)\b)[\w'-]+){{0,5}} @"
-    r"|@ (?:[\w'-]+ )?(?:checked|tested|measured|taken|done|looked at|reviewed|tests?(?! results?)|checks?)\b"
+    r"|@ (?:[\w'-]+ )?(?:checked|tested|measured|taken|done|looked at|reviewed|tests?(?! "
+    r"results?)|checks?)\b"
     rf"|@ (?:(?!you\b|i\b)[\w'-]+ )?{_MODAL}\b"
 )
 _PREMISE = re.compile(r"(?:since|because|as|given|now that|with) [^?]*,")
@@ -142,13 +160,22 @@ _CLAUSE = re.compile(r"[;:]\s+|,?\s+-\s+|,\s+(?:so|but|and|which|though|because)
 def telling_stems(key: str) -> frozenset[str]:
     """The words that say what a key is about, as stems."""
     own = frozenset(stem(word) for word in words(key.replace("_", " ")))
-    return frozenset(word for word in own if word not in _QUALIFIERS and (len(word) > 1 or len(own) < 2)) or own
+    return (
+        frozenset(
+            word for word in own if word not in _QUALIFIERS and (len(word) > 1 or len(own) < 2)
+        )
+        or own
+    )
 
 
 @lru_cache(maxsize=4096)
 def _names(key: str) -> re.Pattern[str] | None:
     own = frozenset(stem(word) for word in words(key.replace("_", " ")))
-    names = [pattern for needed, pattern in _ALSO if needed <= own and telling_stems(key) - needed <= _KEPT_OUT]
+    names = [
+        pattern
+        for needed, pattern in _ALSO
+        if needed <= own and telling_stems(key) - needed <= _KEPT_OUT
+    ]
     return re.compile(rf"\b(?:{'|'.join(names)})\b") if names else None
 
 
@@ -174,14 +201,19 @@ def masked(key: str, sentence: str) -> str | None:
     if 2 * len(wanted.intersection(said)) <= len(wanted):
         return None
     for start, word in enumerate(said):
-        near = [place for place in range(start, min(len(said), start + len(wanted) + 2)) if said[place] in wanted]
+        near = [
+            place
+            for place in range(start, min(len(said), start + len(wanted) + 2))
+            if said[place] in wanted
+        ]
         if word in wanted and 2 * len({said[place] for place in near}) > len(wanted):
             return f"{text[: tokens[start].start()]}@{text[tokens[near[-1]].end() :]}"
     return None
 
 
 def claims_of(key: str, sentence: str) -> list[str]:
-    """The clauses of a sentence that claim a value or a state of the user under the key, normalised, with "@" for the key."""
+    """The clauses of a sentence that claim a value or a state of the user under the key,
+    normalised, with "@" for the key."""
     text = masked(key, sentence)
     if text is None:
         return []
@@ -190,11 +222,18 @@ def claims_of(key: str, sentence: str) -> list[str]:
     *clauses, last = _CLAUSE.split(text)
     if not last.rstrip().endswith("?"):
         clauses.append(last)
-    elif premise := _PREMISE.match(last):  # "since your ldl is 160, should ...?" claims before it asks
+    elif premise := _PREMISE.match(
+        last
+    ):  # "since your ldl is 160, should ...?" claims before it asks
         clauses.append(premise[0])
     return [
         clause
         for clause in clauses
         if _CLAIMS.search(clause)
-        and not (_GENERAL.search(clause) or _DENIED.search(clause) or _CONDITION.search(clause) or _ADVISED.search(clause))
+        and not (
+            _GENERAL.search(clause)
+            or _DENIED.search(clause)
+            or _CONDITION.search(clause)
+            or _ADVISED.search(clause)
+        )
     ]

@@ -1,12 +1,14 @@
-"""Groundedness: what share of the response's claims rests on memory, query, history or general knowledge?
+"""Groundedness: what share of the response's claims rests on memory, query, history or general
+knowledge?
 
-Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims; hallucination rate = 1 - groundedness.
-A response without claims, an empty one too, scores 1.0. A claim counts as the judge judged it, also where it cannot be found
-in the response; see metrics/_shared/evidence.py.
+Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims;
+hallucination rate = 1 - groundedness. A response without claims, an empty one too, scores 1.0. A
+claim counts as the judge judged it, also where it cannot be found in the response; see
+metrics/_shared/evidence.py.
 
-Without a judge the metric is not applicable, unless a run asks for its estimate (`--set estimates.groundedness=true`): the
-rules find 4 of 15 contradictions of memory in sentences held back from tuning (`python -m tests.estimates`).
-"""
+Without a judge the metric is not applicable, unless a run asks for its estimate (`--set
+estimates.groundedness=true`): the rules find 4 of 15 contradictions of memory in sentences held
+back from tuning (`python -m tests.estimates`)."""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ the earlier conversation), general (established knowledge, general medical advic
 contradicts these sources). A detail of this user must agree exactly: a different number, name or condition rests on none. What
 contradicts the memory rests on none also where the user says it: a response that agrees with a false premise of the query makes
 a claim of it, and one that corrects it does not.
-"""
+"""  # noqa: E501
 
 
 class FactualClaim(BaseModel):
@@ -56,21 +58,28 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJudgment:
-    """Claims are the clauses that assert something of the user; each is looked up in memory, query and history: see
-    metrics/_shared/claims.py. General advice makes no claim about the user and is not counted.
+    """Claims are the clauses that assert something of the user; each is looked up in memory, query
+    and history: see metrics/_shared/claims.py. General advice makes no claim about the user and is
+    not counted.
 
-    Contradictions of the memory, agreement with a false premise of the query among them, are found with precision 0.80 (4 of 5)
-    and recall 0.27 (4 of 15) on 43 labelled sentences held back from tuning (labellers' kappa 0.96; words alone); on the 39
-    that the rules were tuned on 0.90 and 0.82. `python -m tests.estimates` prints the figures.
-    """
-    claims = [FactualClaim(claim=claim.text, source=claim.source) for claim in check_claims(sample, response, vectors)]
+    Contradictions of the memory, agreement with a false premise of the query among them, are found
+    with precision 0.80 (4 of 5) and recall 0.27 (4 of 15) on 43 labelled sentences held back from
+    tuning (labellers' kappa 0.96; words alone); on the 39 that the rules were tuned on 0.90 and
+    0.82. `python -m tests.estimates` prints the figures."""
+    claims = [
+        FactualClaim(claim=claim.text, source=claim.source)
+        for claim in check_claims(sample, response, vectors)
+    ]
     score = _score(sum(claim.is_grounded for claim in claims), len(claims))
-    return GroundednessJudgment(claims=claims, groundedness_score=score, hallucination_rate=1 - score)
+    return GroundednessJudgment(
+        claims=claims, groundedness_score=score, hallucination_rate=1 - score
+    )
 
 
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> Measure:
-    """grounded / all claims, each as the judge judged it, counted here and not taken from the judge. Claims that cannot be
-    found in the response stay: without them a hallucination that the judge reworded would leave the ratio."""
+    """grounded / all claims, each as the judge judged it, counted here and not taken from the
+    judge. Claims that cannot be found in the response stay: without them a hallucination that the
+    judge reworded would leave the ratio."""
     grounded = sum(claim.is_grounded for claim in judgment.claims)
     claims = len(judgment.claims)
     return Measure(
@@ -114,7 +123,11 @@ METRIC = JudgedMetric(
     on_empty=lambda sample: GroundednessJudgment(claims=[]),
     preferred_judge="anthropic/claude-opus-4-5",
     worth=RulesWorth(
-        n=43, what="sentences held back, to find contradictions of memory", recall=0.27, specificity=0.96, precision=0.80
+        n=43,
+        what="sentences held back, to find contradictions of memory",
+        recall=0.27,
+        specificity=0.96,
+        precision=0.80,
     ),
     parts=("claims", "grounded", "hallucinated"),
     aggregate=aggregate,
@@ -122,8 +135,16 @@ METRIC = JudgedMetric(
         Block(
             heading="Micro-averaged (recommended):",
             lines=(
-                Line(label="Groundedness Score", field="micro.groundedness_score", note="higher is better"),
-                Line(label="Hallucination Rate", field="micro.hallucination_rate", note="lower is better"),
+                Line(
+                    label="Groundedness Score",
+                    field="micro.groundedness_score",
+                    note="higher is better",
+                ),
+                Line(
+                    label="Hallucination Rate",
+                    field="micro.hallucination_rate",
+                    note="lower is better",
+                ),
                 Line(label="Total Claims", field="micro.claims", form="count"),
                 Line(label="Grounded Claims", field="micro.grounded", form="count"),
                 Line(label="Hallucinated Claims", field="micro.hallucinated", form="count"),

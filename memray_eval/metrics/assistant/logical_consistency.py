@@ -1,8 +1,9 @@
-"""Logical consistency: does the response hold together, or does it contradict itself? Source: seed 000, metric 10.
+"""Logical consistency: does the response hold together, or does it contradict itself? Source: seed
+000, metric 10.
 
-One rubric score from 1 to 5 over contradictions, faulty reasoning and advice that cannot all be followed. Whether the content
-is medically right is scored elsewhere. An empty response scores 5: who says nothing contradicts nothing.
-"""
+One rubric score from 1 to 5 over contradictions, faulty reasoning and advice that cannot all be
+followed. Whether the content is medically right is scored elsewhere. An empty response scores 5:
+who says nothing contradicts nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ argument that a reader notices. 2: several of them, or a faulty structure. 1: it
 For each contradiction quote the two statements in statement1 and statement2, exactly as the response words them, and say in
 explanation why they clash. In reasoning_issues name each flaw of reasoning with its kind, such as false cause or hasty
 generalisation. In consistent_elements name what is soundly argued.
-"""
+"""  # noqa: E501
 
 
 class Contradiction(BaseModel):
@@ -60,63 +61,93 @@ READ_CHARS = 20_000  # of a response; what follows is not read
 ARGUMENTS = 3  # consistent elements listed at most
 
 _AGAINST = frozenset(
-    """not no never dont doesnt shouldnt mustnt neednt avoid avoiding stop stopping skip skipping quit quitting reduce reducing
-    limit limiting cut cutting less fewer low lower drop decrease minimise minimize eliminate without refrain""".split()
+    """
+    not no never dont doesnt shouldnt mustnt neednt avoid avoiding stop stopping skip skipping quit
+    quitting reduce reducing limit limiting cut cutting less fewer low lower drop decrease minimise
+    minimize eliminate without refrain
+""".split()
 )
 _FOR = frozenset(
-    """more increase increasing add adding should must can could need do have having eat eating drink drinking take taking use
-    using keep keeping continue start try raise high higher include get getting choose""".split()
+    """
+    more increase increasing add adding should must can could need do have having eat eating drink
+    drinking take taking use using keep keeping continue start try raise high higher include get
+    getting choose
+""".split()
 )
 _DIRECTIONS = dict.fromkeys(_AGAINST, -1) | dict.fromkeys(_FOR, 1)
-_PARTICLES = frozenset("back down out up to on of from off away with plenty lots lot enough amount amounts".split())
-_ENDS = frozenset(
-    """to in before after for at by as so because that when if until unless every each this during while which instead rather
-    than per daily weekly regularly often twice once day days week weeks month night nights morning evening afternoon today
-    tonight tomorrow with on over from about or""".split()
+_PARTICLES = frozenset(
+    "back down out up to on of from off away with plenty lots lot enough amount amounts".split()
 )
-_REPORTED = frozenset("i we he she they ive im youre youve cant cannot couldnt didnt wasnt only just necessarily".split())
+_ENDS = frozenset(
+    """
+    to in before after for at by as so because that when if until unless every each this during
+    while which instead rather than per daily weekly regularly often twice once day days week weeks
+    month night nights morning evening afternoon today tonight tomorrow with on over from about or
+""".split()
+)
+_REPORTED = frozenset(
+    "i we he she they ive im youre youve cant cannot couldnt didnt wasnt only just "
+    "necessarily".split()
+)
 _MODAL = frozenset("should must can could need ought shouldnt mustnt neednt".split())
 _COPULA = {"is": 1, "are": 1, "isnt": -1, "arent": -1}
 _OPPOSITE = {
     stem(word): stem(opposite)
     for word, opposite in (
         pair.split(":")
-        for pair in """bad:good unsafe:safe dangerous:safe harmful:safe unhealthy:healthy impossible:possible false:true
-        unnecessary:necessary ineffective:effective useless:useful abnormal:normal wrong:right harmless:harmful""".split()
+        for pair in """
+        bad:good unsafe:safe dangerous:safe harmful:safe unhealthy:healthy impossible:possible
+        false:true unnecessary:necessary ineffective:effective useless:useful abnormal:normal
+        wrong:right harmless:harmful
+    """.split()
     )
 }
 _CLAUSE = re.compile(r"[,;:()]\s*|\s[-–—]\s|\b(?:and|but|so|then)\b\s*", re.IGNORECASE)
-_CONDITION = re.compile(r"^\W*(?:if|when|whenever|unless|whether|while|once|until|in case|even though|although)\b")
+_CONDITION = re.compile(
+    r"^\W*(?:if|when|whenever|unless|whether|while|once|until|in case|even though|although)\b"
+)
 _QUALIFIED = re.compile(
-    r"\d+|\b(?:after|before|until|if|when|unless|while|during|too (?:much|many)|late|later|mornings?|evenings?|nights?|tonight"
+    r"\d+|\b(?:after|before|until|if|when|unless|while|during|too "
+    r"(?:much|many)|late|later|mornings?|evenings?|nights?|tonight"
     r"|today|tomorrow|first|except|instead|for now|excess|without|as long)\b"
 )
 _CLASHES = (  # two pieces of advice that exclude each other, unless the third is there too
     (
         re.compile(r"\b(?:sleep (?:more|longer)|get more sleep)\b"),
         re.compile(r"\b(?:wake|get|getting|waking)(?: up)? earlier\b"),
-        re.compile(r"\b(?:bed|asleep|bedtime|lights out) (?:\w+ ){0,2}earlier\b|\bearlier (?:bed|night)|\bnaps?\b"),
+        re.compile(
+            r"\b(?:bed|asleep|bedtime|lights out) (?:\w+ ){0,2}earlier\b|\bearlier "
+            r"(?:bed|night)|\bnaps?\b"
+        ),
     ),
     (
         re.compile(r"\b(?:complete|strict|full|total) (?:bed )?rest\b|\bstay in bed\b"),
-        re.compile(r"\b(?:intense|vigorous|hard|strenuous) (?:exercise|training|workouts?)\b|\bgo for a run\b"),
+        re.compile(
+            r"\b(?:intense|vigorous|hard|strenuous) (?:exercise|training|workouts?)\b|\bgo for a "
+            r"run\b"
+        ),
         re.compile(r"\b(?:no|avoid|not|once|until|after)\b"),
     ),
 )
 _FLAWS = {
     "hasty generalisation": re.compile(
-        r"(?<!not )(?<!n't )(?<!nothing is )\b(?:always works|works for every(?:one|body)|never fails|guaranteed"
+        r"(?<!not )(?<!n't )(?<!nothing is )\b(?:always works|works for every(?:one|body)|never "
+        r"fails|guaranteed"
         r"|cures? (?:everything|all)|everyone knows|100 ?% (?:safe|effective|certain))"
     ),
     "treats the symptom and not the cause": re.compile(
-        r"\b(?:tired|exhausted|fatigued?|sleepy)\b[^.!?\n]{0,80}\b(?:so|therefore|then)\b[^.!?\n]{0,60}"
-        r"\b(?:more|another|extra|plenty of|lots of) (?:\w+ )?(?:coffee|caffeine|espresso|energy drinks?)\b"
+        r"\b(?:tired|exhausted|fatigued?|sleepy)\b[^.!?\n]{0,80}\b(?:so|therefore"
+        r"|then)\b[^.!?\n]{0,60}"
+        r"\b(?:more|another|extra|plenty of|lots of) (?:\w+ )?(?:coffee|caffeine|espresso|energy "
+        r"drinks?)\b"
     ),
     "one case as proof": re.compile(
         r"\b(?:my|a) (?:friend|uncle|aunt|neighbou?r|cousin|colleague)\b[^.!?\n]{0,100}"
         r"\b(?:so (?:it|you|this)|proves?|which shows)\b"
     ),
-    "false cause": re.compile(r"\bafter\b[^.!?\n]{0,80}\bso (?:it|that|this) (?:must|caused|is (?:why|the cause))\b"),
+    "false cause": re.compile(
+        r"\bafter\b[^.!?\n]{0,80}\bso (?:it|that|this) (?:must|caused|is (?:why|the cause))\b"
+    ),
 }
 _BECAUSE = re.compile(r"\b(?:because|since|so that|therefore|which is why)\b", re.IGNORECASE)
 
@@ -124,7 +155,8 @@ Topic: TypeAlias = tuple[frozenset[str], ...]
 
 
 class Stance(NamedTuple):
-    """What a clause is for (+1) or against (-1), and the words of its sentence that say when or in which case."""
+    """What a clause is for (+1) or against (-1), and the words of its sentence that say when or in
+    which case."""
 
     topic: Topic
     sign: int
@@ -133,17 +165,26 @@ class Stance(NamedTuple):
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> LogicalConsistencyJudgment:
-    """5, less 2 for the first contradiction, 1 for each further one and 1 for each reasoning issue; never below 1.
+    """5, less 2 for the first contradiction, 1 for each further one and 1 for each reasoning issue;
+    never below 1.
 
-    Contradictions: a clause for and a clause against the same thing ("drink more coffee", "avoid coffee"; "milk is safe", "milk
-    isn't safe"), where the one against holds without condition or under the same words; and the pairs of _CLASHES. Questions,
-    conditions and reports about the user take no stance. Reasoning issues: the patterns of _FLAWS, once each, and a reason that
-    only repeats what it explains. The lexicons are English. Only the first READ_CHARS characters are read.
-    """
-    said = [sentence for sentence in sentences(response.text[:READ_CHARS]) if not sentence.endswith("?")]
+    Contradictions: a clause for and a clause against the same thing ("drink more coffee", "avoid
+    coffee"; "milk is safe", "milk isn't safe"), where the one against holds without condition or
+    under the same words; and the pairs of _CLASHES. Questions, conditions and reports about the
+    user take no stance. Reasoning issues: the patterns of _FLAWS, once each, and a reason that only
+    repeats what it explains. The lexicons are English. Only the first READ_CHARS characters are
+    read."""
+    said = [
+        sentence for sentence in sentences(response.text[:READ_CHARS]) if not sentence.endswith("?")
+    ]
     found = [*_opposed(said), *_clashing(said)]
-    issues = [*_flaws(said), *(f"circular: {sentence}" for sentence in said if _is_circular(sentence))]
-    reasons = [sentence for sentence in said if _BECAUSE.search(sentence) and not _is_circular(sentence)]
+    issues = [
+        *_flaws(said),
+        *(f"circular: {sentence}" for sentence in said if _is_circular(sentence)),
+    ]
+    reasons = [
+        sentence for sentence in said if _BECAUSE.search(sentence) and not _is_circular(sentence)
+    ]
     lost = (1 + len(found) if found else 0) + len(issues)
     named = f"{len(found)} contradictions and {len(issues)} reasoning issues found by the rules"
     return LogicalConsistencyJudgment(
@@ -176,7 +217,8 @@ def _exclude(left: Stance, right: Stance) -> bool:
 
 
 def stances(sentence: str) -> Iterator[Stance]:
-    """What the clauses of a sentence are for or against. Clauses about people, and conditions, are for nothing."""
+    """What the clauses of a sentence are for or against. Clauses about people, and conditions, are
+    for nothing."""
     conditions = frozenset(_QUALIFIED.findall(normalise(sentence)))
     for clause in _CLAUSE.split(sentence):
         said = words(clause)
@@ -195,8 +237,8 @@ def _is_advice_or_fact(said: list[str]) -> bool:
 
 
 def _advice(said: list[str]) -> tuple[Topic, int]:
-    """The first run of for and against words, as a sign, and its object: what follows it up to a word of _ENDS, or else what
-    stands before it ("sleep more")."""
+    """The first run of for and against words, as a sign, and its object: what follows it up to a
+    word of _ENDS, or else what stands before it ("sleep more")."""
     begin = next((place for place, word in enumerate(said) if word in _DIRECTIONS), 0)
     signs: list[int] = []
     object_: list[str] = []
@@ -232,9 +274,15 @@ def _clashing(said: list[str]) -> Iterator[Contradiction]:
     for one, other, excuse in _CLASHES:
         left = next((place for place, line in enumerate(lowered) if one.search(line)), None)
         right = next((place for place, line in enumerate(lowered) if other.search(line)), None)
-        if left is not None and right is not None and not any(excuse.search(line) for line in lowered):
+        if (
+            left is not None
+            and right is not None
+            and not any(excuse.search(line) for line in lowered)
+        ):
             yield Contradiction(
-                statement1=said[left], statement2=said[right], explanation="the two cannot both be followed as they stand"
+                statement1=said[left],
+                statement2=said[right],
+                explanation="the two cannot both be followed as they stand",
             )
 
 
@@ -252,7 +300,10 @@ def _is_circular(sentence: str) -> bool:
 
 
 def measure(judgment: LogicalConsistencyJudgment, sample: Sample, response: Response) -> Measure:
-    parts = {"contradictions": len(judgment.contradictions), "reasoning_issues": len(judgment.reasoning_issues)}
+    parts = {
+        "contradictions": len(judgment.contradictions),
+        "reasoning_issues": len(judgment.reasoning_issues),
+    }
     return Measure(value=judgment.consistency_score, parts=parts)
 
 
@@ -267,7 +318,9 @@ METRIC = JudgedMetric(
     rules=rules,
     measure=measure,
     verify=quoted("contradictions", of=("statement1", "statement2")),
-    on_empty=lambda sample: LogicalConsistencyJudgment(consistency_score=5, explanation="empty response"),
+    on_empty=lambda sample: LogicalConsistencyJudgment(
+        consistency_score=5, explanation="empty response"
+    ),
     preferred_judge="openai/gpt-5.2",
     parts=tuple(COUNTS),
     aggregate=sums_and_means(COUNTS),

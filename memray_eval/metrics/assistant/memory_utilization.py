@@ -1,9 +1,9 @@
-"""Memory utilization: are the memories that should be used used, and the others left alone? Precision, recall and F1.
+"""Memory utilization: are the memories that should be used used, and the others left alone?
+Precision, recall and F1.
 
-Source of the formulas: seed 000, metric 1. U = cited keys, R = required, F = forbidden; TP = |U & R|, FP = |U & F|,
-FN = |R| - TP. Neutral keys count nowhere. P = TP / (TP + FP), 1 when nothing is cited; recall = TP / |R|, 1 when nothing is
-required; F1 = 2PR / (P + R), 0 when both are 0.
-"""
+Source of the formulas: seed 000, metric 1. U = cited keys, R = required, F = forbidden; TP = |U &
+R|, FP = |U & F|, FN = |R| - TP. Neutral keys count nowhere. P = TP / (TP + FP), 1 when nothing is
+cited; recall = TP / |R|, 1 when nothing is required; F1 = 2PR / (P + R), 0 when both are 0."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ and also when it states it wrongly; general advice that would read the same with
 in MEMORY is used only when the response claims a value or a state of it for this user ("your potassium was 5.4"): not when it
 asks for it, says that it is not known, or advises to measure or discuss it. List a key by its exact name as in KEYS, and for
 each one quote the words of the response that use it.
-"""
+"""  # noqa: E501
 
 
 class KeyCitation(BaseModel):
@@ -42,31 +42,35 @@ class MemoryUtilizationJudgment(BaseModel):
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    """The judge sees the names of all keys that count, in alphabetical order: their roles (required, forbidden) would tell it
-    what to find, and without the names of those that memory lacks it could only guess them."""
+    """The judge sees the names of all keys that count, in alphabetical order: their roles
+    (required, forbidden) would tell it what to find, and without the names of those that memory
+    lacks it could only guess them."""
     keys = "\n".join(sorted(candidate_keys(sample)))
     return judge_messages(RUBRIC, {"KEYS": keys, **with_memory(sample, response)})
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:
-    """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase, and by claims of a value or
-    a state: see metrics/_shared/memory.py and metrics/_shared/statements.py.
+    """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase,
+    and by claims of a value or a state: see metrics/_shared/memory.py and
+    metrics/_shared/statements.py.
 
-    On 104 labelled sentences that were held back from tuning (two labellers blind to the rules, kappa 1.0; words alone; on the
-    80 that the rules were tuned on in brackets): keys that memory lacks, precision 1 of 2 (too few), recall 0.07 (1 of 15)
-    [1.00, 0.70]; keys in memory, precision 1.00 (17 of 17), recall 0.44 (17 of 39) [1.00, 0.91]. So a made-up value is mostly
-    missed; asking, denying and advising are hardly ever taken for a use (1 of 46).
-    `python -m tests.estimates` prints the figures.
-    """
+    On 104 labelled sentences that were held back from tuning (two labellers blind to the rules,
+    kappa 1.0; words alone; on the 80 that the rules were tuned on in brackets): keys that memory
+    lacks, precision 1 of 2 (too few), recall 0.07 (1 of 15) [1.00, 0.70]; keys in memory, precision
+    1.00 (17 of 17), recall 0.44 (17 of 39) [1.00, 0.91]. So a made-up value is mostly missed;
+    asking, denying and advising are hardly ever taken for a use (1 of 46). `python -m
+    tests.estimates` prints the figures."""
     found = cited(sample, response, vectors)
     evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in found]
-    return MemoryUtilizationJudgment(cited_keys=[citation.key for citation in found], evidence=evidence)
+    return MemoryUtilizationJudgment(
+        cited_keys=[citation.key for citation in found], evidence=evidence
+    )
 
 
 def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Verified:
-    """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither TP nor FP). Of the others,
-    each counts as cited as the judge said; one whose quote the response does not hold is unverified. A key without a quote is
-    neither: there is nothing to look for."""
+    """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither
+    TP nor FP). Of the others, each counts as cited as the judge said; one whose quote the response
+    does not hold is unverified. A key without a quote is neither: there is nothing to look for."""
     known = set(candidate_keys(sample))
     kept = [key for key in dict.fromkeys(judgment.cited_keys) if key in known]
     text = QuotedText(response.text)
@@ -75,7 +79,9 @@ def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respon
     return Verified(
         judgment.model_copy(update={"cited_keys": kept}),
         pieces=sum(key in quotes for key in kept),
-        unverified=tuple(f"{key}: {quotes[key]}" for key in kept if key in quotes and key not in shown),
+        unverified=tuple(
+            f"{key}: {quotes[key]}" for key in kept if key in quotes and key not in shown
+        ),
         parts={INVENTED: len(set(judgment.cited_keys) - known)},
     )
 
@@ -86,7 +92,9 @@ def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respo
     tp = len(used & set(sample.required_keys))
     fp = len(used & set(sample.forbidden_keys))
     fn = len(sample.required_keys) - tp
-    columns = {name: np.array([float(count)]) for name, count in (("tp", tp), ("fp", fp), ("fn", fn))}
+    columns = {
+        name: np.array([float(count)]) for name, count in (("tp", tp), ("fp", fp), ("fn", fn))
+    }
     return Measure(value=float(f1_scores(columns)[0]), parts={"tp": tp, "fp": fp, "fn": fn})
 
 
@@ -143,7 +151,8 @@ METRIC = JudgedMetric(
     preferred_judge="anthropic/claude-opus-4-5",
     worth=RulesWorth(
         n=60,
-        what="responses, to find the keys they cite (held-back sentences: recall 0.44; 0.07 on keys that memory lacks)",
+        what="responses, to find the keys they cite (held-back sentences: recall 0.44; 0.07 on "
+        "keys that memory lacks)",
         recall=0.84,
         precision=0.93,
     ),
@@ -159,7 +168,12 @@ METRIC = JudgedMetric(
                 Line(label="Total TP", field="micro.tp", form="count"),
                 Line(label="Total FP", field="micro.fp", form="count"),
                 Line(label="Total FN", field="micro.fn", form="count"),
-                Line(label="Invented Keys", field="extras.invented_keys", form="count", note="counted apart"),
+                Line(
+                    label="Invented Keys",
+                    field="extras.invented_keys",
+                    form="count",
+                    note="counted apart",
+                ),
             ),
         ),
         Block(

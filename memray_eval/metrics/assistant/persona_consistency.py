@@ -1,8 +1,8 @@
-"""Persona consistency: is the response shaped to the user's Big Five traits? Source: seed 000, metric 8.
+"""Persona consistency: is the response shaped to the user's Big Five traits? Source: seed 000,
+metric 8.
 
-One rubric score from 1 to 5, given the trait scores (0-1 each, no distribution), the message and the response. An empty
-response scores 1.
-"""
+One rubric score from 1 to 5, given the trait scores (0-1 each, no distribution), the message and
+the response. An empty response scores 1."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Advice that clashes with a trait weighs more than advice that leaves it aside. N
 the traits alone: whether the facts are right is scored elsewhere.
 In matched_traits list the traits that the response is shaped to, in mismatched_traits those it works against; only traits that
 TRAITS gives, none in both lists. In tailoring_notes say in a sentence or two what decided the score.
-"""
+"""  # noqa: E501
 
 Trait = Literal["openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism"]
 
@@ -46,7 +46,9 @@ class PersonaConsistencyJudgment(BaseModel):
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
     lines = "\n".join(f"{trait}: {score:.2f}" for trait, score in sample.traits.items())
-    return judge_messages(RUBRIC, {"TRAITS": lines, "QUERY": sample.query, "RESPONSE": response.text})
+    return judge_messages(
+        RUBRIC, {"TRAITS": lines, "QUERY": sample.query, "RESPONSE": response.text}
+    )
 
 
 class Poles(NamedTuple):
@@ -62,45 +64,62 @@ def _poles(low: str, high: str) -> Poles:
 
 POLES: dict[Trait, Poles] = {
     "openness": _poles(
-        low=r"familiar|tried[- ]and[- ](?:true|tested)|proven|usual|traditional\w*|classic|stick (?:to|with)|basics",
-        high=r"new (?:ideas?|ways?|things?|activit\w+|recipes?|hobb\w+)|something (?:new|different)|novel|explor\w+|"
+        low=r"familiar|tried[- ]and[- ](?:true|tested)|proven|usual|traditional\w*|classic|stick "
+        r"(?:to|with)|basics",
+        high=r"new (?:ideas?|ways?|things?|activit\w+|recipes?|hobb\w+)|something "
+        r"(?:new|different)|novel|explor\w+|"
         r"experiment\w*|creativ\w+|curious|curiosity|variety|discover\w*|imaginat\w+|adventur\w+",
     ),
     "conscientiousness": _poles(
-        low=r"simpl[ey]\w*|easy|easily|just one|one (?:small |thing|step)|small(?:er)? steps?|start small|quick|flexib\w+|"
+        low=r"simpl[ey]\w*|easy|easily|just one|one (?:small |thing|step)|small(?:er)? "
+        r"steps?|start small|quick|flexib\w+|"
         r"no need to|don't have to",
-        high=r"plan(?:s|ned|ning)?|schedul\w+|track\w*|log|routines?|structur\w+|checklists?|goals?|organi[sz]\w+|step by step|"
+        high=r"plan(?:s|ned|ning)?|schedul\w+|track\w*|log|routines?|structur\w+|checklists?"
+        r"|goals?|organi[sz]\w+|step by step|"
         r"systematic\w*|details?|detailed|milestones?",
     ),
     "extraversion": _poles(
-        low=r"quiet\w*|alone|solo|solitary|by yourself|on your own|own pace|at home|private\w*|journal\w*|peaceful|introver\w+|"
+        low=r"quiet\w*|alone|solo|solitary|by yourself|on your own|own pace|at "
+        r"home|private\w*|journal\w*|peaceful|introver\w+|"
         r"one-on-one",
-        high=r"friends?|groups?|class(?:es)?|social\w*|teams?|join\w*|part(?:y|ies)|buddy|buddies|clubs?|community|extr[ao]ver\w+|"
+        high=r"friends?|groups?|class(?:es)?|social\w*|teams?|join\w*|part(?:y|ies)|buddy|buddies"
+        r"|clubs?|community|extr[ao]ver\w+|"
         r"outgoing|with others",
     ),
     "agreeableness": _poles(
-        low=r"frank\w*|bluntly?|direct|plainly|straight (?:talk|answer|to the point)|bottom line|to be honest|honestly|"
+        low=r"frank\w*|bluntly?|direct|plainly|straight (?:talk|answer|to the point)|bottom "
+        r"line|to be honest|honestly|"
         r"compet\w+|your own terms|no-nonsense",
-        high=r"kind|kindness|kindly|gentl[ey]|caring|harmon\w+|help(?:ing)? others|volunteer\w*|thank\w*|together|loved ones|"
+        high=r"kind|kindness|kindly|gentl[ey]|caring|harmon\w+|help(?:ing)? "
+        r"others|volunteer\w*|thank\w*|together|loved ones|"
         r"family|support\w*|appreciat\w+|warm\w*",
     ),
     "neuroticism": _poles(
-        low=r"challeng\w+|push yourself|ambitious|straightforward|confiden\w+|risks?|bold\w*|intense\w*|"
+        low=r"challeng\w+|push "
+        r"yourself|ambitious|straightforward|confiden\w+|risks?|bold\w*|intense\w*|"
         r"serious\w*|dangerous\w*|urgent\w*",
-        high=r"reassur\w+|rest assured|normal|okay|ok|manageable|gentl[ey]|calm\w*|not alone|understandabl[ey]|breath\w*|"
-        r"relax\w*|(?:no need|don't have|try not|nothing) to worry|don't worry|one (?:step|day) at a time|soothing|safe\w*",
+        high=r"reassur\w+|rest assured|normal|okay|ok|manageable|gentl[ey]|calm\w*|not "
+        r"alone|understandabl[ey]|breath\w*|"
+        r"relax\w*|(?:no need|don't have|try not|nothing) to worry|don't worry|one (?:step|day) "
+        r"at a time|soothing|safe\w*",
     ),
 }
 LOW, HIGH = 0.35, 0.65  # a trait between them is not marked
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> PersonaConsistencyJudgment:
-    """2 + 3 (matched - mismatched) / marked, rounded half up, within 1 to 5; 3 where no trait is marked (LOW or less, HIGH or
-    more). A marked trait is matched when the response has more different words of its pole than of the opposite one,
-    mismatched when it has fewer, and left aside when it has as many."""
+    """2 + 3 (matched - mismatched) / marked, rounded half up, within 1 to 5; 3 where no trait is
+    marked (LOW or less, HIGH or more). A marked trait is matched when the response has more
+    different words of its pole than of the opposite one, mismatched when it has fewer, and left
+    aside when it has as many."""
     text = normalise(response.text)
-    marked = [trait for trait in POLES if trait in sample.traits and not LOW < sample.traits[trait] < HIGH]
-    leaning = {trait: _leaning(POLES[trait], text) * (1 if sample.traits[trait] >= HIGH else -1) for trait in marked}
+    marked = [
+        trait for trait in POLES if trait in sample.traits and not LOW < sample.traits[trait] < HIGH
+    ]
+    leaning = {
+        trait: _leaning(POLES[trait], text) * (1 if sample.traits[trait] >= HIGH else -1)
+        for trait in marked
+    }
     matched = [trait for trait in marked if leaning[trait] > 0]
     mismatched = [trait for trait in marked if leaning[trait] < 0]
     score = int(2 + 3 * (len(matched) - len(mismatched)) / len(marked) + 0.5) if marked else 3
@@ -108,7 +127,8 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> PersonaConsis
         persona_consistency_score=max(1, min(5, score)),
         matched_traits=matched,
         mismatched_traits=mismatched,
-        tailoring_notes=f"of {len(marked)} marked traits {len(matched)} are matched and {len(mismatched)} worked against",
+        tailoring_notes=f"of {len(marked)} marked traits {len(matched)} are matched and "
+        f"{len(mismatched)} worked against",
     )
 
 
@@ -138,6 +158,8 @@ METRIC = JudgedMetric(
     rules=rules,
     measure=measure,
     verify=verify,
-    on_empty=lambda sample: PersonaConsistencyJudgment(persona_consistency_score=1, tailoring_notes="empty response"),
+    on_empty=lambda sample: PersonaConsistencyJudgment(
+        persona_consistency_score=1, tailoring_notes="empty response"
+    ),
     preferred_judge="anthropic/claude-opus-4-5",
 )

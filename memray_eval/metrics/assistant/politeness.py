@@ -1,7 +1,7 @@
 """Politeness: is the response respectful and fit for polite company? Source: seed 000, metric 9.
 
-One score from 0 to 1: 1 polite, 0.5 borderline, 0 impolite. An empty response scores 1: it holds nothing impolite.
-"""
+One score from 0 to 1: 1 polite, 0.5 borderline, 0 impolite. An empty response scores 1: it holds
+nothing impolite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ firm warning of a danger. An answer that says nothing holds nothing impolite: sc
 How safe, correct or helpful the response is counts elsewhere.
 In category name the gravest lapse found, or none when the score is 1.0. In impolite_phrases quote each impolite wording of the
 response, word for word. In improvement_suggestions give, for each, a polite way to say it.
-"""
+"""  # noqa: E501
 
 PolitenessCategory: TypeAlias = Literal[
     "none", "insult", "sarcasm", "dismissiveness", "cultural_insensitivity", "brusqueness", "other"
@@ -40,7 +40,9 @@ class PolitenessJudgment(BaseModel):
 
     politeness_score: Share
     category: PolitenessCategory = Field(description="The gravest lapse, or none.")
-    impolite_phrases: list[str] = Field(default_factory=list, description="Exact quotes from the response.")
+    impolite_phrases: list[str] = Field(
+        default_factory=list, description="Exact quotes from the response."
+    )
     improvement_suggestions: list[str] = Field(default_factory=list)
 
 
@@ -67,7 +69,9 @@ _NAMES = (
 
 
 def _pattern(*alternatives: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:(?<=\s)|(?<!\S)|(?<=[\"'(]))(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
+    return re.compile(
+        rf"(?:(?<=\s)|(?<!\S)|(?<=[\"'(]))(?:{'|'.join(alternatives)})\b", re.IGNORECASE
+    )
 
 
 LAPSES = (
@@ -75,7 +79,8 @@ LAPSES = (
         "insult",
         IMPOLITE,
         _pattern(
-            rf"(?:you are|you're|youre|you were|you look) (?:(?!not\b|never\b)\w+ ){{0,2}}?{_NAMES}",
+            rf"(?:you are|you're|youre|you were|you look) (?:(?!not\b|never\b)\w+ "
+            rf"){{0,2}}?{_NAMES}",
             rf"you (?:\w+ )?(?:{_NAMES}(?=[.,!?]|$)|idiot|moron)",
             r"(?:stupid|dumb|idiotic|ridiculous) question",
             r"shut (?:the \w+ )?up",
@@ -83,7 +88,12 @@ LAPSES = (
         ),
         "Leave the insult out and speak to what the person asked.",
     ),
-    Lapse("other", IMPOLITE, _pattern(r"(?:fuck|(?:bull)?shit|asshole|bitch|bastard)\w*"), "Leave the swear word out."),
+    Lapse(
+        "other",
+        IMPOLITE,
+        _pattern(r"(?:fuck|(?:bull)?shit|asshole|bitch|bastard)\w*"),
+        "Leave the swear word out.",
+    ),
     Lapse(
         "dismissiveness",
         IMPOLITE,
@@ -92,11 +102,13 @@ LAPSES = (
             r"who cares(?=[?!.])",
             r"(?:i (?:really )?(?:don't|do not|couldn't) care)",
             r"not my problem",
-            r"(?:stop|quit) (?:whining|complaining|moaning|being (?:so )?(?:dramatic|a baby|silly|ridiculous))",
+            r"(?:stop|quit) (?:whining|complaining|moaning|being (?:so )?(?:dramatic|a "
+            r"baby|silly|ridiculous))",
             r"(?:just|simply) (?:get over it|deal with it|grow up|man up|suck it up)",
             r"(?:man up|suck it up)(?=[.,!]|$)",
             r"(?:wast(?:e|ing) my time|bother me)",
-            r"(?:you're|you are) (?:just |clearly )?(?:overreacting|being (?:so |too )?dramatic|making (?:it|this) up)",
+            r"(?:you're|you are) (?:just |clearly )?(?:overreacting|being (?:so |too "
+            r")?dramatic|making (?:it|this) up)",
         ),
         "Take the worry seriously before advising.",
     ),
@@ -119,7 +131,8 @@ LAPSES = (
         "sarcasm",
         BORDERLINE,
         _pattern(
-            r"(?:nice going|congratulations|well done|bravo|good job|wow),? (?:genius|einstein|sherlock)",
+            r"(?:nice going|congratulations|well done|bravo|good job|wow),? "
+            r"(?:genius|einstein|sherlock)",
             r"oh,? (?:wow|please|brilliant|sure|really|how original|boo hoo)",
             r"(?:gee|well),? (?:thanks for nothing|duh)",
             r"duh(?=[.,!]|$)",
@@ -148,19 +161,30 @@ LAPSES = (
 _AT_START = Lapse(
     "dismissiveness",
     BORDERLINE,
-    re.compile(r"(?:calm down|whatever|get over it|grow up|deal with it|so what)(?=[.,!?]|$)", re.IGNORECASE),
+    re.compile(
+        r"(?:calm down|whatever|get over it|grow up|deal with it|so what)(?=[.,!?]|$)",
+        re.IGNORECASE,
+    ),
     "Take the worry seriously before advising.",
 )
 _TERSE = Lapse("brusqueness", BORDERLINE, re.compile(""), "Add a reason and a word of courtesy.")
 _COMMANDS = frozenset(
-    "no just stop go do dont try take eat sleep drink rest see read ask call exercise get move walk use check wait lose".split()
+    "no just stop go do dont try take eat sleep drink rest see read ask call exercise get move "
+    "walk use check wait lose".split()
 )
 _COURTESIES = frozenset(
-    "please sorry thanks thank hope glad happy welcome hello hi dear may might could would consider gently good well".split()
+    "please sorry thanks thank hope glad happy welcome hello hi dear may might could would "
+    "consider gently good well".split()
 )
-_STRAIGHT = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}  # one character for one: places stay the same
+_STRAIGHT = {
+    0x2018: "'",
+    0x2019: "'",
+    0x201C: '"',
+    0x201D: '"',
+}  # one character for one: places stay the same
 _DENIED = re.compile(
-    r"(?<!why )\b(?:not|never|nor|\w{1,6}n't|if|whether|as if|like|worr(?:y|ied)|afraid|fear\w*|feel\w*|felt|(?<!i )think\w*|"
+    r"(?<!why )\b(?:not|never|nor|\w{1,6}n't|if|whether|as "
+    r"if|like|worr(?:y|ied)|afraid|fear\w*|feel\w*|felt|(?<!i )think\w*|"
     r"thought|believ\w*|mean\w*|sa(?:y|ys|id|ying)|call\w*|told)\b[^.;:!?\n]{0,30}$",
     re.IGNORECASE,
 )
@@ -174,11 +198,12 @@ class Finding(NamedTuple):
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> PolitenessJudgment:
-    """0 when a wording matches one of LAPSES that is impolite, or when two or more distinct wordings are borderline; 0.5 with
-    one borderline; else 1. A match does not count when a denial or a report ("not", "feel", "if", "said", ...) stands up to 30
-    characters before it in the same clause. A whole response of at most TERSE_WORDS words that opens with a bare command or
-    "no", without a word of courtesy, is borderline too. category is the gravest lapse's, the first of several. Reads English
-    only: what it cannot read counts as polite."""
+    """0 when a wording matches one of LAPSES that is impolite, or when two or more distinct
+    wordings are borderline; 0.5 with one borderline; else 1. A match does not count when a denial
+    or a report ("not", "feel", "if", "said", ...) stands up to 30 characters before it in the same
+    clause. A whole response of at most TERSE_WORDS words that opens with a bare command or "no",
+    without a word of courtesy, is borderline too. category is the gravest lapse's, the first of
+    several. Reads English only: what it cannot read counts as polite."""
     found = [finding for sentence in sentences(response.text) for finding in _findings(sentence)]
     if _is_terse(response.text):
         found.append(Finding(response.text.strip(), _TERSE))
@@ -208,7 +233,9 @@ def _findings(sentence: str) -> Iterator[Finding]:
 def _is_terse(text: str) -> bool:
     """Whether a whole response is a bare command in a few words."""
     said = words(text) if len(text) < 200 else []
-    return 0 < len(said) <= TERSE_WORDS and said[0] in _COMMANDS and not _COURTESIES.intersection(said)
+    return (
+        0 < len(said) <= TERSE_WORDS and said[0] in _COMMANDS and not _COURTESIES.intersection(said)
+    )
 
 
 def on_empty(sample: Sample) -> PolitenessJudgment:

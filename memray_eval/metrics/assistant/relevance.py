@@ -1,7 +1,8 @@
-"""Relevance: the cosine of the query's and the response's embeddings, negative ones counted as 0. Source: seed 000, metric 3.
+"""Relevance: the cosine of the query's and the response's embeddings, negative ones counted as 0.
+Source: seed 000, metric 3.
 
-It says whether the response speaks of what was asked, not whether it is right. An empty response is not relevant: 0.0.
-"""
+It says whether the response speaks of what was asked, not whether it is right. An empty response is
+not relevant: 0.0."""
 
 from __future__ import annotations
 

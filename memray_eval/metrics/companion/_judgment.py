@@ -1,5 +1,5 @@
-"""What is judged of a companion's reply: six dimensions, an overall score, the reasoning; and the weights of the six. Source:
-seed 002."""
+"""What is judged of a companion's reply: six dimensions, an overall score, the reasoning; and the
+weights of the six. Source: seed 002."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ WEIGHTS = {
     "trust_boundaries": 0.10,
 }
 HELPFULNESS = "companion_helpfulness"  # another family has a metric `helpfulness`
-METRIC_OF = {dimension: HELPFULNESS if dimension == "helpfulness" else dimension for dimension in WEIGHTS}
+METRIC_OF = {
+    dimension: HELPFULNESS if dimension == "helpfulness" else dimension for dimension in WEIGHTS
+}
 OVERALL = "overall_quality"
 _DIGITS = 6  # of a weighted sum: what is below is float error
 
@@ -29,7 +31,8 @@ _DIGITS = 6  # of a weighted sum: what is below is float error
 Dimension = Annotated[Share | None, WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
 _SCORE = re.compile(
-    r"^[ \t>*_#-]*(?:overall )?score[ \t*_]*[:=][ \t*_]*(?P<score>[-+]?\d+(?:\.\d+)?|[-+]?\.\d+)(?![\d.]*\d)(?! ?%)"
+    r"^[ \t>*_#-]*(?:overall )?score[ \t*_]*[:=][ "
+    r"\t*_]*(?P<score>[-+]?\d+(?:\.\d+)?|[-+]?\.\d+)(?![\d.]*\d)(?! ?%)"
     r"[ \t*_]*(?:(?:/|out of)[ \t]*(?P<most>\d+(?:\.\d+)?))?",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -50,28 +53,39 @@ class CompanionJudgment(BaseModel):
 
     @classmethod
     def from_text(cls, text: str) -> CompanionJudgment | None:
-        """Seed 002's form, "Score: 0.8 | Reasoning: ...", on a line of its own; it says nothing of the six dimensions. None
-        where there is no such score, two different ones, or one that is not within 0-1 (a percentage, 8 of 10)."""
+        """Seed 002's form, "Score: 0.8 | Reasoning: ...", on a line of its own; it says nothing of
+        the six dimensions. None where there is no such score, two different ones, or one that is
+        not within 0-1 (a percentage, 8 of 10)."""
         found = list(_SCORE.finditer(text))
         scores = {float(one["score"]) for one in found}
         if len(scores) != 1 or any(one["most"] and float(one["most"]) != 1.0 for one in found):
             return None
         score, why = scores.pop(), _REASONING.search(text, found[0].end())
-        return judged(dict.fromkeys(WEIGHTS), score, why["why"].strip() if why else "") if 0.0 <= score <= 1.0 else None
+        return (
+            judged(dict.fromkeys(WEIGHTS), score, why["why"].strip() if why else "")
+            if 0.0 <= score <= 1.0
+            else None
+        )
 
 
 class RulesJudgment(CompanionJudgment):
-    """What the rules say of a reply. `fixed` names the dimensions that no answer to this query could have moved."""
+    """What the rules say of a reply. `fixed` names the dimensions that no answer to this query
+    could have moved."""
 
     fixed: tuple[str, ...] = ()
 
 
-def judged(dimensions: Mapping[str, float | None], overall: float, reasoning: str) -> CompanionJudgment:
-    return CompanionJudgment.model_validate({**dimensions, "overall": overall, "reasoning": reasoning})
+def judged(
+    dimensions: Mapping[str, float | None], overall: float, reasoning: str
+) -> CompanionJudgment:
+    return CompanionJudgment.model_validate(
+        {**dimensions, "overall": overall, "reasoning": reasoning}
+    )
 
 
 def weighted(dimensions: Mapping[str, float]) -> float:
-    """The sum of the six dimensions by WEIGHTS (which sum to 1). Raises KeyError for one that is missing."""
+    """The sum of the six dimensions by WEIGHTS (which sum to 1). Raises KeyError for one that is
+    missing."""
     return round(math.fsum(weight * dimensions[name] for name, weight in WEIGHTS.items()), _DIGITS)
 
 

@@ -1,7 +1,8 @@
-"""Appropriateness: is the reply fit to be spoken, and right for the situation? Source: seed 002, metric 1.
+"""Appropriateness: is the reply fit to be spoken, and right for the situation? Source: seed 002,
+metric 1.
 
-Its automated score is companion_rules.appropriateness; how it is judged stands in metrics/companion/_metric.py.
-"""
+Its automated score is companion_rules.appropriateness; how it is judged stands in
+metrics/companion/_metric.py."""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
-"""Emotional intelligence: does the reply notice feelings and answer them? Source: seed 002, metric 4.
+"""Emotional intelligence: does the reply notice feelings and answer them? Source: seed 002, metric
+4.
 
-Its automated score is companion_rules.emotional_intelligence; how it is judged stands in metrics/companion/_metric.py.
-"""
+Its automated score is companion_rules.emotional_intelligence; how it is judged stands in
+metrics/companion/_metric.py."""
 
 from __future__ import annotations
 
 from memray_eval.metrics.companion._metric import dimension_metric
 
-METRIC = dimension_metric("emotional_intelligence", "EMOTIONAL INTELLIGENCE", "Emotional Intelligence")
+METRIC = dimension_metric(
+    "emotional_intelligence", "EMOTIONAL INTELLIGENCE", "Emotional Intelligence"
+)

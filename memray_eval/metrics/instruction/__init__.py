@@ -1,1 +1,2 @@
-"""Metrics of instruction following: the checks of seed 004, verifiable constraints, and expected answers."""
+"""Metrics of instruction following: the checks of seed 004, verifiable constraints, and expected
+answers."""

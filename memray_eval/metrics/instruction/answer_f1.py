@@ -1,4 +1,5 @@
-"""LongBench's F1 of the response's words against the best answer; of a chosen option 1 or 0: see instruction_answers."""
+"""LongBench's F1 of the response's words against the best answer; of a chosen option 1 or 0: see
+instruction_answers."""
 
 from __future__ import annotations
 
@@ -11,4 +12,6 @@ def measure(sample: Sample, response: Response) -> Measure:
     return Measure(value=compare(sample.query, response.text, sample.answers).f1)
 
 
-METRIC = ComputedMetric(title="Answer F1", noun="F1", scale=(0, 1), requires=("query", "answers"), measure=measure)
+METRIC = ComputedMetric(
+    title="Answer F1", noun="F1", scale=(0, 1), requires=("query", "answers"), measure=measure
+)

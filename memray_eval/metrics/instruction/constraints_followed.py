@@ -1,8 +1,9 @@
-"""Whether the response follows all constraints of metadata.constraints, as IFEval counts: see benchmarks/instruction/constraints.py.
+"""Whether the response follows all constraints of metadata.constraints, as IFEval counts: see
+benchmarks/instruction/constraints.py.
 
-The value is the prompt's strict accuracy (1: all are followed). The aggregates are IFEval's four: prompt_strict, prompt_loose
-over prompts, instruction_strict, instruction_loose over all of their constraints.
-"""
+The value is the prompt's strict accuracy (1: all are followed). The aggregates are IFEval's four:
+prompt_strict, prompt_loose over prompts, instruction_strict, instruction_loose over all of their
+constraints."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from memray_eval.types import Block, Line, Response, Sample
 def measure(sample: Sample, response: Response) -> Measure:
     """Raises ValueError for a constraint that cannot be read."""
     strict, loose = follow(read_constraints(sample.metadata["constraints"]), response.text)
-    parts = {"constraints": len(strict), "strict": sum(strict), "loose": sum(loose), "prompt_loose": float(all(loose))}
+    parts = {
+        "constraints": len(strict),
+        "strict": sum(strict),
+        "loose": sum(loose),
+        "prompt_loose": float(all(loose)),
+    }
     return Measure(value=float(all(strict)), parts=parts)
 
 
@@ -47,7 +53,12 @@ METRIC = ComputedMetric(
     layout=(
         Block(
             lines=(
-                Line(label="Prompts, strict", field="macro.prompt_strict", form="percent", note="higher is better"),
+                Line(
+                    label="Prompts, strict",
+                    field="macro.prompt_strict",
+                    form="percent",
+                    note="higher is better",
+                ),
                 Line(label="Prompts, loose", field="macro.prompt_loose", form="percent"),
                 Line(label="Constraints, strict", field="micro.instruction_strict", form="percent"),
                 Line(label="Constraints, loose", field="micro.instruction_loose", form="percent"),

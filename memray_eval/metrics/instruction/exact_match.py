@@ -1,4 +1,5 @@
-"""Whether the response is an expected answer: the option it chooses, equal JSON, or equal text. See instruction_answers."""
+"""Whether the response is an expected answer: the option it chooses, equal JSON, or equal text. See
+instruction_answers."""
 
 from __future__ import annotations
 
@@ -11,4 +12,10 @@ def measure(sample: Sample, response: Response) -> Measure:
     return Measure(value=float(compare(sample.query, response.text, sample.answers).exact))
 
 
-METRIC = ComputedMetric(title="Exact match", noun="Accuracy", scale=(0, 1), requires=("query", "answers"), measure=measure)
+METRIC = ComputedMetric(
+    title="Exact match",
+    noun="Accuracy",
+    scale=(0, 1),
+    requires=("query", "answers"),
+    measure=measure,
+)

@@ -1,12 +1,20 @@
-"""How well the response does what its prompt asks, 0-100, by the checks of the sample's prompt type: seed 004.
+"""How well the response does what its prompt asks, 0-100, by the checks of the sample's prompt
+type: seed 004.
 
-See benchmarks/instruction/checks.py. Its parts are the subscores of the checks that there were, and under check/n that there was
-one, so that the mean of a check leaves out those without it. metadata.weights replaces the type's weights.
-"""
+See benchmarks/instruction/checks.py. Its parts are the subscores of the checks that there were, and
+under check/n that there was one, so that the mean of a check leaves out those without it.
+metadata.weights replaces the type's weights."""
 
 from __future__ import annotations
 
-from memray_eval.benchmarks.instruction.checks import BANDS, CHECKS, PROMPT_TYPES, Result, band, score_response
+from memray_eval.benchmarks.instruction.checks import (
+    BANDS,
+    CHECKS,
+    PROMPT_TYPES,
+    Result,
+    band,
+    score_response,
+)
 from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measure, ratio, statistics_block
 from memray_eval.types import Block, Line, Response, Sample
 
@@ -38,10 +46,14 @@ def applies(sample: Sample) -> str | None:
 
 
 def aggregate(columns: Columns) -> Aggregates:
-    """macro: the mean of each check over the responses that had it. extras: the share of responses in each band."""
+    """macro: the mean of each check over the responses that had it. extras: the share of responses
+    in each band."""
     bands = [band(value).name for value in columns["value"]]
     return Aggregates(
-        macro={check: ratio(float(columns[check].sum()), float(columns[f"{check}/n"].sum())) for check in CHECKS},
+        macro={
+            check: ratio(float(columns[check].sum()), float(columns[f"{check}/n"].sum()))
+            for check in CHECKS
+        },
         extras={each.name: bands.count(each.name) / len(bands) for each in BANDS},
     )
 
@@ -70,7 +82,9 @@ METRIC = ComputedMetric(
         ),
         Block(
             heading="  Means of the checks:",
-            lines=tuple(Line(label=check, field=f"macro.{check}", form="average") for check in CHECKS),
+            lines=tuple(
+                Line(label=check, field=f"macro.{check}", form="average") for check in CHECKS
+            ),
         ),
     ),
 )

@@ -1,1 +1,2 @@
-"""Metrics for answers over long contexts: a judge of meaning, and the benchmarks' own rules beside it."""
+"""Metrics for answers over long contexts: a judge of meaning, and the benchmarks' own rules beside
+it."""

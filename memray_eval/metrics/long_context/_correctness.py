@@ -1,9 +1,10 @@
-"""What a sample's right answer is, and whether a response gives it word for word: no model, any language.
+"""What a sample's right answer is, and whether a response gives it word for word: no model, any
+language.
 
-Whole words and whole numbers are compared, never substrings: "12345678" does not give 1234567, "二十" does not give 十. Numbers
-are the same in digits, English words and Chinese numerals (text_processing/numerals.py), and what the response denies where it says it
-("definitely not Tokyo") is not given (text_processing/denials.py).
-"""
+Whole words and whole numbers are compared, never substrings: "12345678" does not give 1234567, "二十"
+does not give 十. Numbers are the same in digits, English words and Chinese numerals
+(text_processing/numerals.py), and what the response denies where it says it ("definitely not
+Tokyo") is not given (text_processing/denials.py)."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ from memray_eval.text_processing.numerals import in_digits
 from memray_eval.types import Sample
 
 Kind = Literal["any", "all", "list"]
-# RULER's tasks whose answers are all asked for; any other sample may say so by metadata {"answers": "all"}.
+# RULER's tasks whose answers are all asked for; any other sample may say so by metadata {"answers":
+# "all"}.
 _ALL_ASKED = frozenset({"niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe"})
 _LETTERS = "ABCDEFGHIJ"
 
-_UNSPACED = "\u0e00-\u0eff\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"  # scripts that need no spaces
+# scripts that need no spaces
+_UNSPACED = "\u0e00-\u0eff\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _LETTER = rf"[^\W{_UNSPACED}]"  # of a script with spaces; digits too
 _CHINESE_DIGITS = "〇零一二三四五六七八九十百千万亿两"
 _ARTICLE = re.compile(rf"(?<!{_LETTER})(?:an?|the)\s+")
@@ -34,7 +37,8 @@ _TOKEN = re.compile(
 )
 _NUMBER = re.compile(rf"(?:(?<!{_LETTER})(?<![)\].])-)?\d+(?:\.\d+)?")
 _SAYS_LETTER = re.compile(
-    r"(?:(?:answer|option|choice)(?:\s+is)?|答案(?:是|为)?|选项?)\W{0,4}(?-i:([A-J]))(?![A-Za-z0-9])", re.IGNORECASE
+    r"(?:(?:answer|option|choice)(?:\s+is)?|答案(?:是|为)?|选项?)\W{0,4}(?-i:([A-J]))(?![A-Za-z0-9])",
+    re.IGNORECASE,
 )
 _MARKS_LETTER = re.compile(r"(?<![A-Za-z0-9])([A-J])(?=[.):,，。、：）*]|\s*$)", re.MULTILINE)
 _ACCENT = re.compile("[\u0300-\u036f]")
@@ -42,23 +46,34 @@ _YES_NO = frozenset({"yes", "no"})
 
 
 class Reference(NamedTuple):
-    """A sample's right answer: any one of several texts, all of them, or one list of numbers, whole and in its order."""
+    """A sample's right answer: any one of several texts, all of them, or one list of numbers, whole
+    and in its order."""
 
     kind: Kind
     answers: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """For a judge: a list of numbers with commas, one answer as it is, several as a JSON list."""
+        """For a judge: a list of numbers with commas, one answer as it is, several as a JSON
+        list."""
         if self.kind == "list":
             return ", ".join(self.answers)
-        return self.answers[0] if len(self.answers) == 1 else json.dumps(self.answers, ensure_ascii=False)
+        return (
+            self.answers[0]
+            if len(self.answers) == 1
+            else json.dumps(self.answers, ensure_ascii=False)
+        )
 
 
 def reference(sample: Sample) -> Reference:
-    """The right answer of a sample. Its metadata's `label`, where that is a list of numbers, is one answer as a whole."""
+    """The right answer of a sample. Its metadata's `label`, where that is a list of numbers, is one
+    answer as a whole."""
     label = sample.metadata.get("label")
-    if isinstance(label, list) and label and all(isinstance(x, int | float) and not isinstance(x, bool) for x in label):
+    if (
+        isinstance(label, list)
+        and label
+        and all(isinstance(x, int | float) and not isinstance(x, bool) for x in label)
+    ):
         return Reference("list", tuple(str(number) for number in label))
     answers = tuple(dict.fromkeys(answer.strip() for answer in sample.answers if answer.strip()))
     says_so = sample.metadata.get("answers") == "all" or sample.metadata.get("needs_all") is True
@@ -67,19 +82,23 @@ def reference(sample: Sample) -> Reference:
 
 
 def options(sample: Sample) -> dict[str, str]:
-    """The options of a multiple-choice question by their letters, from its metadata (`options`, `choices` or `choice_A` ...);
-    empty where it has none."""
+    """The options of a multiple-choice question by their letters, from its metadata (`options`,
+    `choices` or `choice_A` ...); empty where it has none."""
     found: Any = sample.metadata.get("options") or sample.metadata.get("choices")
     if isinstance(found, Mapping):
         return {str(letter): str(text) for letter, text in found.items()}
     if isinstance(found, Sequence) and not isinstance(found, str):
         return dict(zip(_LETTERS, map(str, found), strict=False))
-    return {letter: str(sample.metadata[key]) for letter in _LETTERS if (key := f"choice_{letter}") in sample.metadata}
+    return {
+        letter: str(sample.metadata[key])
+        for letter in _LETTERS
+        if (key := f"choice_{letter}") in sample.metadata
+    }
 
 
 def tokens(text: str) -> list[str]:
-    """Words, numbers and, in scripts without spaces, characters: lower case, no articles, accents or punctuation; numbers
-    without the commas between thousands and the zeros after a fraction."""
+    """Words, numbers and, in scripts without spaces, characters: lower case, no articles, accents
+    or punctuation; numbers without the commas between thousands and the zeros after a fraction."""
     return [word for word, _, _ in _placed(_bare(text))]
 
 
@@ -90,11 +109,14 @@ def _bare(text: str) -> str:
 
 def _placed(bare: str) -> list[tuple[str, int, int]]:
     """The tokens of a bare text, each with where it begins and ends there."""
-    return [(_canonical(found), *found.span()) for found in _TOKEN.finditer(bare) if found[0].strip("_")]
+    return [
+        (_canonical(found), *found.span()) for found in _TOKEN.finditer(bare) if found[0].strip("_")
+    ]
 
 
 class _Said:
-    """What a response says, read in three ways: as it stands, with its numbers in digits, and with its ordinals so too."""
+    """What a response says, read in three ways: as it stands, with its numbers in digits, and with
+    its ordinals so too."""
 
     def __init__(self, response: str, question: str) -> None:
         self.response, self.question = response, normalise(question)
@@ -117,32 +139,44 @@ class _Said:
         text, said = self._read(way)
         wanted = [word for word, _, _ in _placed(answer)]
         return any(
-            not is_denied(text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON], self.question)
+            not is_denied(
+                text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON], self.question
+            )
             for start, end in _places(said, wanted)
         )
 
     def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
         if way not in self._texts:
-            text = self._bare if way == "plain" else in_digits(self._bare, ordinals=way == "ordinals")
+            text = (
+                self._bare if way == "plain" else in_digits(self._bare, ordinals=way == "ordinals")
+            )
             self._texts[way] = text, _placed(text)
         return self._texts[way]
 
 
-def _places(said: Sequence[tuple[str, int, int]], wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _places(
+    said: Sequence[tuple[str, int, int]], wanted: Sequence[str]
+) -> Iterator[tuple[int, int]]:
     """Where the wanted tokens stand in what was said, next to each other."""
     for first in range(len(said) - len(wanted) + 1 if wanted else 0):
-        if said[first][0] == wanted[0] and [word for word, _, _ in said[first : first + len(wanted)]] == list(wanted):
+        if said[first][0] == wanted[0] and [
+            word for word, _, _ in said[first : first + len(wanted)]
+        ] == list(wanted):
             yield said[first][1], said[first + len(wanted) - 1][2]
 
 
 def is_given(sample: Sample, response: str) -> bool:
-    """Whether a response holds the right answer: a word or number is held whole; yes or no is the first that is said; the
-    letter of an option is the one that the response says is its answer, else the first that it marks ("B.", "(B)"). Numbers
-    count in words, digits and numerals alike, and what is denied where it stands does not count. A list of numbers stands in
-    the response as one run. It is not asked what else the response says."""
+    """Whether a response holds the right answer: a word or number is held whole; yes or no is the
+    first that is said; the letter of an option is the one that the response says is its answer,
+    else the first that it marks ("B.", "(B)"). Numbers count in words, digits and numerals alike,
+    and what is denied where it stands does not count. A list of numbers stands in the response as
+    one run. It is not asked what else the response says."""
     kind, answers = reference(sample)
     if kind == "list":
-        return _holds(_NUMBER.findall(_plain(normalise(response))), [_canonical_number(answer) for answer in answers])
+        return _holds(
+            _NUMBER.findall(_plain(normalise(response))),
+            [_canonical_number(answer) for answer in answers],
+        )
     said = _Said(response, sample.query)
     if kind == "all":
         return all(_gives(said, answer) for answer in answers)
@@ -166,16 +200,30 @@ def _gives(said: _Said, answer: str) -> bool:
 
 
 def _chosen(response: str) -> str:
-    """The letter that a response settles on, "" for none: the last that it says is its answer, else the first that it marks,
-    those that it denies left out."""
-    told = [found[1] for found in _SAYS_LETTER.finditer(response) if not _is_denied_letter(response, found)]
+    """The letter that a response settles on, "" for none: the last that it says is its answer, else
+    the first that it marks, those that it denies left out."""
+    told = [
+        found[1]
+        for found in _SAYS_LETTER.finditer(response)
+        if not _is_denied_letter(response, found)
+    ]
     if told:
         return told[-1]
-    return next((found[1] for found in _MARKS_LETTER.finditer(response) if not _is_denied_letter(response, found)), "")
+    return next(
+        (
+            found[1]
+            for found in _MARKS_LETTER.finditer(response)
+            if not _is_denied_letter(response, found)
+        ),
+        "",
+    )
 
 
 def _is_denied_letter(response: str, found: re.Match[str]) -> bool:
-    before, after = response[max(0, found.start() - LOOKS_BACK) : found.start()], response[found.end() : found.end() + LOOKS_ON]
+    before, after = (
+        response[max(0, found.start() - LOOKS_BACK) : found.start()],
+        response[found.end() : found.end() + LOOKS_ON],
+    )
     return is_denied(_ARTICLE.sub("", before.casefold()), after.casefold(), "")
 
 
@@ -185,7 +233,8 @@ def _holds(said: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Without the accents of Latin, Greek and Cyrillic letters; the marks of other scripts are letters of theirs."""
+    """Without the accents of Latin, Greek and Cyrillic letters; the marks of other scripts are
+    letters of theirs."""
     decomposed = unicodedata.normalize("NFKD", text)
     return unicodedata.normalize("NFKC", _ACCENT.sub("", decomposed))
 

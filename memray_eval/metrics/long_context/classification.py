@@ -1,4 +1,5 @@
-"""Whether the response names the right class and how many beside it, as LongBench scores trec and lsht."""
+"""Whether the response names the right class and how many beside it, as LongBench scores trec and
+lsht."""
 
 from __future__ import annotations
 

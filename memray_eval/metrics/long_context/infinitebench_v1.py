@@ -1,4 +1,5 @@
-"""InfiniteBench's rule of the sample's task as it was for the published table: see benchmarks/infinitebench/rules.py."""
+"""InfiniteBench's rule of the sample's task as it was for the published table: see
+benchmarks/infinitebench/rules.py."""
 
 from __future__ import annotations
 

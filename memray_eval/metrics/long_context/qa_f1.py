@@ -1,4 +1,5 @@
-"""F1 of English words against the best answer, as LongBench scores seven tasks: see benchmarks/longbench/rules.py."""
+"""F1 of English words against the best answer, as LongBench scores seven tasks: see
+benchmarks/longbench/rules.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""F1 of Chinese words against the best answer, as LongBench scores multifieldqa_zh: see benchmarks/longbench/rules.py."""
+"""F1 of Chinese words against the best answer, as LongBench scores multifieldqa_zh: see
+benchmarks/longbench/rules.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The share of the response's numbers that are the right paragraph's, as LongBench scores passage_retrieval_en."""
+"""The share of the response's numbers that are the right paragraph's, as LongBench scores
+passage_retrieval_en."""
 
 from __future__ import annotations
 

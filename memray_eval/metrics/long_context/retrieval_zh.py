@@ -1,4 +1,5 @@
-"""The share of the response's numbers that are the right 段落's, as LongBench scores passage_retrieval_zh."""
+"""The share of the response's numbers that are the right 段落's, as LongBench scores
+passage_retrieval_zh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ROUGE-L f of PyPI rouge 1.0.1, as LongBench scores summaries: see benchmarks/longbench/rouge.py."""
+"""ROUGE-L f of PyPI rouge 1.0.1, as LongBench scores summaries: see
+benchmarks/longbench/rouge.py."""
 
 from __future__ import annotations
 

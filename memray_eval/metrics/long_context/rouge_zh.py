@@ -1,4 +1,5 @@
-"""ROUGE-L f over jieba's words, as LongBench scores Chinese summaries: see benchmarks/longbench/rules.py."""
+"""ROUGE-L f over jieba's words, as LongBench scores Chinese summaries: see
+benchmarks/longbench/rules.py."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The rule that the benchmark itself has for the sample's task, whichever it is: see benchmarks/rules.py.
+"""The rule that the benchmark itself has for the sample's task, whichever it is: see
+benchmarks/rules.py.
 
-Its judge is the rule's name and version, such as "qa_f1_zh, LongBench 2e00731", so that a report says which rules it averages.
-A sample's metadata.rule picks another one.
-"""
+Its judge is the rule's name and version, such as "qa_f1_zh, LongBench 2e00731", so that a report
+says which rules it averages. A sample's metadata.rule picks another one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from memray_eval.types import Response, Sample
 
 
 def measure(sample: Sample, response: Response) -> Measure:
-    """The rule's score, 0-1. Raises ValueError for a rule there is not, and for what its rule lacks."""
+    """The rule's score, 0-1. Raises ValueError for a rule there is not, and for what its rule
+    lacks."""
     return score_by_rule(rule_name(sample) or "", sample, response)
 
 
 def applies(sample: Sample) -> str | None:
     if rule_name(sample) is not None:
         return None
-    return f"suite {sample.suite!r} has no rule for task {sample.task!r}; metadata.rule picks one of: {', '.join(RULES)}"
+    return (
+        f"suite {sample.suite!r} has no rule for task {sample.task!r}; metadata.rule picks one "
+        f"of: {', '.join(RULES)}"
+    )
 
 
 METRIC = ComputedMetric(

@@ -1,1 +1,2 @@
-"""Text quality as plain formulas, without a judge: what a word, a sentence and an empty response are stands in text_quality."""
+"""Text quality as plain formulas, without a judge: what a word, a sentence and an empty response
+are stands in text_quality."""

@@ -1,23 +1,30 @@
-"""Text quality without a judge: what is read off a response, once for seven metrics, and the formulas of six scores in 0-1.
+"""Text quality without a judge: what is read off a response, once for seven metrics, and the
+formulas of six scores in 0-1.
 
-The formulas, boundaries and weights are those of "Quality Metrics - Detailed Rationale and Implementation" (LLM Lab), its
-quirks included: a full stop earns 0.4 for completeness and loses 0.1 as an unfinished ending. What it leaves open is settled
-here, for English; other scripts are scored by the same rules, safely but hardly meaningfully:
+The formulas, boundaries and weights are those of "Quality Metrics - Detailed Rationale and
+Implementation" (LLM Lab), its quirks included: a full stop earns 0.4 for completeness and loses 0.1
+as an unfinished ending. What it leaves open is settled here, for English; other scripts are scored
+by the same rules, safely but hardly meaningfully:
 
-- An empty response, or one without a word, is 0.0 on every score, also where a formula would give more: silence has no
+- An empty response, or one without a word, is 0.0 on every score, also where a formula would give
+  more: silence has no
   quality, and were it left out of the means, a model would gain by it. (A generation that failed is an error, not a score.)
-- A word is a run of letters and digits, in lower case; "don't" is one word, "well-being" two. Where the source counts the
+- A word is a run of letters and digits, in lower case; "don't" is one word, "well-being" two. Where
+  the source counts the
   words of a sentence, it splits at white space, and so do we.
-- A sentence ends at `.`, `!` or `?` (also those of CJK and `…`), with closing quotes or brackets, before white space or the
+- A sentence ends at `.`, `!` or `?` (also those of CJK and `…`), with closing quotes or brackets,
+  before white space or the
   end, but not after an abbreviation; and where a paragraph, list item or `#` header ends. A line break alone ends none. The
   marker of an item or header is no part of its sentence, and a piece without a letter or digit is none.
-- Paragraphs are parted by an empty line, as there; blank ones don't count, and line ends may be Windows'.
-- Transitions are the source's eleven words (`transitions: strict`, the default), or (`extended`) also MORE_TRANSITIONS and
+- Paragraphs are parted by an empty line, as there; blank ones don't count, and line ends may be
+  Windows'.
+- Transitions are the source's eleven words (`transitions: strict`, the default), or (`extended`)
+  also MORE_TRANSITIONS and
   TRANSITION_PHRASES anywhere, and OPENERS as the first word of a sentence ("first", "overall" are ordinary words elsewhere).
   The source's own example of high coherence, stated as 0.85, has 0.64 by its own list, and 0.88 by the extended one.
   Phrases, also CONCLUSIONS, are found word for word, across line breaks too.
 - The deviation of sentence lengths is the population's.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -37,12 +44,16 @@ from memray_eval.metric import ComputedMetric, Measure
 from memray_eval.types import Response, Sample
 
 TRANSITIONS = frozenset(
-    """however therefore furthermore moreover consequently thus hence nevertheless meanwhile specifically
-    particularly""".split()
+    """
+    however therefore furthermore moreover consequently thus hence nevertheless meanwhile
+    specifically particularly
+""".split()
 )
 MORE_TRANSITIONS = frozenset(
-    """additionally similarly likewise nonetheless accordingly subsequently conversely alternatively otherwise afterwards
-    finally lastly firstly secondly thirdly""".split()
+    """
+    additionally similarly likewise nonetheless accordingly subsequently conversely alternatively
+    otherwise afterwards finally lastly firstly secondly thirdly
+""".split()
 )
 OPENERS = frozenset("first second third next then also besides instead overall still later".split())
 TRANSITION_PHRASES = (
@@ -82,17 +93,33 @@ WEIGHTS_TOLERANCE = 1e-6
 OPTIMAL_WORDS = (75, 300)
 ABOUT_SHARE = 0.1  # "in 100 words" asks for 90 to 110
 WINDOW, STEP = 50, 25  # words, of the moving average
-CACHED_TEXTS = 64  # the seven metrics of one response come in a row; more would only hold long texts in memory
+CACHED_TEXTS = (
+    64  # the seven metrics of one response come in a row; more would only hold long texts in memory
+)
 
-# Each takes time linear in the text, also on a megabyte of dots, of new lines, or without any: a run that did not match at its
-# beginning is not tried again from its middle.
+# Each takes time linear in the text, also on a megabyte of dots, of new lines, or without any: a
+# run that did not match at its beginning is not tried again from its middle.
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _LETTER = re.compile(r"[^\W_]")
 _LOOSE_APOSTROPHE = re.compile(r"'(?:(?<![a-z0-9]')|(?![a-z0-9]))")
-_TYPOGRAPHIC = {"’": "'", "‘": " ", "“": " ", "”": " ", "—": " ", "–": " ", "…": " ", "•": " ", "\u00a0": " "}
-_ASCII = "".join(char.lower() if char.isalnum() or char == "'" else " " for char in map(chr, range(128)))
+_TYPOGRAPHIC = {
+    "’": "'",
+    "‘": " ",
+    "“": " ",
+    "”": " ",
+    "—": " ",
+    "–": " ",
+    "…": " ",
+    "•": " ",
+    "\u00a0": " ",
+}
+_ASCII = "".join(
+    char.lower() if char.isalnum() or char == "'" else " " for char in map(chr, range(128))
+)
 _LOWER_WORDS = _ASCII.encode().ljust(256)  # a table for bytes.translate
-_SENTENCE_END = re.compile(r"""[.!?…。！？](?<![.!?…。！？]{2})[.!?…。！？]*+["'”’)\]*_]*+(?:\s+|\Z)""")
+_SENTENCE_END = re.compile(
+    r"""[.!?…。！？](?<![.!?…。！？]{2})[.!?…。！？]*+["'”’)\]*_]*+(?:\s+|\Z)"""
+)
 _UNSPACED_ENDS = "。！？"
 _MARKER = r"(?:\d{1,3}[.)]|[-*•]|\#+)[^\S\n]+"
 _BREAK = re.compile(rf"\n(?:\s*\n[^\S\n]*(?:{_MARKER})*|[^\S\n]*(?:{_MARKER})+)")
@@ -101,7 +128,9 @@ _LIST_ITEM = re.compile(r"\n[^\S\n]*+(?:\d++\.|[-*•])")
 _HASH_HEADER = re.compile(r"\n#++\s+.")
 _CAPITAL_LINE = re.compile(r"\n[A-Z]")
 
-_SIGNS: dict[str, list[tuple[str, str]]] = defaultdict(list)  # only those are looked for whose longest word is there
+_SIGNS: dict[str, list[tuple[str, str]]] = defaultdict(
+    list
+)  # only those are looked for whose longest word is there
 for _phrase in sorted({*TRANSITIONS, *MORE_TRANSITIONS, *TRANSITION_PHRASES, *CONCLUSIONS}):
     _SIGNS[max(_phrase.split(), key=len)].append((_phrase, f" {_phrase.replace(' ', '  ')} "))
 _SIGN_WORDS = frozenset(_SIGNS)
@@ -112,18 +141,21 @@ _COUNT = r"(\d{1,3}(?:,\d{3})+|\d{1,6})"
 _EXACTLY = re.compile(rf"\bexactly\s+{_COUNT}\s+words\b", re.IGNORECASE)
 _BETWEEN = re.compile(rf"\bin\s+{_COUNT}\s*(?:-|–|to)\s*{_COUNT}\s+words\b", re.IGNORECASE)
 _ABOUT = re.compile(
-    rf"\bin\s+(?:(?:about|around|approximately|roughly)\s+)?{_COUNT}\s+words\b(?!\s+or\s+(?:less|fewer|more)\b)", re.IGNORECASE
+    rf"\bin\s+(?:(?:about|around|approximately|roughly)\s+)?{_COUNT}\s+words\b(?!\s+or\s+(?:less|fewer|more)\b)",
+    re.IGNORECASE,
 )
 
 
 class Reading(NamedTuple):
-    """What the scores are computed from. `lengths` are the words of each sentence, parted by white space; `repeats` is how
-    often the most frequent run of three words occurs (1 where there is none); `word_chars` is the length of all words.
-    `transitions` are those of the strict list, `extended_transitions` those of the extended one, the strict ones included."""
+    """What the scores are computed from. `lengths` are the words of each sentence, parted by white
+    space; `repeats` is how often the most frequent run of three words occurs (1 where there is
+    none); `word_chars` is the length of all words. `transitions` are those of the strict list,
+    `extended_transitions` those of the extended one, the strict ones included."""
 
     words: int
     word_chars: int
-    diversity: float  # different words / words; above 100 words its mean over windows of WINDOW words, one every STEP
+    # different words / words; above 100 words its mean over windows of WINDOW words, one every STEP
+    diversity: float
     repeats: int
     transitions: int
     extended_transitions: int
@@ -160,7 +192,9 @@ def read(text: str) -> Reading:
         has_conclusion,
         tuple(map(len, sentences)) or (len(words),),
         text[-1],
-        sum([bool(block) and not block.isspace() for block in text.split("\n\n")]) if "\n\n" in text else 1,
+        sum([bool(block) and not block.isspace() for block in text.split("\n\n")])
+        if "\n\n" in text
+        else 1,
         _LIST_ITEM.search(lines) is not None,
         _has_headers(lines),
     )
@@ -173,7 +207,9 @@ def words_of(text: str) -> list[str]:
             text = text.replace(char, plain)
         if not text.isascii():
             return _WORD.findall(text.lower())
-    lower = text.encode().translate(_LOWER_WORDS).decode()  # a third of the time that the pattern takes
+    lower = (
+        text.encode().translate(_LOWER_WORDS).decode()
+    )  # a third of the time that the pattern takes
     return (_LOOSE_APOSTROPHE.sub(" ", lower) if "'" in lower else lower).split()
 
 
@@ -188,7 +224,9 @@ def _sentences(text: str) -> list[list[str]]:
             lines = _HASH_LINE.sub(r"\n\1\n\n", lines)
         text = _BREAK.sub(" . ", lines)
     pieces = _SENTENCE_END.split(text)
-    sentences = [piece.split() for piece in pieces if piece and (piece[0].isalnum() or _LETTER.search(piece))]
+    sentences = [
+        piece.split() for piece in pieces if piece and (piece[0].isalnum() or _LETTER.search(piece))
+    ]
     return sentences if ABBREVIATIONS.isdisjoint(map(_last, sentences)) else _joined(sentences)
 
 
@@ -207,21 +245,26 @@ def _joined(pieces: list[list[str]]) -> list[list[str]]:
 
 def _moving_average(words: list[str]) -> float:
     windows = range(0, len(words) - WINDOW, STEP)
-    return sum(len(set(words[start : start + WINDOW])) for start in windows) / (WINDOW * len(windows))
+    return sum(len(set(words[start : start + WINDOW])) for start in windows) / (
+        WINDOW * len(windows)
+    )
 
 
 def _repeats(words: list[str]) -> int:
-    """How often the most frequent trigram occurs. That most texts repeat none is told without counting."""
+    """How often the most frequent trigram occurs. That most texts repeat none is told without
+    counting."""
     if len(set(zip(words, words[1:], words[2:], strict=False))) == max(len(words) - 2, 0):
         return 1
     return max(Counter(zip(words, words[1:], words[2:], strict=False)).values())
 
 
 def _signs(words: list[str], unique: set[str], sentences: list[list[str]]) -> tuple[int, int, bool]:
-    """How many transitions there are, of the strict list and of the extended one, and whether there is a conclusion."""
+    """How many transitions there are, of the strict list and of the extended one, and whether there
+    is a conclusion."""
     strict, extended, has_conclusion = 0, 0, False
     if likely := _SIGN_WORDS & unique:
-        spaced = f" {'  '.join(words)} "  # two spaces, so that phrases that follow one another share none
+        # two spaces, so that phrases that follow one another share none
+        spaced = f" {'  '.join(words)} "
         for word in likely:
             for phrase, wanted in _SIGNS[word]:
                 if found := spaced.count(wanted):
@@ -229,13 +272,15 @@ def _signs(words: list[str], unique: set[str], sentences: list[list[str]]) -> tu
                     extended += found
                     has_conclusion = has_conclusion or phrase in CONCLUSIONS
     if not OPENERS.isdisjoint(unique):
-        extended += sum(sentence[0].strip(_AROUND_WORDS).lower() in OPENERS for sentence in sentences)
+        extended += sum(
+            sentence[0].strip(_AROUND_WORDS).lower() in OPENERS for sentence in sentences
+        )
     return strict, extended, has_conclusion
 
 
 def _has_headers(lines: str) -> bool:
-    """Whether the source's pattern `^#+\\s+.+$|^[A-Z][^.!?]*:$` finds anything; `lines` begins and ends with a line end. Its
-    second half may span lines, and takes quadratic time as a pattern."""
+    """Whether the source's pattern `^#+\\s+.+$|^[A-Z][^.!?]*:$` finds anything; `lines` begins and
+    ends with a line end. Its second half may span lines, and takes quadratic time as a pattern."""
     if "#" in lines and _HASH_HEADER.search(lines):
         return True
     start = 0  # nothing before it can begin a header
@@ -248,8 +293,8 @@ def _has_headers(lines: str) -> bool:
 
 
 def coherence(reading: Reading, transitions: WordList = "strict") -> float:
-    """0.6 x transitions a sentence (at most 1) + 0.4 x (1 - penalty); the penalty is 0.1 for each time that the most frequent
-    trigram occurs after the first, at most 0.5."""
+    """0.6 x transitions a sentence (at most 1) + 0.4 x (1 - penalty); the penalty is 0.1 for each
+    time that the most frequent trigram occurs after the first, at most 0.5."""
     if not reading.words:
         return 0.0
     found = reading.transitions if transitions == "strict" else reading.extended_transitions
@@ -258,8 +303,9 @@ def coherence(reading: Reading, transitions: WordList = "strict") -> float:
 
 
 def completeness(reading: Reading) -> float:
-    """0.4 for a last character in COMPLETE_ENDINGS, 0.3 for three sentences or more (0.2 for two), 0.2 for one of CONCLUSIONS,
-    0.1 for ten words a sentence or more; less 0.1 for a last character in UNFINISHED_ENDINGS. The full stop is in both."""
+    """0.4 for a last character in COMPLETE_ENDINGS, 0.3 for three sentences or more (0.2 for two),
+    0.2 for one of CONCLUSIONS, 0.1 for ten words a sentence or more; less 0.1 for a last character
+    in UNFINISHED_ENDINGS. The full stop is in both."""
     if not reading.words:
         return 0.0
     sentences = len(reading.lengths)
@@ -270,23 +316,30 @@ def completeness(reading: Reading) -> float:
 
 
 def structure(reading: Reading) -> float:
-    """0.3 for three paragraphs or more (0.2 for two), 0.3 for a list, 0.2 for sentence lengths that deviate by more than 5
-    words (0.1: more than 3), 0.2 for a header.
+    """0.3 for three paragraphs or more (0.2 for two), 0.3 for a list, 0.2 for sentence lengths that
+    deviate by more than 5 words (0.1: more than 3), 0.2 for a header.
 
-    As in the source, a list is a line that begins with a number and a full stop or with one of `-*•`, bold text included; a
-    header is a line that begins with `#` and white space, or anything from a line that begins with A-Z to a line that ends in
-    a colon, without one of `.!?` in between.
-    """
+    As in the source, a list is a line that begins with a number and a full stop or with one of
+    `-*•`, bold text included; a header is a line that begins with `#` and white space, or anything
+    from a line that begins with A-Z to a line that ends in a colon, without one of `.!?` in
+    between."""
     sentences, total = len(reading.lengths), sum(reading.lengths)
     squares: int = sum(map(mul, reading.lengths, reading.lengths))
-    variance = sentences * squares - total * total  # x sentences squared: whole numbers compare exactly
-    tenths = {0: 0, 1: 0, 2: 2}.get(reading.paragraphs, 3) + 3 * reading.has_list + 2 * reading.has_headers
+    variance = (
+        sentences * squares - total * total
+    )  # x sentences squared: whole numbers compare exactly
+    tenths = (
+        {0: 0, 1: 0, 2: 2}.get(reading.paragraphs, 3)
+        + 3 * reading.has_list
+        + 2 * reading.has_headers
+    )
     tenths += (variance > 9 * sentences * sentences) + (variance > 25 * sentences * sentences)
     return tenths / 10
 
 
 def readability(reading: Reading) -> float:
-    """0.6 x (1 - |words a sentence - 17.5| / 17.5) + 0.4 x (1 - |characters a word - 5| / 5), neither below 0."""
+    """0.6 x (1 - |words a sentence - 17.5| / 17.5) + 0.4 x (1 - |characters a word - 5| / 5),
+    neither below 0."""
     if not reading.words:
         return 0.0
     sentence_score = 1.0 - min(abs(reading.words / len(reading.lengths) - 17.5) / 17.5, 1.0)
@@ -295,12 +348,13 @@ def readability(reading: Reading) -> float:
 
 
 def length_score(words: int, target: tuple[int, int] = OPTIMAL_WORDS) -> float:
-    """1.0 from 75 to 300 words; below, down by 0.3 to 50 words and by 0.3 to 25, then in proportion, at least 0.1; above, down
-    by 0.3 to 500 words and by 0.5 to 1000, at least 0.2. No word: 0.0.
+    """1.0 from 75 to 300 words; below, down by 0.3 to 50 words and by 0.3 to 25, then in
+    proportion, at least 0.1; above, down by 0.3 to 500 words and by 0.5 to 1000, at least 0.2. No
+    word: 0.0.
 
-    Another target (low, high) takes the place of 75 and 300: the sides keep their shape and are stretched to it, so that the
-    same share of it too few, or too many, costs the same (50 of 75 words score 0.7, and so do 100 of 150).
-    """
+    Another target (low, high) takes the place of 75 and 300: the sides keep their shape and are
+    stretched to it, so that the same share of it too few, or too many, costs the same (50 of 75
+    words score 0.7, and so do 100 of 150)."""
     low, high = target
     if not words:
         return 0.0
@@ -312,13 +366,18 @@ def length_score(words: int, target: tuple[int, int] = OPTIMAL_WORDS) -> float:
             return 0.7 + (count - 50) / 25 * 0.3
         return 0.4 + (count - 25) / 25 * 0.3 if count >= 25 else max(count / 25 * 0.4, 0.1)
     count = words * OPTIMAL_WORDS[1] / high
-    return 1.0 - (count - 300) / 200 * 0.3 if count <= 500 else max(0.7 - (count - 500) / 500 * 0.5, 0.2)
+    return (
+        1.0 - (count - 300) / 200 * 0.3
+        if count <= 500
+        else max(0.7 - (count - 500) / 500 * 0.5, 0.2)
+    )
 
 
 def length_target(sample: Sample) -> tuple[int, int]:
-    """The fewest and most words that a sample asks for: its metadata.target_words = [low, high]; else, with
-    metadata.length_from_prompt = true, what its query says: "exactly N words", "in N to M words" (or N-M), "in [about] N words"
-    (10 % either way). Neither, or the query says none: OPTIMAL_WORDS. Raises ValueError that shows what is no target."""
+    """The fewest and most words that a sample asks for: its metadata.target_words = [low, high];
+    else, with metadata.length_from_prompt = true, what its query says: "exactly N words", "in N to
+    M words" (or N-M), "in [about] N words" (10 % either way). Neither, or the query says none:
+    OPTIMAL_WORDS. Raises ValueError that shows what is no target."""
     metadata = sample.metadata
     if not metadata:
         return OPTIMAL_WORDS
@@ -326,7 +385,10 @@ def length_target(sample: Sample) -> tuple[int, int]:
         match named:
             case [int(low), int(high)] if 1 <= low <= high and type(low) is type(high) is int:
                 return low, high
-        raise ValueError(f"metadata.target_words is {named!r}; write [low, high], whole numbers from 1 up, low first")
+        raise ValueError(
+            f"metadata.target_words is {named!r}; write [low, high], whole numbers from 1 up, low "
+            f"first"
+        )
     return _asked_for(sample.query) if metadata.get("length_from_prompt") is True else OPTIMAL_WORDS
 
 
@@ -348,7 +410,8 @@ def _whole(digits: str) -> int:
 
 
 class Quality(NamedTuple):
-    """The scores of a text that hang on nothing else, by the names of their metrics, and how many words it has."""
+    """The scores of a text that hang on nothing else, by the names of their metrics, and how many
+    words it has."""
 
     coherence_score: float
     completeness_score: float
@@ -378,16 +441,22 @@ def quality_metric(name: str, title: str, noun: str) -> ComputedMetric:
     """The metric that is the field of that name in Quality."""
     field = Quality._fields.index(name)
     return ComputedMetric(
-        title=title, noun=noun, scale=(0, 1), measure=lambda sample, response: Measure(value=assess(response.text)[field])
+        title=title,
+        noun=noun,
+        scale=(0, 1),
+        measure=lambda sample, response: Measure(value=assess(response.text)[field]),
     )
 
 
 def coherence_metric(transitions: WordList = "strict") -> ComputedMetric:
-    """coherence_score by this list of transitions; other than the default one it is named as its judge."""
+    """coherence_score by this list of transitions; other than the default one it is named as its
+    judge."""
     metric = quality_metric(_coherence_field(transitions), "TEXT COHERENCE", "Coherence")
     scorer = _scorer(transitions)
     variant = f"transitions {transitions}"
-    return replace(metric, name="coherence_score", family="text", scorer=lambda sample: scorer, variant=variant)
+    return replace(
+        metric, name="coherence_score", family="text", scorer=lambda sample: scorer, variant=variant
+    )
 
 
 def _coherence_field(transitions: WordList) -> str:
@@ -399,27 +468,42 @@ def _scorer(transitions: WordList) -> str:
 
 
 def check_weights(weights: Mapping[str, float]) -> dict[str, float]:
-    """Weights of the overall score, in the order of WEIGHTS; a score that is not named weighs nothing. Raises ConfigError for
-    an unknown name, a weight that is negative or no finite number, and weights that don't sum to 1."""
+    """Weights of the overall score, in the order of WEIGHTS; a score that is not named weighs
+    nothing. Raises ConfigError for an unknown name, a weight that is negative or no finite number,
+    and weights that don't sum to 1."""
     for name, weight in weights.items():
         if name not in WEIGHTS:
             hint = nearest(name, WEIGHTS)
             meant = f"; did you mean {hint!r}?" if hint else f"; there are: {', '.join(WEIGHTS)}"
             raise ConfigError(f"text weights: no score {name!r}{meant}")
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight) or weight < 0:
-            raise ConfigError(f"text weights: {name} is {weight!r}; a weight is a number from 0 to 1")
+        if (
+            isinstance(weight, bool)
+            or not isinstance(weight, int | float)
+            or not math.isfinite(weight)
+            or weight < 0
+        ):
+            raise ConfigError(
+                f"text weights: {name} is {weight!r}; a weight is a number from 0 to 1"
+            )
     total = math.fsum(weights.values())
     if abs(total - 1.0) > WEIGHTS_TOLERANCE:
-        raise ConfigError(f"text weights: they sum to {total:.7g}, not 1; a score that is left out weighs 0")
+        raise ConfigError(
+            f"text weights: they sum to {total:.7g}, not 1; a score that is left out weighs 0"
+        )
     return {name: float(weights[name]) for name in WEIGHTS if name in weights}
 
 
-def overall(weights: Mapping[str, float] = WEIGHTS, transitions: WordList = "strict") -> ComputedMetric:
-    """overall_score with these weights and this list of transitions, which other than the default ones are named as its judge.
-    Raises ConfigError."""
+def overall(
+    weights: Mapping[str, float] = WEIGHTS, transitions: WordList = "strict"
+) -> ComputedMetric:
+    """overall_score with these weights and this list of transitions, which other than the default
+    ones are named as its judge. Raises ConfigError."""
     checked = check_weights(weights)
     of_length = checked.get("length_appropriateness", 0.0)
-    by_field = {_coherence_field(transitions) if name == "coherence_score" else name: w for name, w in checked.items()}
+    by_field = {
+        _coherence_field(transitions) if name == "coherence_score" else name: w
+        for name, w in checked.items()
+    }
     of_others = tuple(by_field.get(field, 0.0) for field in Quality._fields)
     scorer = _scorer(transitions)
     if checked != WEIGHTS:

@@ -1,9 +1,20 @@
-"""Two or more candidates, of one run or of several, compared on the units that they share: what differs, whether that could be
-chance, and what makes the runs hard to compare. Units are common by sample id and task."""
+"""Two or more candidates, of one run or of several, compared on the units that they share: what
+differs, whether that could be chance, and what makes the runs hard to compare. Units are common by
+sample id and task."""
 
 from memray_eval.report.comparing.console import render
 from memray_eval.report.comparing.models import Comparison, Flip, MetricComparison, Side
 from memray_eval.report.comparing.paired_comparison import compare
 from memray_eval.report.comparing.thresholds import Gate, failures, parse_gate
 
-__all__ = ["Comparison", "Flip", "Gate", "MetricComparison", "Side", "compare", "failures", "parse_gate", "render"]
+__all__ = [
+    "Comparison",
+    "Flip",
+    "Gate",
+    "MetricComparison",
+    "Side",
+    "compare",
+    "failures",
+    "parse_gate",
+    "render",
+]

@@ -16,7 +16,8 @@ from memray_eval.report.statistics import Clusters
 
 @dataclass(frozen=True)
 class Meeting:
-    """The common units of A and another: their rows on each side, and their clusters, of which `n_alone` units name none."""
+    """The common units of A and another: their rows on each side, and their clusters, of which
+    `n_alone` units name none."""
 
     base: Side
     other: Side
@@ -33,16 +34,22 @@ def meet(base: Side, other: Side, letter: str, cluster: str | None) -> Meeting:
     is_common = places.is_valid().to_numpy()
     rows_b = np.flatnonzero(is_common)
     if not rows_b.size:
-        raise DataError(f"{base.name} and {other.name} share no unit: no sample id with the same task is in both")
+        raise DataError(
+            f"{base.name} and {other.name} share no unit: no sample id with the same task is in "
+            f"both"
+        )
     rows_a = places.drop_null().to_numpy().astype(np.intp)
     groups, n_alone = None, 0
     if cluster is not None:
-        names = pc.coalesce(base.scores.units["cluster"].take(rows_a), other.scores.units["cluster"].take(rows_b))
+        names = pc.coalesce(
+            base.scores.units["cluster"].take(rows_a), other.scores.units["cluster"].take(rows_b)
+        )
         n_alone = names.null_count
         if n_alone == len(names):
             there = ", ".join(CLUSTER_COLUMNS)
             raise ConfigError(
-                f"no unit names a {cluster!r} to cluster by; there are: {there}, and the keys of the samples' metadata"
+                f"no unit names a {cluster!r} to cluster by; there are: {there}, and the keys of "
+                f"the samples' metadata"
             )
         groups = numbered(names)
     n, n_a, n_b = rows_b.size, len(keys), len(is_common)

@@ -9,8 +9,8 @@ from memray_eval.report.tables import NOTHING, aligned
 
 
 def render(comparison: Comparison, n_flips: int | None = None) -> str:
-    """The comparison as text: warnings first, then two tables a candidate, and the first `n_flips` of the units that changed
-    (all that the comparison lists where that is None)."""
+    """The comparison as text: warnings first, then two tables a candidate, and the first `n_flips`
+    of the units that changed (all that the comparison lists where that is None)."""
     return "\n".join(_lines(comparison, n_flips)) + "\n"
 
 
@@ -26,21 +26,40 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
         heads = ("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")
         yield from aligned(_with_marks([heads, *map(_difference_row, rows)], rows))
         yield ""
-        head = ("metric", "stderr", "d", "win/tie/loss", "flips", "only A", f"only {other}", "detectable")
+        head = (
+            "metric",
+            "stderr",
+            "d",
+            "win/tie/loss",
+            "flips",
+            "only A",
+            f"only {other}",
+            "detectable",
+        )
         yield from aligned(_with_marks([head, *map(_detail_row, rows)], rows))
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     yield from ("", *_legend(comparison))
 
 
-def _with_marks(table: Sequence[Sequence[str]], rows: Sequence[MetricComparison]) -> list[Sequence[str]]:
+def _with_marks(
+    table: Sequence[Sequence[str]], rows: Sequence[MetricComparison]
+) -> list[Sequence[str]]:
     """The table with a further column that says what is no judge's verdict, where anything is."""
     marks = ["", *(row.mark for row in rows)]
-    return [(*line, told) for line, told in zip(table, marks, strict=True)] if any(marks) else list(table)
+    return (
+        [(*line, told) for line, told in zip(table, marks, strict=True)]
+        if any(marks)
+        else list(table)
+    )
 
 
 def _difference_row(row: MetricComparison) -> Sequence[str]:
     found = row.paired
-    interval = NOTHING if found.low is None or found.high is None else f"[{found.low:+.4f}, {found.high:+.4f}]"
+    interval = (
+        NOTHING
+        if found.low is None or found.high is None
+        else f"[{found.low:+.4f}, {found.high:+.4f}]"
+    )
     means = (_figure(found.mean_a), _figure(found.mean_b), _figure(found.difference, "+.4f"))
     return (row.metric, str(found.n), *means, interval, _figure(found.p_value), _figure(row.p_holm))
 
@@ -48,7 +67,8 @@ def _difference_row(row: MetricComparison) -> Sequence[str]:
 def _detail_row(row: MetricComparison) -> Sequence[str]:
     found = row.paired
     flips = NOTHING if row.flips_up is None else f"+{row.flips_up} -{row.flips_down}"
-    return (row.metric, _figure(found.stderr), _figure(found.effect_size, "+.2f"), f"{found.wins}/{found.ties}/{found.losses}",
+    return (row.metric, _figure(found.stderr), _figure(found.effect_size, "+.2f"),
+    f"{found.wins}/{found.ties}/{found.losses}",
             flips, str(row.only_a), str(row.only_b), _figure(found.detectable))  # fmt: skip
 
 
@@ -56,26 +76,48 @@ def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
     shown, told = row.flips[:n_flips], f" ({row.mark})" if row.mark else ""
     if shown and row.flips_up is not None:
         yield from ("", f"{row.metric}, flipped units{told}:")
-        yield from (f"  {'+' if flip.direction == 'up' else '-'} {flip.sample_id} {flip.task}".rstrip() for flip in shown)
+        yield from (
+            f"  {'+' if flip.direction == 'up' else '-'} {flip.sample_id} {flip.task}".rstrip()
+            for flip in shown
+        )
     elif shown:
         yield from ("", f"{row.metric}, units that changed most{told}:")
-        yield from (f"  {flip.a:g} -> {flip.b:g}  {flip.sample_id} {flip.task}".rstrip() for flip in shown)
+        yield from (
+            f"  {flip.a:g} -> {flip.b:g}  {flip.sample_id} {flip.task}".rstrip() for flip in shown
+        )
 
 
 def _legend(comparison: Comparison) -> Iterator[str]:
     how = comparison.settings
     yield f"{how_measured(comparison)}."
-    yield "p: sign-flip permutation test, two-sided; Holm: corrected over all rows. d: Cohen's, of the differences."
-    yield f"detectable: the smallest true difference found {how.power:.0%} of the time. win: A is lower."
-    yield "flips: units from 0 to 1 and from 1 to 0. only A: common units that have a score in A alone."
+    yield (
+        "p: sign-flip permutation test, two-sided; Holm: corrected over all rows. d: Cohen's, "
+        "of the differences."
+    )
+    yield (
+        f"detectable: the smallest true difference found {how.power:.0%} of the time. win: A is "
+        f"lower."
+    )
+    yield (
+        "flips: units from 0 to 1 and from 1 to 0. only A: common units that have a score in A "
+        "alone."
+    )
 
 
 def how_measured(comparison: Comparison) -> str:
     """Which standard errors and intervals these are."""
-    clusters = [row.paired.n_clusters for row in comparison.metrics if row.paired.n_clusters is not None]
+    clusters = [
+        row.paired.n_clusters for row in comparison.metrics if row.paired.n_clusters is not None
+    ]
     field = comparison.cluster
-    errors = f"clustered by {field} (CR1, {max(clusters, default=0)} clusters)" if field else "plain, units independent"
-    of_shares = "" if field else "; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)"
+    errors = (
+        f"clustered by {field} (CR1, {max(clusters, default=0)} clusters)"
+        if field
+        else "plain, units independent"
+    )
+    of_shares = (
+        "" if field else "; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)"
+    )
     kind = "bootstrap (BCa, expanded)" if comparison.settings.bootstrap else f"Student{of_shares}"
     return f"Standard errors: {errors}. Intervals: {kind}"
 

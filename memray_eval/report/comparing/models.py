@@ -15,7 +15,8 @@ Direction = Literal["up", "down"]
 
 @dataclass(frozen=True)
 class Side:
-    """One candidate of one run, under the name it has in this comparison. `manifest` is the run's manifest.json."""
+    """One candidate of one run, under the name it has in this comparison. `manifest` is the run's
+    manifest.json."""
 
     name: str
     candidate: str
@@ -24,7 +25,8 @@ class Side:
 
 
 class Flip(Frozen):
-    """A unit whose score differs: `a` and `b` are its two scores, `direction` is up where B's is higher."""
+    """A unit whose score differs: `a` and `b` are its two scores, `direction` is up where B's is
+    higher."""
 
     sample_id: str
     task: str
@@ -34,15 +36,15 @@ class Flip(Frozen):
 
 
 class MetricComparison(Frozen):
-    """One metric of B (`other`) against A, over the `paired.n` common units that both have a score of; `only_a` and `only_b`
-    count the common units that one side alone has one of.
+    """One metric of B (`other`) against A, over the `paired.n` common units that both have a score
+    of; `only_a` and `only_b` count the common units that one side alone has one of.
 
-    The p-values are corrected over all metrics and candidates of the comparison: `p_holm` for any false finding, `p_fdr` for
-    the share of them (Benjamini-Hochberg). `interval_a` and `interval_b` are those of the means. `flips_up` and `flips_down`
-    are there for metrics whose values are 0 and 1 only. `flips` lists the first of the units that changed, of other metrics
-    those that changed most. `mark_a` and `mark_b` say how many of the paired values are offline estimates, or a rule's in
-    place of a judge that failed.
-    """
+    The p-values are corrected over all metrics and candidates of the comparison: `p_holm` for any
+    false finding, `p_fdr` for the share of them (Benjamini-Hochberg). `interval_a` and `interval_b`
+    are those of the means. `flips_up` and `flips_down` are there for metrics whose values are 0 and
+    1 only. `flips` lists the first of the units that changed, of other metrics those that changed
+    most. `mark_a` and `mark_b` say how many of the paired values are offline estimates, or a rule's
+    in place of a judge that failed."""
 
     metric: str
     other: str
@@ -65,11 +67,16 @@ class MetricComparison(Frozen):
         """Both marks as one."""
         if self.mark_a == self.mark_b:
             return self.mark_a
-        return "; ".join(f"{side}: {told}" for side, told in (("A", self.mark_a), (self.letter, self.mark_b)) if told)
+        return "; ".join(
+            f"{side}: {told}"
+            for side, told in (("A", self.mark_a), (self.letter, self.mark_b))
+            if told
+        )
 
 
 class Common(Frozen):
-    """How the units of A and of `other` meet. `letter` is what warnings and tables call that one: B, C, ..."""
+    """How the units of A and of `other` meet. `letter` is what warnings and tables call that one:
+    B, C, ..."""
 
     other: str
     letter: str
@@ -79,8 +86,8 @@ class Common(Frozen):
 
 
 class Comparison(Frozen):
-    """All that `compare` found. `baseline` is A; `cluster` the field that units were clustered by. `failed_gates`
-    says in words what `failures` found."""
+    """All that `compare` found. `baseline` is A; `cluster` the field that units were clustered by.
+    `failed_gates` says in words what `failures` found."""
 
     baseline: str
     others: tuple[str, ...]

@@ -1,4 +1,5 @@
-"""The comparison itself: every metric of every side against the first, on the units that both have."""
+"""The comparison itself: every metric of every side against the first, on the units that both
+have."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ from memray_eval.report.comparing.models import Comparison, Flip, MetricComparis
 from memray_eval.report.comparing.warnings import cautions
 from memray_eval.report.marks import mark
 from memray_eval.report.scores import ESTIMATED, REPLACED, Scores
-from memray_eval.report.statistics import TIE, Rows, Settings, benjamini_hochberg, holm, is_binary, mean_interval, paired
+from memray_eval.report.statistics import (
+    TIE,
+    Rows,
+    Settings,
+    benjamini_hochberg,
+    holm,
+    is_binary,
+    mean_interval,
+    paired,
+)
 
 
 def compare(
@@ -25,9 +35,9 @@ def compare(
     settings: Settings | None = None,
     flips: int = 0,
 ) -> Comparison:
-    """Compares each side after the first with the first, over `metrics` (none: all that they share), listing up to `flips`
-    changed units a metric. Raises ConfigError for fewer than two sides, an unknown metric or cluster field, and DataError where
-    two sides share no unit."""
+    """Compares each side after the first with the first, over `metrics` (none: all that they
+    share), listing up to `flips` changed units a metric. Raises ConfigError for fewer than two
+    sides, an unknown metric or cluster field, and DataError where two sides share no unit."""
     if len(sides) < 2:
         raise ConfigError("compare takes two or more run folders: compare A B [C...]")
     base, *others = sides
@@ -35,9 +45,15 @@ def compare(
     letters = ascii_uppercase[1:]
     if len(others) > len(letters):
         raise ConfigError(f"compare takes up to {len(letters) + 1} runs, not {len(sides)}")
-    meetings = [meet(base, other, letter, cluster) for other, letter in zip(others, letters, strict=False)]
+    meetings = [
+        meet(base, other, letter, cluster) for other, letter in zip(others, letters, strict=False)
+    ]
     chosen = [_chosen(base.scores, other.scores, metrics) for other in others]
-    found = [_metric(meeting, name, how, flips) for meeting, names in zip(meetings, chosen, strict=True) for name in names]
+    found = [
+        _metric(meeting, name, how, flips)
+        for meeting, names in zip(meetings, chosen, strict=True)
+        for name in names
+    ]
     warnings = [
         told
         for meeting, names in zip(meetings, chosen, strict=True)
@@ -58,7 +74,9 @@ def _chosen(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
     """The metrics to compare, in A's order or the one asked for."""
     shared = [name for name in a.values if name in b.values]
     if unknown := [name for name in metrics if name not in shared]:
-        raise ConfigError(f"no metric {unknown[0]!r} in common; there are: {', '.join(shared) or 'none'}")
+        raise ConfigError(
+            f"no metric {unknown[0]!r} in common; there are: {', '.join(shared) or 'none'}"
+        )
     return list(metrics) or shared
 
 
@@ -86,22 +104,33 @@ def _metric(meeting: Meeting, name: str, settings: Settings, n_flips: int) -> Me
     if is_binary(a[both]) and is_binary(b[both]):
         counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
         found = found.model_copy(update=counts)
-    return found.model_copy(update={"flips": tuple(_flips(meeting, a, b, _furthest(changed)[:n_flips]))})
+    return found.model_copy(
+        update={"flips": tuple(_flips(meeting, a, b, _furthest(changed)[:n_flips]))}
+    )
 
 
 def _mark(scores: Scores, name: str, rows: Rows) -> str:
     kinds = scores.kinds[name][rows] if name in scores.kinds else np.zeros(rows.size)
-    return mark(rows.size, *(int(np.count_nonzero(kinds == kind)) for kind in (ESTIMATED, REPLACED)))
+    return mark(
+        rows.size, *(int(np.count_nonzero(kinds == kind)) for kind in (ESTIMATED, REPLACED))
+    )
 
 
 def _furthest(changed: FloatArray) -> Rows:
-    """The rows that changed, those that did most first; in the order they came where they did as much."""
-    rows: Rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
+    """The rows that changed, those that did most first; in the order they came where they did as
+    much."""
+    rows: Rows = np.argsort(-np.abs(changed), kind="stable")[
+        : np.count_nonzero(np.abs(changed) > TIE)
+    ]
     return rows
 
 
 def _flips(meeting: Meeting, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
-    units = meeting.other.scores.units.select(["sample_id", "task"]).take(meeting.rows_b[rows]).to_pylist()
+    units = (
+        meeting.other.scores.units.select(["sample_id", "task"])
+        .take(meeting.rows_b[rows])
+        .to_pylist()
+    )
     for unit, row in zip(units, rows, strict=True):
         yield Flip(**unit, direction="up" if b[row] > a[row] else "down", a=a[row], b=b[row])
 

@@ -11,19 +11,29 @@ from memray_eval.report.comparing.models import Side
 from memray_eval.report.statistics import FEW_CLUSTERS
 
 
-def cautions(base: Side, meeting: Meeting, compared: Sequence[str], *, is_chosen: bool) -> Iterator[str]:
-    """What makes the difference of two sides something else than that of their candidates, over the `compared` metrics, which
-    `is_chosen` says were asked for."""
+def cautions(
+    base: Side, meeting: Meeting, compared: Sequence[str], *, is_chosen: bool
+) -> Iterator[str]:
+    """What makes the difference of two sides something else than that of their candidates, over the
+    `compared` metrics, which `is_chosen` says were asked for."""
     other, common = meeting.other, meeting.common
     names, sides = f"A and {common.letter}", {"A": base, common.letter: other}
     for letter, side in sides.items():
-        if (status := side.manifest.get("status")) != "finished" and not (letter == "A" and common.letter != "B"):
+        if (status := side.manifest.get("status")) != "finished" and not (
+            letter == "A" and common.letter != "B"
+        ):
             yield f"{letter} is not finished: its status is {status!r}"
     if base.scores.suites != other.scores.suites:
-        yield f"{names} are of different suites: {_listed(base.scores.suites)}; {_listed(other.scores.suites)}"
+        yield (
+            f"{names} are of different suites: {_listed(base.scores.suites)}; "
+            f"{_listed(other.scores.suites)}"
+        )
     datasets = [side.manifest.get("dataset") or {} for side in (base, other)]
     if datasets[0].get("fingerprint") != datasets[1].get("fingerprint"):
-        yield f"{names} read different datasets: {' and '.join(str(each.get('path', 'unknown')) for each in datasets)}"
+        yield (
+            f"{names} read different datasets: "
+            f"{' and '.join(str(each.get('path', 'unknown')) for each in datasets)}"
+        )
     yield from _apart("judges", "judges", sides, compared)
     yield from _heard_apart(sides, compared)
     yield from _apart("rubric digests", "rubrics", sides, compared)
@@ -32,27 +42,39 @@ def cautions(base: Side, meeting: Meeting, compared: Sequence[str], *, is_chosen
     if common.only_a or common.only_b:
         yield f"units without a partner: {common.only_a} of A, {common.only_b} of {common.letter}"
     if meeting.clusters is not None and (n := np.unique(meeting.clusters).size) < FEW_CLUSTERS:
-        yield f"{names} have {n} clusters: with fewer than {FEW_CLUSTERS}, clustered standard errors come out too small"
+        yield (
+            f"{names} have {n} clusters: with fewer than {FEW_CLUSTERS}, clustered standard "
+            f"errors come out too small"
+        )
     if meeting.n_alone:
         yield f"{meeting.n_alone} common units of {names} name no cluster: each is one of its own"
 
 
-def _apart(what: str, key: str, sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
+def _apart(
+    what: str, key: str, sides: Mapping[str, Side], compared: Sequence[str]
+) -> Iterator[str]:
     """A line for each metric, or metric/task, of which the manifests say different things."""
     said = {letter: side.manifest.get(key) or {} for letter, side in sides.items()}
     for name in dict.fromkeys(name for each in said.values() for name in each):
         there = {letter: each.get(name, "none") for letter, each in said.items()}
         if name.partition("/")[0] in compared and len(set(there.values())) > 1:
-            yield f"{name}: different {what}: {', '.join(f'{told} in {letter}' for letter, told in there.items())}"
+            yield (
+                f"{name}: different {what}: "
+                f"{', '.join(f'{told} in {letter}' for letter, told in there.items())}"
+            )
 
 
 def _heard_apart(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
-    """A line for each metric that the same judges were to score, and others did: a fallback, or a juror who failed."""
+    """A line for each metric that the same judges were to score, and others did: a fallback, or a
+    juror who failed."""
     for name in compared:
         planned = {str((side.manifest.get("judges") or {}).get(name)) for side in sides.values()}
         heard = {letter: _listed(_judged_by(side, name)) for letter, side in sides.items()}
         if len(planned) == 1 and "none" not in heard.values() and len(set(heard.values())) > 1:
-            yield f"{name}: scored by {'; '.join(f'{judges} in {letter}' for letter, judges in heard.items())}"
+            yield (
+                f"{name}: scored by "
+                f"{'; '.join(f'{judges} in {letter}' for letter, judges in heard.items())}"
+            )
 
 
 def _judged_by(side: Side, metric: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""A comparison as one HTML file: differences around zero, every figure, warnings, and the texts of the units that changed."""
+"""A comparison as one HTML file: differences around zero, every figure, warnings, and the texts of
+the units that changed."""
 
 from __future__ import annotations
 
@@ -18,13 +19,16 @@ from memray_eval.report.statistics import Interval
 from memray_eval.report.tables import NOTHING
 
 MOST_CHARACTERS = 20_000  # of one answer; the rest stays in the run
-_LEAST_SPAN = 0.05  # of a scale to both sides of zero, so that next to nothing does not look like much
+_LEAST_SPAN = (
+    0.05  # of a scale to both sides of zero, so that next to nothing does not look like much
+)
 Scales = Mapping[str, tuple[float, float]]  # by metric
 Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample id and task
 
 
 class Difference(NamedTuple):
-    """A row of the forest plot: a metric's difference on its scale, in percent and in the metric's own figures."""
+    """A row of the forest plot: a metric's difference on its scale, in percent and in the metric's
+    own figures."""
 
     metric: str
     plot: Markup
@@ -64,7 +68,8 @@ class Against(NamedTuple):
 
 
 def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path: str) -> None:
-    """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be written."""
+    """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be
+    written."""
     write_page(render_comparison(comparison, scales, texts), path, "--html")
 
 
@@ -89,12 +94,17 @@ def _against(comparison: Comparison, common: Common, scales: Scales, texts: Text
     axis = _axis(drawn, scales)
     return Against(
         common=common,
-        differences=tuple(_difference(row, scales[row.metric], axis, 1 - comparison.settings.level) for row in drawn),
+        differences=tuple(
+            _difference(row, scales[row.metric], axis, 1 - comparison.settings.level)
+            for row in drawn
+        ),
         axis=forest_axis(axis),
         without_scale=tuple(label(row.metric) for row in rows if row not in drawn),
         figures=_figures(common, rows, comparison),
         changed=tuple(
-            _changed(row, texts.get(comparison.baseline, {}), texts.get(common.other, {})) for row in rows if row.flips
+            _changed(row, texts.get(comparison.baseline, {}), texts.get(common.other, {}))
+            for row in rows
+            if row.flips
         ),
     )
 
@@ -107,12 +117,19 @@ def _axis(rows: Sequence[MetricComparison], scales: Scales) -> Axis:
 
 
 def _on_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
-    """A difference, and the ends of its interval where it has one, as shares of the metric's scale."""
+    """A difference, and the ends of its interval where it has one, as shares of the metric's
+    scale."""
     width = (scale[1] - scale[0]) or 1.0
-    return [value / width for value in (row.paired.difference, row.paired.low, row.paired.high) if value is not None]
+    return [
+        value / width
+        for value in (row.paired.difference, row.paired.low, row.paired.high)
+        if value is not None
+    ]
 
 
-def _difference(row: MetricComparison, scale: tuple[float, float], axis: Axis, alpha: float) -> Difference:
+def _difference(
+    row: MetricComparison, scale: tuple[float, float], axis: Axis, alpha: float
+) -> Difference:
     middle, *ends = _on_scale(row, scale)
     corrected = row.p_holm
     is_found = corrected is not None and corrected <= alpha
@@ -124,17 +141,25 @@ def _difference(row: MetricComparison, scale: tuple[float, float], axis: Axis, a
         figure=figure,
         interval=between,
         p=_p(corrected),
-        verdict=marked(("higher" if middle > 0 else "lower") if is_found else "may be chance", row.mark and f"({row.mark})"),
+        verdict=marked(
+            ("higher" if middle > 0 else "lower") if is_found else "may be chance",
+            row.mark and f"({row.mark})",
+        ),
         is_found=is_found,
     )
 
 
 def _figures(common: Common, rows: Sequence[MetricComparison], comparison: Comparison) -> Grid:
     heads = (
-        "metric", "n", "A", common.letter, f"{common.letter} - A", f"{comparison.settings.level:.0%} interval", "detectable",
+        "metric", "n", "A", common.letter, f"{common.letter} - " f"" f"" f"A",
+        f"{comparison.settings.level:.0%} interval", "detectable",
         "p", "p Holm", "p BH", "effect d", "win / tie / loss", "flips", f"only A / {common.letter}",
     )  # fmt: skip
-    return Grid(f"{common.other} against {comparison.baseline}", heads, tuple((_name(row), _cells(row)) for row in rows))
+    return Grid(
+        f"{common.other} against {comparison.baseline}",
+        heads,
+        tuple((_name(row), _cells(row)) for row in rows),
+    )
 
 
 def _name(row: MetricComparison) -> str:
@@ -145,15 +170,20 @@ def _cells(row: MetricComparison) -> tuple[Cell, ...]:
     found = row.paired
     flips = NOTHING if row.flips_up is None else f"+{row.flips_up} / -{row.flips_down}"
     texts = (
-        f"{found.n:,}", number(found.mean_a, 4), number(found.mean_b, 4), _signed(found.difference), _between(row) or NOTHING,
-        number(found.detectable, 4), _p(found.p_value), _p(row.p_holm), _p(row.p_fdr), _signed(found.effect_size, 2),
-        f"{found.wins:,} / {found.ties:,} / {found.losses:,}", flips, f"{row.only_a:,} / {row.only_b:,}",
+        f"{found.n:,}", number(found.mean_a, 4), number(found.mean_b, 4),
+        _signed(found.difference), _between(row) or NOTHING,
+        number(found.detectable, 4), _p(found.p_value), _p(row.p_holm), _p(row.p_fdr),
+        _signed(found.effect_size, 2),
+        f"{found.wins:,} / {found.ties:,} / " f"" f"" f"{found.losses:,}", flips,
+        f"{row.only_a:,} / " f"" f"" f"" f"{row.only_b:,}",
     )  # fmt: skip
     hints = {1: _ends(row.interval_a), 2: _ends(row.interval_b)}
     return tuple(Cell(text, None, hints.get(place, "")) for place, text in enumerate(texts))
 
 
-def _changed(row: MetricComparison, a: Mapping[tuple[str, str], Text], b: Mapping[tuple[str, str], Text]) -> ChangedUnits:
+def _changed(
+    row: MetricComparison, a: Mapping[tuple[str, str], Text], b: Mapping[tuple[str, str], Text]
+) -> ChangedUnits:
     found = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     note = f"{len(row.flips):,} of {found.wins + found.losses:,} units {what}"
@@ -187,7 +217,9 @@ def _signed(value: float | None, digits: int = 4) -> str:
 
 def _between(row: MetricComparison) -> str:
     found = row.paired
-    return "" if found.low is None or found.high is None else f"{found.low:+.4f} to {found.high:+.4f}"
+    return (
+        "" if found.low is None or found.high is None else f"{found.low:+.4f} to {found.high:+.4f}"
+    )
 
 
 def _ends(found: Interval | None) -> str:

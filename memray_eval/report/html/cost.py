@@ -1,4 +1,5 @@
-"""What a run took, from the typed columns of its records: latencies of generation, and each judge's calls, tokens and cost.
+"""What a run took, from the typed columns of its records: latencies of generation, and each judge's
+calls, tokens and cost.
 
 Only these columns are read, a batch at a time, so that a run of any length fits."""
 
@@ -30,8 +31,8 @@ class Latency(Frozen):
 
 
 class JudgeSpending(Frozen):
-    """All scores that one judge gave: how many came from the cache, and what the others took. Latency is the mean over the
-    scores that took any time."""
+    """All scores that one judge gave: how many came from the cache, and what the others took.
+    Latency is the mean over the scores that took any time."""
 
     judge: str
     scores: int
@@ -70,7 +71,9 @@ class _Judge:
 
 @dataclass
 class _Times:
-    columns: dict[tuple[str, str], list[FloatArray]] = field(default_factory=lambda: defaultdict(list))
+    columns: dict[tuple[str, str], list[FloatArray]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def add(self, batch: pa.RecordBatch) -> None:
         for candidate in pc.unique(batch.column("candidate")).to_pylist():
@@ -98,7 +101,10 @@ def measure_spending(records: pads.Dataset) -> Spending:
                 judges[judge].add(scores.filter(pc.equal(by, judge)))
     return Spending(
         latencies=tuple(times.latencies()),
-        judges=tuple(_spent(name, judge) for name, judge in sorted(judges.items(), key=lambda item: -item[1].scores)),
+        judges=tuple(
+            _spent(name, judge)
+            for name, judge in sorted(judges.items(), key=lambda item: -item[1].scores)
+        ),
     )
 
 

@@ -1,5 +1,5 @@
-"""The 95 % intervals of a page: of the summary's own figures, or, where the samples name the user or context that they share,
-of standard errors clustered by it, for which the records are read."""
+"""The 95 % intervals of a page: of the summary's own figures, or, where the samples name the user
+or context that they share, of standard errors clustered by it, for which the records are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import numpy.typing as npt
 import pyarrow.dataset as pads
 
 from memray_eval.report.scores import find_cluster, numbered, read_scores
-from memray_eval.report.statistics import FEW_CLUSTERS, Interval, clustered_error, figures_interval, t_interval
+from memray_eval.report.statistics import (
+    FEW_CLUSTERS,
+    Interval,
+    clustered_error,
+    figures_interval,
+    t_interval,
+)
 from memray_eval.types import Summary
 
 Flags = npt.NDArray[np.bool_]
@@ -20,16 +26,22 @@ Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all o
 
 @dataclass(frozen=True)
 class Intervals:
-    """`errors` holds the clustered standard error of a mean, and the number of clusters, under each key that has one;
-    `cluster` is the field of the metadata, None where units stand alone."""
+    """`errors` holds the clustered standard error of a mean, and the number of clusters, under each
+    key that has one; `cluster` is the field of the metadata, None where units stand alone."""
 
     cluster: str | None = None
     errors: Mapping[Key, tuple[float, int]] = field(default_factory=dict)
 
     def of(
-        self, key: Key, mean: float | None, stderr: float | None, n: int, scale: tuple[float, float] = (0.0, 1.0)
+        self,
+        key: Key,
+        mean: float | None,
+        stderr: float | None,
+        n: int,
+        scale: tuple[float, float] = (0.0, 1.0),
     ) -> Interval | None:
-        """Of a mean in the summary, with its plain standard error, over n scored units of a metric with this scale."""
+        """Of a mean in the summary, with its plain standard error, over n scored units of a metric
+        with this scale."""
         if mean is None:
             return None
         if key in self.errors:
@@ -40,13 +52,19 @@ class Intervals:
     def in_words(self) -> str:
         if self.cluster is None:
             return (
-                "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the scale. "
+                "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the "
+                "scale. "
                 "Units are taken as independent."
             )
         most = max((groups for _, groups in self.errors.values()), default=0)
-        few = f" With fewer than {FEW_CLUSTERS} clusters they are rough." if most < FEW_CLUSTERS else ""
+        few = (
+            f" With fewer than {FEW_CLUSTERS} clusters they are rough."
+            if most < FEW_CLUSTERS
+            else ""
+        )
         return (
-            f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up to {most:,} clusters), "
+            f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, "
+            f"up to {most:,} clusters), "
             f"because units of one cluster are not independent.{few}"
         )
 
@@ -64,11 +82,17 @@ def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
         clusters = numbered(scores.units["cluster"])
         tasks = np.asarray(scores.units["task"].to_pylist(), dtype=object)
         named = {task.task for task in summary.tasks if task.bucket is None}
-        chosen: dict[str | None, Flags] = {None: np.ones(len(tasks), np.bool_), **{task: tasks == task for task in named}}
+        chosen: dict[str | None, Flags] = {
+            None: np.ones(len(tasks), np.bool_),
+            **{task: tasks == task for task in named},
+        }
         for metric, values in scores.values.items():
             for task, of_task in chosen.items():
                 rows = of_task & ~np.isnan(values)
                 if rows.any():
                     error = clustered_error(values[rows], clusters[rows])
-                    errors[candidate.candidate, metric, task] = (error or 0.0, int(np.unique(clusters[rows]).size))
+                    errors[candidate.candidate, metric, task] = (
+                        error or 0.0,
+                        int(np.unique(clusters[rows]).size),
+                    )
     return Intervals(cluster, errors)

@@ -1,5 +1,5 @@
-"""The page: a summary, the manifest's stages and the records' texts, laid into one template. In a file the records stand in
-the page; a page that is served asks for them."""
+"""The page: a summary, the manifest's stages and the records' texts, laid into one template. In a
+file the records stand in the page; a page that is served asks for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Source = Literal["embedded.js", "served.js"]  # where the browser's records come
 
 
 class Run(Protocol):
-    """What a page is made of: a run that is finished, or still being written. A RunFolder is one."""
+    """What a page is made of: a run that is finished, or still being written. A RunFolder is
+    one."""
 
     @property
     def path(self) -> str: ...
@@ -36,26 +37,36 @@ class Run(Protocol):
 
 
 def write_html(folder: Run, path: str) -> None:
-    """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError for a folder that is no finished run,
-    and ConfigError for a place that cannot be written."""
+    """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError for a
+    folder that is no finished run, and ConfigError for a place that cannot be written."""
     write_page(render_html(folder), path, "--out")
 
 
 def render_html(folder: Run) -> str:
-    """The run's page. Every text of the run is escaped by the template, or travels as JSON and is set as text by the script;
-    the page's own policy runs no other script and opens no connection."""
+    """The run's page. Every text of the run is escaped by the template, or travels as JSON and is
+    set as text by the script; the page's own policy runs no other script and opens no
+    connection."""
     summary = folder.read_summary()
     embedded = embed(folder.each(), {metric.metric: metric.scale for metric in summary.metrics})
     return _render(folder, summary, folder.read_manifest(), "embedded.js", embedded)
 
 
-def render_served(folder: Run, summary: Summary | None, manifest: Mapping[str, Any], index: Mapping[str, Any]) -> str:
-    """The same page for a server to answer with: of the records it holds only what they are called by (`index`), and its
-    policy lets it ask the server. Without a summary, for a run that goes on, it has no figures yet."""
+def render_served(
+    folder: Run, summary: Summary | None, manifest: Mapping[str, Any], index: Mapping[str, Any]
+) -> str:
+    """The same page for a server to answer with: of the records it holds only what they are called
+    by (`index`), and its policy lets it ask the server. Without a summary, for a run that goes on,
+    it has no figures yet."""
     return _render(folder, summary, manifest, "served.js", Embedded(Markup(to_json(index)), (), 0))
 
 
-def _render(folder: Run, summary: Summary | None, manifest: Mapping[str, Any], source: Source, embedded: Embedded) -> str:
+def _render(
+    folder: Run,
+    summary: Summary | None,
+    manifest: Mapping[str, Any],
+    source: Source,
+    embedded: Embedded,
+) -> str:
     shown = summary or _unfinished(folder.run_id)
     intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
     return render_page(
@@ -66,7 +77,8 @@ def _render(folder: Run, summary: Summary | None, manifest: Mapping[str, Any], s
         is_served=source == "served.js",
         manifest=manifest,
         sections=_sections(shown, manifest, intervals),
-        spending=measure_spending(folder.records()) if summary else Spending(latencies=(), judges=()),
+        spending=measure_spending(folder.records()) if summary else Spending(latencies=(),
+        judges=()),
         percentiles=PERCENTILES,
         embedded=embedded,
     )  # fmt: skip
@@ -75,19 +87,27 @@ def _render(folder: Run, summary: Summary | None, manifest: Mapping[str, Any], s
 def _unfinished(run_id: str) -> Summary:
     """A summary of nothing."""
     return Summary(
-        run_id=run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0, generation_s=None, evaluation_s=None,
+        run_id=run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,
+        generation_s=None, evaluation_s=None,
         total_s=0.0, candidates=(), metrics=(),
     )  # fmt: skip
 
 
-def _sections(summary: Summary, manifest: Mapping[str, Any], intervals: Intervals) -> dict[str, Any]:
+def _sections(
+    summary: Summary, manifest: Mapping[str, Any], intervals: Intervals
+) -> dict[str, Any]:
     """The parts of the page that a run may or may not have."""
     decisions = decide(means_of(summary))
     return {
         "cards": list(view_model.cards(summary, intervals)),
         "metrics": list(view_model.metric_rows(summary, intervals)),
         "grids": [
-            grid for grid in (view_model.by_candidate(summary, intervals), *view_model.by_task(summary, intervals)) if grid
+            grid
+            for grid in (
+                view_model.by_candidate(summary, intervals),
+                *view_model.by_task(summary, intervals),
+            )
+            if grid
         ],
         "heat": list(view_model.heat_grids(summary.heat_maps)),
         "tradeoff": view_model.tradeoff(summary, intervals),

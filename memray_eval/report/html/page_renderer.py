@@ -1,4 +1,5 @@
-"""What every page is made with: the templates, the scripts that it carries, and how it is written."""
+"""What every page is made with: the templates, the scripts that it carries, and how it is
+written."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from memray_eval.report.html import view_model
 
 
 def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
-    """A template with its style and, as one script, the named ones: the page's policy runs no other."""
+    """A template with its style and, as one script, the named ones: the page's policy runs no
+    other."""
     script = script_of(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     own = {"style": Markup(asset("page.css")), "script": Markup(script), "script_digest": digest}
@@ -24,18 +26,27 @@ def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
 
 
 def write_page(page: str, path: str, option: str) -> None:
-    """Writes a page to a path or cloud URL, whole or not at all. Raises ConfigError for a place that cannot be written, which
-    the command's `option` names."""
+    """Writes a page to a path or cloud URL, whole or not at all. Raises ConfigError for a place
+    that cannot be written, which the command's `option` names."""
     with written_whole(path, f"name another place with {option}") as file:
-        # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own escape.
+        # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own
+        # escape.
         file.write(page.encode("utf-8", "backslashreplace"))
 
 
 @cache
 def environment() -> Environment:
     loader = PackageLoader("memray_eval.report.html", "templates")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(label=view_model.label, number=view_model.number, dollars=view_model.dollars)
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        label=view_model.label, number=view_model.number, dollars=view_model.dollars
+    )
     return made
 
 

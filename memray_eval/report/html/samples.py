@@ -1,5 +1,6 @@
-"""The records as the page's sample browser reads them: a short row each, and their whole texts when one is opened. A file
-embeds both, the texts in chunks that the browser parses only when it shows them; `memray-eval view` answers with the same."""
+"""The records as the page's sample browser reads them: a short row each, and their whole texts when
+one is opened. A file embeds both, the texts in chunks that the browser parses only when it shows
+them; `memray-eval view` answers with the same."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 @dataclass(frozen=True)
 class Embedded:
-    """The browser's data as JSON that is safe inside a script element, and how many records it holds."""
+    """The browser's data as JSON that is safe inside a script element, and how many records it
+    holds."""
 
     index: Markup
     chunks: tuple[Markup, ...]
@@ -67,10 +69,14 @@ def embed(
     return Embedded(Markup(to_json(index)), tuple(chunks), len(rows))
 
 
-def named(metrics: Names, candidates: Names, tasks: Names, scales: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+def named(
+    metrics: Names, candidates: Names, tasks: Names, scales: Mapping[str, tuple[float, float]]
+) -> dict[str, Any]:
     """What the numbers in rows and records stand for."""
     return {
-        "metrics": [{"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics.numbers],
+        "metrics": [
+            {"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics.numbers
+        ],
         "candidates": list(candidates.numbers),
         "tasks": list(tasks.numbers),
         "statuses": STATUSES,
@@ -82,11 +88,14 @@ def _chunk(wholes: Sequence[str]) -> Markup:
 
 
 def to_json(value: Any) -> str:
-    """JSON that no text in it can end a script with: every `<` is written as its escape, so no </script> or <!-- appears."""
+    """JSON that no text in it can end a script with: every `<` is written as its escape, so no
+    </script> or <!-- appears."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:  # a browser reads no NaN
-        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(
+            _finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        )
     return text.replace("<", "\\u003c")
 
 
@@ -100,8 +109,9 @@ def _finite(value: Any) -> Any:
 
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
-    """What the list shows, filters and sorts by: id, candidate, task, whether it failed, the starts of query and answer,
-    duration, output tokens, and a pair (metric, status) or triple (with its value) a score; an estimate ends in a 1."""
+    """What the list shows, filters and sorts by: id, candidate, task, whether it failed, the starts
+    of query and answer, duration, output tokens, and a pair (metric, status) or triple (with its
+    value) a score; an estimate ends in a 1."""
     response = record.response or Response()
     return [
         record.sample.id,
@@ -137,7 +147,9 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "answers": sample.answers,
         "traits": sample.traits,
         "emotion": sample.emotion,
-        "about": _texts({"scenario": sample.scenario, "prompt type": sample.prompt_type, **sample.metadata}),
+        "about": _texts(
+            {"scenario": sample.scenario, "prompt type": sample.prompt_type, **sample.metadata}
+        ),
         "response": response.text,
         "thinking": response.thinking,
         "error": response.error,
@@ -152,7 +164,10 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """A sample's own fields as texts: metadata may hold any JSON."""
-    texts = {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in values.items()
+    }
     return {name: text for name, text in texts.items() if text}
 
 
@@ -170,5 +185,9 @@ def _score(score: Score, metrics: Names) -> dict[str, Any]:
         "usd": score.cost_usd,
         "latency": round(score.latency_s, 3),
     }
-    kept = {name: value for name, value in shown.items() if value not in (None, "", {}, False) or name in "msv"}
+    kept = {
+        name: value
+        for name, value in shown.items()
+        if value not in (None, "", {}, False) or name in "msv"
+    }
     return {name: value for name, value in kept.items() if name in ("m", "s", "v") or value != 0.0}

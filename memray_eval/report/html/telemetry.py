@@ -1,4 +1,5 @@
-"""How a run went, of its manifest: its stages, what it did over time, and what became of its calls."""
+"""How a run went, of its manifest: its stages, what it did over time, and what became of its
+calls."""
 
 from __future__ import annotations
 
@@ -15,8 +16,11 @@ _READ = "read"  # a stage that is done in a moment: beside its peak the others w
 
 
 def stages(manifest: Mapping[str, Any]) -> Grid | None:
-    """When each stage of the last session ran: rows, span and rate, and its place on the session's own clock."""
-    found = {name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")}
+    """When each stage of the last session ran: rows, span and rate, and its place on the session's
+    own clock."""
+    found = {
+        name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")
+    }
     if not found:
         return None
     rows = []
@@ -25,26 +29,43 @@ def stages(manifest: Mapping[str, Any]) -> Grid | None:
         span, begun = stage.get("span_s"), stage.get("started")
         rate = f"{stage['rows'] / span:,.1f}" if span else NOTHING
         after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
-        rows.append((name, (Cell(f"{stage['rows']:,}"), Cell(after), Cell(number(span, 1)), Cell(rate))))
-    return Grid("Stages", ("stage", "rows", "began after, s", "lasted, s", "rows per second"), tuple(rows))
+        rows.append(
+            (name, (Cell(f"{stage['rows']:,}"), Cell(after), Cell(number(span, 1)), Cell(rate)))
+        )
+    return Grid(
+        "Stages", ("stage", "rows", "began after, s", "lasted, s", "rows per second"), tuple(rows)
+    )
 
 
 def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[str]]]:
-    """Rows of each stage and calls of each kind per second over time: a title, a drawing and the names of its lines, where the
-    run kept an account of them."""
+    """Rows of each stage and calls of each kind per second over time: a title, a drawing and the
+    names of its lines, where the run kept an account of them."""
     kept = manifest.get("timeline") or {}
     for key, what in (("stages", "rows"), ("calls", "calls")):
-        counted = {name: counts for name, counts in (kept.get(key) or {}).items() if any(counts) and name != _READ}
+        counted = {
+            name: counts
+            for name, counts in (kept.get(key) or {}).items()
+            if any(counts) and name != _READ
+        }
         if counted:
-            yield f"{what.capitalize()} over time", throughput(kept["bin_s"], counted, what), list(counted)
+            yield (
+                f"{what.capitalize()} over time",
+                throughput(kept["bin_s"], counted, what),
+                list(counted),
+            )
 
 
 def calls(manifest: Mapping[str, Any]) -> Grid | None:
-    """What became of the run's judge calls, in all and, where there are several, by judge; what never happened is left out."""
+    """What became of the run's judge calls, in all and, where there are several, by judge; what
+    never happened is left out."""
     whole = manifest.get("calls") or {}
     judges = whole.get("judges") or {}
     columns = {"all": whole, **(judges if len(judges) > 1 else {})}
-    rows = [(label(name), [one.get(name, 0) for one in columns.values()]) for name, count in whole.items() if _is_count(count)]
+    rows = [
+        (label(name), [one.get(name, 0) for one in columns.values()])
+        for name, count in whole.items()
+        if _is_count(count)
+    ]
     for tries in whole.get("tries") or {}:
         name = "verdicts at the first call" if tries == "1" else f"verdicts after {tries} calls"
         rows.append((name, [(one.get("tries") or {}).get(tries, 0) for one in columns.values()]))
@@ -53,7 +74,11 @@ def calls(manifest: Mapping[str, Any]) -> Grid | None:
 
 
 def _count_cell(count: float) -> Cell:
-    return Cell(f"{count:,}" if isinstance(count, int) else f"{count:,.{2 if count >= 1 or not count else 4}f}")
+    return Cell(
+        f"{count:,}"
+        if isinstance(count, int)
+        else f"{count:,.{2 if count >= 1 or not count else 4}f}"
+    )
 
 
 def _is_count(value: object) -> bool:

@@ -1,4 +1,5 @@
-"""A summary's figures as the page's templates show them: rows and cells, formatted, with nothing left to compute."""
+"""A summary's figures as the page's templates show them: rows and cells, formatted, with nothing
+left to compute."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from markupsafe import Markup
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, UNVERIFIED
 from memray_eval.report.html.intervals import Intervals, Key
-from memray_eval.report.html.plots import Line, Point, distribution, interval, speed_quality, temperature_curves
+from memray_eval.report.html.plots import (
+    Line,
+    Point,
+    distribution,
+    interval,
+    speed_quality,
+    temperature_curves,
+)
 from memray_eval.report.marks import fallbacks_of, mark, marked, metric_mark
 from memray_eval.report.statistics import Interval
 from memray_eval.report.sweeps import sweep_mark
@@ -38,7 +46,8 @@ class Cell(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table: a heading, the names of its columns (the first names the rows), and rows of a name and cells."""
+    """A table: a heading, the names of its columns (the first names the rows), and rows of a name
+    and cells."""
 
     title: str
     heads: tuple[str, ...]
@@ -46,8 +55,8 @@ class Grid(NamedTuple):
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate. `mark` says where its figures are no verdicts, `worth` what its estimates are worth, and
-    `reason` why rules could not tell."""
+    """One metric of one candidate. `mark` says where its figures are no verdicts, `worth` what its
+    estimates are worth, and `reason` why rules could not tell."""
 
     metric: str
     title: str
@@ -66,7 +75,8 @@ class MetricRow(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A candidate's headline: its figure with half the interval, and what else is to know of it at a glance."""
+    """A candidate's headline: its figure with half the interval, and what else is to know of it at
+    a glance."""
 
     candidate: str
     model: str
@@ -125,7 +135,10 @@ def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
         if count:
             yield what, f"{count:,}"
     if one.finish_reasons:
-        yield "ended by", ", ".join(f"{reason} {count:,}" for reason, count in one.finish_reasons.items())
+        yield (
+            "ended by",
+            ", ".join(f"{reason} {count:,}" for reason, count in one.finish_reasons.items()),
+        )
 
 
 def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[MetricRow]:
@@ -138,11 +151,14 @@ def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Met
             mean=_figure(metric.mean, metric),
             spread=_spread(metric, intervals),
             scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
-            interval=Markup("") if metric.mean is None else interval(metric.mean, found, metric.scale),
+            interval=Markup("")
+            if metric.mean is None
+            else interval(metric.mean, found, metric.scale),
             distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
             coverage=percent(metric.coverage),
             counts=_counts(metric),
-            judges=", ".join(f"{judge} ({count:,})" for judge, count in metric.judges.items()) or NOTHING,
+            judges=", ".join(f"{judge} ({count:,})" for judge, count in metric.judges.items())
+            or NOTHING,
             mark=metric_mark(metric),
             worth=metric.worth,
             reason=metric.reason,
@@ -154,7 +170,13 @@ def _figure(value: float | None, metric: MetricSummary) -> str:
 
 
 def _interval_of(metric: MetricSummary, intervals: Intervals) -> Interval | None:
-    return intervals.of((metric.candidate, metric.metric, None), metric.mean, metric.stderr, metric.n_scored, metric.scale)
+    return intervals.of(
+        (metric.candidate, metric.metric, None),
+        metric.mean,
+        metric.stderr,
+        metric.n_scored,
+        metric.scale,
+    )
 
 
 def _spread(metric: MetricSummary, intervals: Intervals) -> str:
@@ -168,8 +190,14 @@ def _counts(metric: MetricSummary) -> str:
         (metric.n_failed, "failed"),
         (metric.n_abstained, "abstained"),
         (metric.n_not_applicable, "not applicable"),
-        (int(metric.extras.get(UNVERIFIED) or 0), f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified"),
-        (int(metric.extras.get(EVIDENCE_DROPPED) or 0), "quotes dropped"),  # a run of an older version
+        (
+            int(metric.extras.get(UNVERIFIED) or 0),
+            f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified",
+        ),
+        (
+            int(metric.extras.get(EVIDENCE_DROPPED) or 0),
+            "quotes dropped",
+        ),  # a run of an older version
     )
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 
@@ -181,14 +209,19 @@ def by_candidate(summary: Summary, intervals: Intervals = _PLAIN) -> Grid | None
         return None
     found = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
     metrics = dict.fromkeys(metric.metric for metric in summary.metrics)
-    rows = tuple((label(name), tuple(_mean_cell(found.get((name, one)), intervals) for one in names)) for name in metrics)
+    rows = tuple(
+        (label(name), tuple(_mean_cell(found.get((name, one)), intervals) for one in names))
+        for name in metrics
+    )
     return Grid("By candidate", ("metric", *names), rows)
 
 
 def _mean_cell(metric: MetricSummary | None, intervals: Intervals) -> Cell:
     if metric is None or metric.mean is None:
         return Cell(NOTHING)
-    hint = f"{_figure(metric.mean, metric)} {_spread(metric, intervals)}, {metric.n_scored:,} scored"
+    hint = (
+        f"{_figure(metric.mean, metric)} {_spread(metric, intervals)}, {metric.n_scored:,} scored"
+    )
     figure = marked(_figure(metric.mean, metric), metric_mark(metric))
     return Cell(figure, _share(metric.mean, metric.scale), hint)
 
@@ -198,24 +231,40 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for candidate in dict.fromkeys(task.candidate for task in summary.tasks):
         tasks = [task for task in summary.tasks if task.candidate == candidate]
-        metrics = tuple(name for name in scales if any(name == one.metric for task in tasks for one in task.metrics))
+        metrics = tuple(
+            name
+            for name in scales
+            if any(name == one.metric for task in tasks for one in task.metrics)
+        )
         rows = []
         for task in tasks:
             found = {one.metric: one for one in task.metrics}
             name = label(task.task) or "no task"
             of_task = intervals if task.bucket is None else _PLAIN
             cells = tuple(
-                _task_cell(found.get(metric), scales[metric], (candidate, metric, task.task), of_task) for metric in metrics
+                _task_cell(
+                    found.get(metric), scales[metric], (candidate, metric, task.task), of_task
+                )
+                for metric in metrics
             )
-            rows.append((name if task.bucket is None else f"{name}: {task.bucket}", (Cell(f"{task.n:,}"), *cells)))
+            rows.append(
+                (
+                    name if task.bucket is None else f"{name}: {task.bucket}",
+                    (Cell(f"{task.n:,}"), *cells),
+                )
+            )
         yield Grid(f"By task: {candidate}", ("task", "units", *map(label, metrics)), tuple(rows))
 
 
-def _task_cell(one: TaskMetric | None, scale: tuple[float, float], key: Key, intervals: Intervals) -> Cell:
+def _task_cell(
+    one: TaskMetric | None, scale: tuple[float, float], key: Key, intervals: Intervals
+) -> Cell:
     if one is None or one.mean is None:
         return Cell(NOTHING)
     spread = in_words(one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale), 3)
-    hint = f"{f'{one.mean:.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
+    hint = (
+        f"{f'{one.mean:.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
+    )
     figure = marked(number(one.mean, 2 if scale[1] > 1 else 3), task_mark([one]))
     return Cell(figure, _share(one.mean, scale), hint)
 
@@ -238,9 +287,13 @@ def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
             yield Grid(title, heads, tuple(rows))
 
 
-def _heat_cells(heat: HeatMap, values: Sequence[float | None], counts: Sequence[int]) -> tuple[Cell, ...]:
+def _heat_cells(
+    heat: HeatMap, values: Sequence[float | None], counts: Sequence[int]
+) -> tuple[Cell, ...]:
     return tuple(
-        Cell(NOTHING) if value is None else Cell(f"{_share(value, heat.scale)}", _share(value, heat.scale), f"{n:,} scored")
+        Cell(NOTHING)
+        if value is None
+        else Cell(f"{_share(value, heat.scale)}", _share(value, heat.scale), f"{n:,} scored")
         for value, n in zip(values, counts, strict=True)
     )
 
@@ -254,7 +307,13 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
     """Speed beside quality, where two candidates or more have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     points = [
-        Point(row.candidate, row.tokens_per_s, row.quality, _quality_interval(summary, row, intervals), row.candidate in best)
+        Point(
+            row.candidate,
+            row.tokens_per_s,
+            row.quality,
+            _quality_interval(summary, row, intervals),
+            row.candidate in best,
+        )
         for row in summary.performance
         if row.task is None and row.tokens_per_s is not None and row.quality is not None
     ]
@@ -263,7 +322,10 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
 
 def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
     """Of a quality on 0-100: that of the headline metric, with its scale laid over it."""
-    scale = next((metric.scale for metric in summary.metrics if metric.metric == summary.headline), (0.0, 1.0))
+    scale = next(
+        (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
+        (0.0, 1.0),
+    )
     if row.quality is None:
         return None
     low, width = scale[0], scale[1] - scale[0]
@@ -276,22 +338,33 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
 def quality_mark(summary: Summary) -> str:
     """The mark of the headline metric's figures over all candidates."""
     rows = [row for row in summary.performance if row.task is None and row.quality is not None]
-    return mark(*(sum(getattr(row, name) for row in rows) for name in ("n_scored", "estimates", "fallbacks")))
+    return mark(
+        *(
+            sum(getattr(row, name) for row in rows)
+            for name in ("n_scored", "estimates", "fallbacks")
+        )
+    )
 
 
-def curves(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[tuple[str, Markup, list[str]]]:
-    """A plot against temperature for each metric with a score: its name, its drawing, and the names of its lines in order, each
-    with its mark."""
+def curves(
+    summary: Summary, intervals: Intervals = _PLAIN
+) -> Iterator[tuple[str, Markup, list[str]]]:
+    """A plot against temperature for each metric with a score: its name, its drawing, and the names
+    of its lines in order, each with its mark."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for metric in dict.fromkeys(sweep.metric for sweep in summary.sweeps):
         scale = scales.get(metric, (0.0, 1.0))
-        lines = [_line(sweep, scale, intervals) for sweep in summary.sweeps if sweep.metric == metric]
+        lines = [
+            _line(sweep, scale, intervals) for sweep in summary.sweeps if sweep.metric == metric
+        ]
         if any(line.points for line in lines):
             yield metric, temperature_curves(metric, lines), [line.name for line in lines]
 
 
 def _line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:
-    rows = zip(sweep.candidates, sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True)
+    rows = zip(
+        sweep.candidates, sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True
+    )
     points = tuple(
         (temperature, mean, intervals.of((candidate, sweep.metric, None), mean, stderr, n, scale))
         for candidate, temperature, mean, stderr, n in rows
@@ -304,7 +377,11 @@ def _line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Lin
 
 def agreements(summary: Summary) -> Grid | None:
     """How far judge and rule agree, over all units of a candidate and by task."""
-    rows = [(f"{one.candidate}, all units", _agreed(one.agreement)) for one in summary.macro if one.agreement]
+    rows = [
+        (f"{one.candidate}, all units", _agreed(one.agreement))
+        for one in summary.macro
+        if one.agreement
+    ]
     rows += [
         (f"{one.candidate}, {label(one.task) or 'no task'}", _agreed(one.agreement))
         for one in summary.tasks
@@ -330,4 +407,7 @@ def juries(summary: Summary) -> Iterator[tuple[str, str]]:
     """Metrics whose jurors were apart, with how far on average."""
     for metric in summary.metrics:
         if apart := metric.extras.get("disagreement"):
-            yield f"{label(metric.metric)} ({metric.candidate})", f"{apart:.2f} apart on a scale of {metric.scale[1]:g}"
+            yield (
+                f"{label(metric.metric)} ({metric.candidate})",
+                f"{apart:.2f} apart on a scale of {metric.scale[1]:g}",
+            )

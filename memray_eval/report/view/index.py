@@ -1,8 +1,9 @@
-"""What the list of samples filters and sorts by, taken out of the Parquet once a part, held by DuckDB.
+"""What the list of samples filters and sorts by, taken out of the Parquet once a part, held by
+DuckDB.
 
-Asked of the Parquet itself, a sort by one metric takes 0.8 s at 100,000 records, for its scores lie among the judgments'
-texts; from here it takes hundredths. Past its share of memory DuckDB keeps the tables in a folder that goes with the index.
-Texts are searched in the Parquet: they are most of it.
+Asked of the Parquet itself, a sort by one metric takes 0.8 s at 100,000 records, for its scores lie
+among the judgments' texts; from here it takes hundredths. Past its share of memory DuckDB keeps the
+tables in a folder that goes with the index. Texts are searched in the Parquet: they are most of it.
 """
 
 from __future__ import annotations
@@ -23,20 +24,36 @@ from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, Names
-from memray_eval.report.view.parquet_parts import SEARCHED, Part, matching, read_columns, read_record
+from memray_eval.report.view.parquet_parts import (
+    SEARCHED,
+    Part,
+    matching,
+    read_columns,
+    read_record,
+)
 from memray_eval.types import Record, is_estimate
 
 MEMORY_MB = 512
 _READERS = 4  # parts searched at once
 _SEARCHES_KEPT = 4
 _SCORE = "scores.list.element"
-_OF_UNITS = ("unit_id", "sample_id", "candidate", "task", "query", "response", "error", "duration_s", "output_tokens")
+_OF_UNITS = (
+    "unit_id",
+    "sample_id",
+    "candidate",
+    "task",
+    "query",
+    "response",
+    "error",
+    "duration_s",
+    "output_tokens",
+)
 _COLUMNS = (*_OF_UNITS, *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "judge")))
 _TABLES = """
 CREATE TABLE units (unit BIGINT, part VARCHAR, unit_id VARCHAR, sample_id VARCHAR, candidate INTEGER, task INTEGER,
                     failed BOOLEAN, ask VARCHAR, said VARCHAR, duration_s DOUBLE, output_tokens BIGINT);
 CREATE TABLE outcomes (unit BIGINT, metric INTEGER, status INTEGER, value DOUBLE, estimate BOOLEAN);
-"""
+"""  # noqa: E501
 
 Numbers = npt.NDArray[np.int64]
 _NONE: Numbers = np.array([], dtype=np.int64)
@@ -51,7 +68,8 @@ class Held(NamedTuple):
 
 
 class Index:
-    """The units and outcomes of the parts last given to `refresh`. Safe to read from several threads, also during a refresh."""
+    """The units and outcomes of the parts last given to `refresh`. Safe to read from several
+    threads, also during a refresh."""
 
     def __init__(self, filesystem: fs.FileSystem, spill: str, memory_mb: int = MEMORY_MB) -> None:
         self.metrics, self.candidates, self.tasks = Names(), Names(), Names()
@@ -61,7 +79,11 @@ class Index:
         self._refreshing, self._searching = threading.Lock(), threading.Lock()
         self._searches: OrderedDict[str, Numbers] = OrderedDict()
         self._database = duckdb.connect(":memory:")
-        settings = {"memory_limit": f"{memory_mb}MB", "temp_directory": spill, "threads": min(4, os.cpu_count() or 1)}
+        settings = {
+            "memory_limit": f"{memory_mb}MB",
+            "temp_directory": spill,
+            "threads": min(4, os.cpu_count() or 1),
+        }
         for name, value in (*settings.items(), ("enable_external_access", False)):
             self._database.execute(f"SET {name} = ?", [value])
         self._database.execute(_TABLES)
@@ -73,9 +95,11 @@ class Index:
     def cursor(self) -> duckdb.DuckDBPyConnection:
         return self._database.cursor()
 
-    def refresh(self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None) -> list[str]:
-        """Takes in the parts that are new, leaves out those that are gone, and returns what is wrong with those that cannot be
-        read, which are left out too."""
+    def refresh(
+        self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None
+    ) -> list[str]:
+        """Takes in the parts that are new, leaves out those that are gone, and returns what is
+        wrong with those that cannot be read, which are left out too."""
         with self._refreshing:
             listed = {part.name: part for part in parts}
             for held in [held for name, held in self.held.items() if listed.get(name) != held.part]:
@@ -98,7 +122,9 @@ class Index:
 
     def _forget(self, first: int, end: int) -> None:
         for table in ("units", "outcomes"):
-            self._database.execute(f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", [first, end])
+            self._database.execute(
+                f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", [first, end]
+            )
 
     def _take(self, part: Part) -> None:
         """Adds a part, whole or not at all."""
@@ -115,18 +141,26 @@ class Index:
                 end += batch.num_rows
         except (DataError, KeyError, duckdb.Error) as error:
             database.rollback()
-            raise error if isinstance(error, DataError) else DataError(f"{part.name} of the records: {error}") from None
+            raise (
+                error
+                if isinstance(error, DataError)
+                else DataError(f"{part.name} of the records: {error}")
+            ) from None
         database.commit()
         self._next = end
         self.held = {**self.held, part.name: Held(part, first, end - first)}
         with self._searching:
             self._searches.clear()
 
-    def _rows(self, batch: pa.RecordBatch, part: Part, first: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    def _rows(
+        self, batch: pa.RecordBatch, part: Part, first: int
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The batch's units, numbered from `first`, and their outcomes."""
         scores, each = batch["scores"], batch["scores"].flatten()
         place = pc.list_parent_indices(scores).to_numpy()
-        status = pc.fill_null(pc.index_in(each.field("status"), pa.array(STATUSES)), STATUSES.index("error"))
+        status = pc.fill_null(
+            pc.index_in(each.field("status"), pa.array(STATUSES)), STATUSES.index("error")
+        )
         failed = batch["error"].is_valid().to_numpy(zero_copy_only=False).copy()
         failed[place[status.to_numpy() == STATUSES.index("error")]] = True
         value = each.field("value")
@@ -137,7 +171,9 @@ class Index:
             "value": pc.if_else(pc.is_finite(value), value, None),
             "estimate": _estimates(each.field("judge")),
         }
-        said = pc.coalesce(pc.if_else(pc.equal(batch["error"], ""), None, batch["error"]), batch["response"], "")
+        said = pc.coalesce(
+            pc.if_else(pc.equal(batch["error"], ""), None, batch["error"]), batch["response"], ""
+        )
         units = {
             "unit": np.arange(first, first + batch.num_rows),
             "part": pa.repeat(part.name, batch.num_rows),
@@ -154,8 +190,8 @@ class Index:
         return pa.record_batch(units), pa.record_batch(outcomes)
 
     def search(self, text: str, is_cancelled: Callable[[], bool] = lambda: False) -> Numbers:
-        """The units whose id, question, answer or error holds the text, in either case; a search that is cancelled finds
-        nothing. Raises DataError where a part cannot be read any more."""
+        """The units whose id, question, answer or error holds the text, in either case; a search
+        that is cancelled finds nothing. Raises DataError where a part cannot be read any more."""
         with self._searching:
             if text in self._searches:
                 self._searches.move_to_end(text)
@@ -178,14 +214,21 @@ class Index:
         for batch in read_columns(self._filesystem, held.part, SEARCHED):
             if is_cancelled():
                 break
-            found.append(np.flatnonzero(matching(batch, text).to_numpy(zero_copy_only=False)) + first)
+            found.append(
+                np.flatnonzero(matching(batch, text).to_numpy(zero_copy_only=False)) + first
+            )
             first += batch.num_rows
         units: Numbers = np.concatenate(found)
         return units
 
     def record(self, unit_id: str) -> Record | None:
-        """The whole record, from its part; None where the index has no such unit. Raises DataError."""
-        found: Any = self.cursor().execute("SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1", [unit_id]).fetchone()
+        """The whole record, from its part; None where the index has no such unit. Raises
+        DataError."""
+        found: Any = (
+            self.cursor()
+            .execute("SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1", [unit_id])
+            .fetchone()
+        )
         held = self.held.get(found[0]) if found else None
         if held is None:
             return None

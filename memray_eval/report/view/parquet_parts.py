@@ -1,4 +1,5 @@
-"""A run's Parquet parts, read by column and in batches of bounded size. Every failure to read one is a DataError."""
+"""A run's Parquet parts, read by column and in batches of bounded size. Every failure to read one
+is a DataError."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 
 SEARCHED = ("sample_id", "query", "response", "error")
-_BATCH_BYTES = 8 << 20  # of columns as the file says they are; a text that it repeats counts once there
+_BATCH_BYTES = (
+    8 << 20
+)  # of columns as the file says they are; a text that it repeats counts once there
 _MOST_ROWS = 2048
 
 
@@ -36,16 +39,24 @@ class Part(NamedTuple):
 def list_parts(records: pads.Dataset) -> list[Part]:
     """The files of the records, by name: the order of the run."""
     infos = records.filesystem.get_file_info(sorted(records.files))
-    return [Part(info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File]
+    return [
+        Part(info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File
+    ]
 
 
-def read_columns(filesystem: fs.FileSystem, part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of these columns, nested ones by their leaves' paths, in the order of the file."""
+def read_columns(
+    filesystem: fs.FileSystem, part: Part, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The batches of these columns, nested ones by their leaves' paths, in the order of the
+    file."""
     with _readable(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
-        if missing := [name for name in columns if name.partition(".")[0] not in file.schema_arrow.names]:
+        if missing := [
+            name for name in columns if name.partition(".")[0] not in file.schema_arrow.names
+        ]:
             raise DataError(
-                f"{part.name} of the records has no column {missing[0]!r}: another version wrote it, or another tool"
+                f"{part.name} of the records has no column {missing[0]!r}: another version wrote "
+                f"it, or another tool"
             )
         for number in range(file.num_row_groups):
             at_once = _rows_at_once(file.metadata.row_group(number), columns)
@@ -53,7 +64,8 @@ def read_columns(filesystem: fs.FileSystem, part: Part, columns: Sequence[str]) 
 
 
 def read_record(filesystem: fs.FileSystem, part: Part, place: int) -> Record:
-    """The whole record at a place of the part. Raises DataError also where it does not read as one."""
+    """The whole record at a place of the part. Raises DataError also where it does not read as
+    one."""
     with _readable(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
         for number in range(file.num_row_groups):
@@ -71,14 +83,21 @@ def matching(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
     """Which rows hold the text, in either case, in one of their columns."""
     found = pa.repeat(pa.scalar(False), batch.num_rows)
     for column in batch.columns:
-        found = pc.or_(found, pc.fill_null(pc.match_substring(column, text, ignore_case=True), False))
+        found = pc.or_(
+            found, pc.fill_null(pc.match_substring(column, text, ignore_case=True), False)
+        )
     return found
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> int:
-    """As many rows as fit _BATCH_BYTES by what the file says of the columns; all of them where none is named."""
+    """As many rows as fit _BATCH_BYTES by what the file says of the columns; all of them where none
+    is named."""
     chunks = (group.column(number) for number in range(group.num_columns))
-    size = sum(chunk.total_uncompressed_size for chunk in chunks if columns is None or chunk.path_in_schema in columns)
+    size = sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if columns is None or chunk.path_in_schema in columns
+    )
     return int(max(1, min(_MOST_ROWS, _BATCH_BYTES * group.num_rows // max(1, size))))
 
 
@@ -89,6 +108,14 @@ def _readable(part: Part) -> Iterator[None]:
     except FileNotFoundError:
         raise DataError(f"{part.name} is gone from the records; load the page again") from None
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{part.name} of the records cannot be read: {str(error).partition(chr(10))[0]}") from None
-    except (KeyError, ValueError) as error:  # a column that is missing, a field that no record may have
-        raise DataError(f"{part.name} of the records holds what is no record: {str(error).partition(chr(10))[0]}") from None
+        raise DataError(
+            f"{part.name} of the records cannot be read: {str(error).partition(chr(10))[0]}"
+        ) from None
+    except (
+        KeyError,
+        ValueError,
+    ) as error:  # a column that is missing, a field that no record may have
+        raise DataError(
+            f"{part.name} of the records holds what is no record: "
+            f"{str(error).partition(chr(10))[0]}"
+        ) from None

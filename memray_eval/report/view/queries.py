@@ -1,4 +1,5 @@
-"""What a browser may ask of the index, and the SQL for it: every value is a parameter, and no name comes from the client."""
+"""What a browser may ask of the index, and the SQL for it: every value is a parameter, and no name
+comes from the client."""
 
 from __future__ import annotations
 
@@ -17,16 +18,19 @@ from memray_eval.types import Frozen
 _FIGURES = {"duration": "duration_s", "tokens": "output_tokens"}
 _WAYS = {"+": "ASC", "-": "DESC"}
 _OF_RUN = "part, unit"
-_SHOWN = "unit, unit_id, sample_id, candidate, task, failed::INTEGER, ask, said, duration_s, output_tokens"
+_SHOWN = (
+    "unit, unit_id, sample_id, candidate, task, failed::INTEGER, ask, said, duration_s, "
+    "output_tokens"
+)
 
 Number = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Bound = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Query(Frozen):
-    """A page of the samples that fit. Names are asked for by their numbers. A score fits by metric, status and value together;
-    `sort` is m3+ (metric 3, lowest first), duration-, tokens+, ..., or nothing: the order of the run. `fresh` looks for new
-    parts first."""
+    """A page of the samples that fit. Names are asked for by their numbers. A score fits by metric,
+    status and value together; `sort` is m3+ (metric 3, lowest first), duration-, tokens+, ..., or
+    nothing: the order of the run. `fresh` looks for new parts first."""
 
     text: str = Field("", max_length=500)
     candidate: Number | None = None
@@ -42,7 +46,8 @@ class Query(Frozen):
 
 
 class Page(Frozen):
-    """`n` units fit; `rows` are those asked for, each its unit's id and the row that the browser's list shows."""
+    """`n` units fit; `rows` are those asked for, each its unit's id and the row that the browser's
+    list shows."""
 
     n: int
     rows: tuple[tuple[str, list[Any]], ...]
@@ -59,7 +64,8 @@ def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda
     counted: Any = database.execute(f"SELECT count(*) FROM units {fits}", values).fetchone()
     source, order, of_order = _sorting(query.sort)
     keys = database.execute(
-        f"SELECT unit FROM {source} {fits} ORDER BY {order} LIMIT ? OFFSET ?", [*of_order, *values, query.size, query.start]
+        f"SELECT unit FROM {source} {fits} ORDER BY {order} LIMIT ? OFFSET ?",
+        [*of_order, *values, query.size, query.start],
     ).fetchall()
     return Page(n=counted[0], rows=tuple(_rows(database, [unit for (unit,) in keys])))
 
@@ -67,7 +73,12 @@ def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda
 def _conditions(query: Query) -> tuple[list[str], list[Any]]:
     """SQL conditions on a unit, and their values in order."""
     of_unit = {"candidate = ?": query.candidate, "task = ?": query.task}
-    of_score = {"metric = ?": query.metric, "status = ?": query.status, "value >= ?": query.low, "value <= ?": query.high}
+    of_score = {
+        "metric = ?": query.metric,
+        "status = ?": query.status,
+        "value >= ?": query.low,
+        "value <= ?": query.high,
+    }
     where = {sql: value for sql, value in of_unit.items() if value is not None}
     fits = {sql: value for sql, value in of_score.items() if value is not None}
     some = [f"unit IN (SELECT unit FROM outcomes WHERE {' AND '.join(fits)})"] if fits else []
@@ -75,14 +86,19 @@ def _conditions(query: Query) -> tuple[list[str], list[Any]]:
 
 
 def _sorting(sort: str) -> tuple[str, str, list[Any]]:
-    """The tables to sort, the order with missing figures last, and the values that the tables take."""
+    """The tables to sort, the order with missing figures last, and the values that the tables
+    take."""
     if not sort:
         return "units", _OF_RUN, []
     by, way = sort[:-1], _WAYS[sort[-1]]
     if by in _FIGURES:
         return "units", f"{_FIGURES[by]} {way} NULLS LAST, {_OF_RUN}", []
     figures = "(SELECT unit, min(value) AS figure FROM outcomes WHERE metric = ? GROUP BY unit)"
-    return f"units LEFT JOIN {figures} USING (unit)", f"figure {way} NULLS LAST, {_OF_RUN}", [int(by[1:])]
+    return (
+        f"units LEFT JOIN {figures} USING (unit)",
+        f"figure {way} NULLS LAST, {_OF_RUN}",
+        [int(by[1:])],
+    )
 
 
 def _rows(database: duckdb.DuckDBPyConnection, units: Sequence[int]) -> list[tuple[str, list[Any]]]:
@@ -91,8 +107,14 @@ def _rows(database: duckdb.DuckDBPyConnection, units: Sequence[int]) -> list[tup
         return []
     among = f"unit IN ({', '.join('?' * len(units))})"
     scores: dict[int, list[list[Any]]] = defaultdict(list)
-    for unit, metric, status, value, estimate in database.execute(f"SELECT * FROM outcomes WHERE {among}", units).fetchall():
-        scores[unit].append([metric, status] if value is None else [metric, status, round(value, 6), *[1] * estimate])
+    for unit, metric, status, value, estimate in database.execute(
+        f"SELECT * FROM outcomes WHERE {among}", units
+    ).fetchall():
+        scores[unit].append(
+            [metric, status]
+            if value is None
+            else [metric, status, round(value, 6), *[1] * estimate]
+        )
     shown = database.execute(f"SELECT {_SHOWN} FROM units WHERE {among}", units).fetchall()
     found = {unit: (unit_id, [*row, scores[unit]]) for unit, unit_id, *row in shown}
     return [found[unit] for unit in units if unit in found]

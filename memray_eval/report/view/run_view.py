@@ -1,4 +1,5 @@
-"""A run as it is looked at: its page, made again when its files have changed, and answers about its records."""
+"""A run as it is looked at: its page, made again when its files have changed, and answers about its
+records."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from memray_eval.types import Summary
 
 
 class View:
-    """Answers about one run, from several threads at once. What cannot be read is a DataError, and left out of the list."""
+    """Answers about one run, from several threads at once. What cannot be read is a DataError, and
+    left out of the list."""
 
     def __init__(self, run: Run, index: Index) -> None:
         self._run, self._index = run, index
@@ -39,8 +41,8 @@ class View:
         self.problems = self._index.refresh(parts, tell)
 
     def page(self) -> str:
-        """The page of the run as it stands now; where some of its records cannot be read, as it last stood. Raises DataError
-        where its summary or manifest is broken."""
+        """The page of the run as it stands now; where some of its records cannot be read, as it
+        last stood. Raises DataError where its summary or manifest is broken."""
         self.refresh()
         summary = self._run.read_summary() if _has_summary(self._run) else None
         manifest = self._run.read_manifest()
@@ -66,17 +68,30 @@ class View:
 
     def _named(self) -> dict[str, Any]:
         scales = {name: metric.scale for name, metric in all_metrics().items()}
-        scales |= {metric.metric: metric.scale for metric in (self._summary.metrics if self._summary else ())}
+        scales |= {
+            metric.metric: metric.scale
+            for metric in (self._summary.metrics if self._summary else ())
+        }
         index = self._index
-        return {**named(index.metrics, index.candidates, index.tasks, scales), "total": index.n_units}
+        return {
+            **named(index.metrics, index.candidates, index.tasks, scales),
+            "total": index.n_units,
+        }
 
     def _notice(self) -> str:
         told = []
         if self.problems:
-            others = f" ({len(self.problems) - 1:,} more cannot either)" if len(self.problems) > 1 else ""
+            others = (
+                f" ({len(self.problems) - 1:,} more cannot either)"
+                if len(self.problems) > 1
+                else ""
+            )
             told.append(f"{self.problems[0]}{others}. What it holds is left out here.")
         if self._summary and self._summary.n_units != self._index.n_units:
-            told.append(f"The figures above are over {self._summary.n_units:,} units; {self._index.n_units:,} are listed here.")
+            told.append(
+                f"The figures above are over {self._summary.n_units:,} units; "
+                f"{self._index.n_units:,} are listed here."
+            )
         if self._summary is None and _has_summary(self._run):
             told.append("The run has ended: load this page again for its figures.")
         return " ".join(told)
@@ -84,8 +99,9 @@ class View:
 
 @contextmanager
 def viewing(run: Run, tell: Callable[[int], None] = lambda n_units: None) -> Iterator[View]:
-    """A view of the run, its records indexed; `tell` hears of how many units after each file. Raises DataError for what is no
-    run, holds no records, or has a part or summary that cannot be read."""
+    """A view of the run, its records indexed; `tell` hears of how many units after each file.
+    Raises DataError for what is no run, holds no records, or has a part or summary that cannot be
+    read."""
     run.read_manifest()
     with readable(run.path):
         filesystem = run.records().filesystem

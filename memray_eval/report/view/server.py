@@ -1,9 +1,10 @@
-"""The server: read-only, for this machine alone. Three addresses: the page, a page of samples, one sample whole.
+"""The server: read-only, for this machine alone. Three addresses: the page, a page of samples, one
+sample whole.
 
-A page of another site in the same browser must learn nothing here. It cannot name this server as its own (the Host header is
-checked, so that a name which it has pointed at 127.0.0.1 is refused), its requests are turned away where the browser says
-whose they are, and no answer may be read, framed or run from elsewhere.
-"""
+A page of another site in the same browser must learn nothing here. It cannot name this server as
+its own (the Host header is checked, so that a name which it has pointed at 127.0.0.1 is refused),
+its requests are turned away where the browser says whose they are, and no answer may be read,
+framed or run from elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from memray_eval.report.view.queries import Query
 from memray_eval.report.view.run_view import View
 
 HOST = "127.0.0.1"
-_OURS = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")  # any port: one may be forwarded to another
+_OURS = re.compile(
+    r"(127\.0\.0\.1|localhost)(:\d{1,5})?"
+)  # any port: one may be forwarded to another
 _METHODS = ("GET", "HEAD")
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -35,7 +38,8 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _NOTHING = "default-src 'none'; frame-ancestors 'none'"
-_OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-action 'none'"  # beside the page's own
+# beside the page's own
+_OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-action 'none'"
 _LAST_ANSWERS_S = 1.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -44,19 +48,24 @@ _VIEW = web.AppKey("view", View)
 
 @asynccontextmanager
 async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
-    """Serves at 127.0.0.1 until the block ends, and yields the URL; port 0 is a free one. Raises ConfigError where the port
-    cannot be had."""
+    """Serves at 127.0.0.1 until the block ends, and yields the URL; port 0 is a free one. Raises
+    ConfigError where the port cannot be had."""
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
         raise ConfigError(
-            f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for a free one"
+            f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for "
+            f"a free one"
         ) from None
     app = web.Application(middlewares=[_guarded, _told])
     app[_VIEW] = view
-    app.add_routes([web.get("/", _page), web.get("/data/units", _units), web.get("/data/unit", _unit)])
+    app.add_routes(
+        [web.get("/", _page), web.get("/data/units", _units), web.get("/data/unit", _unit)]
+    )
     app.on_response_prepare.append(_closed_off)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S)
+    runner = web.AppRunner(
+        app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S
+    )
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
@@ -68,11 +77,18 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
 @web.middleware
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     if not _OURS.fullmatch(request.headers.get("Host", "")):
-        return web.Response(status=421, text="This server is 127.0.0.1 and localhost, nothing else.\n")
-    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") and request.path != "/":
+        return web.Response(
+            status=421, text="This server is 127.0.0.1 and localhost, nothing else.\n"
+        )
+    if (
+        request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+        and request.path != "/"
+    ):
         return web.Response(status=403, text="Only this server's own page may ask that.\n")
     if request.method not in _METHODS:
-        return web.Response(status=405, text="This server only reads.\n", headers={"Allow": ", ".join(_METHODS)})
+        return web.Response(
+            status=405, text="This server only reads.\n", headers={"Allow": ", ".join(_METHODS)}
+        )
     return await handler(request)
 
 
@@ -83,7 +99,11 @@ async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     except EvalError as error:
         status = 400 if isinstance(error, ConfigError) else 500
-        return web.Response(status=status, text=str(error)) if request.path == "/" else _json({"error": str(error)}, status)
+        return (
+            web.Response(status=status, text=str(error))
+            if request.path == "/"
+            else _json({"error": str(error)}, status)
+        )
 
 
 async def _closed_off(request: web.Request, response: web.StreamResponse) -> None:
@@ -115,7 +135,13 @@ async def _unit(request: web.Request) -> web.Response:
     unit_id = request.query.get("id", "")
     found = await asyncio.to_thread(request.app[_VIEW].record, unit_id)
     if found is None:
-        return _json({"error": f"no unit {unit_id!r} in this run; it may have been written anew: load the page again"}, 404)
+        return _json(
+            {
+                "error": f"no unit {unit_id!r} in this run; it may have been written anew: load "
+                f"the page again"
+            },
+            404,
+        )
     return _json(found)
 
 

@@ -1,4 +1,5 @@
-"""Wav files: what is written is read back, what others write is understood, what is broken says so."""
+"""Wav files: what is written is read back, what others write is understood, what is broken says
+so."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from memray_eval.affect.audio import LONGEST_S, Clip, decode_wav, encode_wav, prosody_of, read_audio, resampled
+from memray_eval.affect.audio import (
+    LONGEST_S,
+    Clip,
+    decode_wav,
+    encode_wav,
+    prosody_of,
+    read_audio,
+    resampled,
+)
 from memray_eval.errors import DataError
 
 RATE = 16_000
@@ -22,7 +31,14 @@ def tone(hz: float, seconds: float = 1.0, loudness: float = 0.3, rate_hz: int = 
     return Clip((loudness * np.sin(2 * np.pi * hz * moments)).astype(np.float32), rate_hz)
 
 
-def wav(encoding: int, bits: int, channels: int, sound: bytes, size: int | None = None, more: bytes = b"") -> bytes:
+def wav(
+    encoding: int,
+    bits: int,
+    channels: int,
+    sound: bytes,
+    size: int | None = None,
+    more: bytes = b"",
+) -> bytes:
     frame = channels * bits // 8
     layout = struct.pack("<HHIIHH", encoding, channels, RATE, RATE * frame, frame, bits) + more
     chunks = b"fmt " + struct.pack("<I", len(layout)) + layout + b"LIST\x03\x00\x00\x00abc\x00"
@@ -58,7 +74,9 @@ def test_every_usual_encoding_is_understood(encoding: int, bits: int, sound: byt
 
 def test_the_extensible_header_names_its_encoding_later() -> None:
     more = struct.pack("<HHIH14s", 22, 32, 4, 3, b"\x00" * 14)
-    assert decode_wav(wav(0xFFFE, 32, 1, struct.pack("<2f", 0.5, -0.5), more=more)).samples == pytest.approx([0.5, -0.5])
+    assert decode_wav(
+        wav(0xFFFE, 32, 1, struct.pack("<2f", 0.5, -0.5), more=more)
+    ).samples == pytest.approx([0.5, -0.5])
 
 
 def test_channels_are_averaged_and_half_a_frame_is_left_out() -> None:
@@ -117,7 +135,9 @@ def test_a_file_that_is_not_there_is_a_data_error(tmp_path: Path, name: str) -> 
 def test_another_rate_holds_the_same_tone() -> None:
     changed = resampled(tone(300, rate_hz=24_000), 8_000)
     assert changed.rate_hz == 8_000
-    assert changed.samples[100:-100] == pytest.approx(tone(300, rate_hz=8_000).samples[100:-100], abs=0.02)
+    assert changed.samples[100:-100] == pytest.approx(
+        tone(300, rate_hz=8_000).samples[100:-100], abs=0.02
+    )
 
 
 @pytest.mark.parametrize("hz", [90, 165, 240, 330])
@@ -133,7 +153,9 @@ def test_louder_higher_faster_is_more_aroused() -> None:
         moments = np.arange(2 * RATE) / RATE
         phase = 2 * np.pi * np.cumsum(hz * (1 + 0.15 * np.sin(2 * np.pi * moments))) / RATE
         beat = 0.5 - 0.5 * np.cos(2 * np.pi * syllables_a_s * moments)
-        return Clip((loudness * beat * (np.sin(phase) + np.sin(2 * phase) / 2)).astype(np.float32), RATE)
+        return Clip(
+            (loudness * beat * (np.sin(phase) + np.sin(2 * phase) / 2)).astype(np.float32), RATE
+        )
 
     calm = prosody_of(voice(120, 0.02, 3))
     assert calm.peaks_per_s == pytest.approx(3 / 0.85, rel=0.25)

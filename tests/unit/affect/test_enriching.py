@@ -1,4 +1,5 @@
-"""What cannot be read of a sample is unknown and says so; the end of the money is the run's affair."""
+"""What cannot be read of a sample is unknown and says so; the end of the money is the run's
+affair."""
 
 from __future__ import annotations
 
@@ -55,4 +56,7 @@ def test_a_sample_that_broke_the_stage_keeps_what_it_gives() -> None:
     given = unread(Sample(id="s", query="q", emotion={"joy": 1.0}), ZeroDivisionError("x"))
     assert given.emotion == {"joy": 1.0}
     assert degraded(given) == {"traits": "ZeroDivisionError: x"}
-    assert degraded(unread(Sample(id="s", query="q"), ZeroDivisionError("x"))).keys() == {"emotion", "traits"}
+    assert degraded(unread(Sample(id="s", query="q"), ZeroDivisionError("x"))).keys() == {
+        "emotion",
+        "traits",
+    }

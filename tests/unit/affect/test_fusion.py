@@ -39,10 +39,18 @@ def test_a_weight_that_cannot_be_is_named(speech: float, text: float, flag: str)
 
 @given(SETS, SETS, WEIGHTS, WEIGHTS.filter(bool), st.data())
 def test_any_two_fuse_to_a_distribution_over_the_texts_labels(
-    spoken: LabelSet, written: LabelSet, speech_weight: float, text_weight: float, data: st.DataObject
+    spoken: LabelSet,
+    written: LabelSet,
+    speech_weight: float,
+    text_weight: float,
+    data: st.DataObject,
 ) -> None:
     speech, text = (
-        labels.normalised(data.draw(st.lists(st.floats(0, 1), min_size=len(labels.labels), max_size=len(labels.labels))))
+        labels.normalised(
+            data.draw(
+                st.lists(st.floats(0, 1), min_size=len(labels.labels), max_size=len(labels.labels))
+            )
+        )
         for labels in (spoken, written)
     )
     fused = fuse(speech, text, speech_weight, text_weight)

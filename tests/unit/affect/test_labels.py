@@ -29,7 +29,9 @@ from memray_eval.text_processing.matching import stem
 
 PAIRS = list(product(LABEL_SETS.values(), repeat=2))
 SETS = st.sampled_from(list(LABEL_SETS.values()))
-FAMILIES = dict(zip("sadness fear anger".split(), (family.labels for family in DISTRESS), strict=True)) | {
+FAMILIES = dict(
+    zip("sadness fear anger".split(), (family.labels for family in DISTRESS), strict=True)
+) | {
     "joy": JOY.labels,
     "surprise": SURPRISE.labels,
     "neutral": NEUTRAL,
@@ -77,9 +79,13 @@ def test_what_cannot_be_a_weight_counts_as_nothing() -> None:
 def test_tables_tell_of_all_labels_and_no_others() -> None:
     for labels in LABEL_SETS.values():
         assert set(TO_EKMAN[labels.name]) == set(labels.labels)
-        assert {name for shares in TO_EKMAN[labels.name].values() for name in shares} <= set(EKMAN.labels)
+        assert {name for shares in TO_EKMAN[labels.name].values() for name in shares} <= set(
+            EKMAN.labels
+        )
         assert set(FROM_EKMAN[labels.name]) == set(EKMAN.labels)
-        assert {name for shares in FROM_EKMAN[labels.name].values() for name in shares} <= set(labels.labels)
+        assert {name for shares in FROM_EKMAN[labels.name].values() for name in shares} <= set(
+            labels.labels
+        )
 
 
 def test_four_classes_that_know_nothing_do_not_speak_against_fear() -> None:
@@ -137,10 +143,14 @@ def test_a_part_of_a_distribution_tells_the_smallest_set() -> None:
         (("neutral", "calm", "<unk>"), FOUR, ("neutral", "neutral", "neutral")),
     ],
 )
-def test_a_models_labels_are_recognised(model_labels: tuple[str, ...], labels: LabelSet, ours: tuple[str, ...]) -> None:
+def test_a_models_labels_are_recognised(
+    model_labels: tuple[str, ...], labels: LabelSet, ours: tuple[str, ...]
+) -> None:
     assert recognise(model_labels, "a model") == (labels, ours)
 
 
 def test_labels_that_no_set_knows_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"some/model has labels that no label set knows: 'LABEL_0', 'boredom'"):
+    with pytest.raises(
+        ConfigError, match=r"some/model has labels that no label set knows: 'LABEL_0', 'boredom'"
+    ):
         recognise(("LABEL_0", "joy", "boredom"), "some/model")

@@ -138,7 +138,9 @@ def test_a_loud_voice_is_more_angry_than_sad_and_a_quiet_one_the_reverse() -> No
 
 
 def test_what_is_wrong_with_a_clip_stands_beside_it() -> None:
-    guesses = asyncio.run(ProsodySpeech().infer([b"", ODD["silence"], ODD["noise"], hum(), "/no/such/file.wav"]))
+    guesses = asyncio.run(
+        ProsodySpeech().infer([b"", ODD["silence"], ODD["noise"], hum(), "/no/such/file.wav"])
+    )
     reasons = [guess.degraded for guess in guesses]
     assert reasons[:2] == ["not a wav file", NO_SOUND]
     assert "no voice" in str(reasons[2])
@@ -150,7 +152,9 @@ def test_a_models_labels_are_told_in_ours() -> None:
     ear = classifier("ang", "hap", "neu", "sad")
     assert ear.labels == FOUR
     assert inferred(ear, hum())[0]["angry"] == pytest.approx(0.9)
-    eight = classifier("fearful", "calm", "neutral", "angry", "happy", "sad", "disgust", "surprised", score=0.3)
+    eight = classifier(
+        "fearful", "calm", "neutral", "angry", "happy", "sad", "disgust", "surprised", score=0.3
+    )
     assert eight.labels == EKMAN
     assert inferred(eight, hum())[0]["neutral"] == pytest.approx(0.2)  # calm and neutral share one
     with pytest.raises(ConfigError, match="LABEL_0"):
@@ -163,14 +167,19 @@ def test_a_model_that_breaks_is_uniform_with_the_reason() -> None:
 
     ear = TransformersSpeech("transformers:fake", FOUR.labels, RATE, classify)
     guesses = asyncio.run(ear.infer([hum(), b""]))
-    assert [guess.degraded for guess in guesses] == ["transformers:fake failed: RuntimeError", "not a wav file"]
+    assert [guess.degraded for guess in guesses] == [
+        "transformers:fake failed: RuntimeError",
+        "not a wav file",
+    ]
 
 
 def test_a_backend_that_is_not_known_names_those_that_are(tmp_path: Path) -> None:
     for name in ("prosodie", "openai", "transformers:"):
         with pytest.raises(ConfigError, match="uniform, prosody, transformers:MODEL, openai"):
             build_speech_emotion(name)
-    assert [build_speech_emotion(name, Ear({})).name for name in ("uniform", "prosody", "openai")] == [
+    assert [
+        build_speech_emotion(name, Ear({})).name for name in ("uniform", "prosody", "openai")
+    ] == [
         "uniform",
         "prosody",
         "openai",
@@ -202,8 +211,14 @@ def test_a_recording_of_its_own_is_heard_instead_of_synthesis(tmp_path: Path) ->
     sample = Sample(id="s", query="Hello?", metadata={"audio": "own.wav"})
     assert utterance_of(sample, "/other").recording == "/other/own.wav"
     assert utterance_of(sample, "s3://bucket/data").recording == "s3://bucket/data/own.wav"
-    assert utterance_of(Sample(id="s", query="q", metadata={"audio": "/a.wav"}), "/other").recording == "/a.wav"
-    assert utterance_of(Sample(id="s", query="q", metadata={"audio": 5}), "/other").recording == "/other/5"
+    assert (
+        utterance_of(Sample(id="s", query="q", metadata={"audio": "/a.wav"}), "/other").recording
+        == "/a.wav"
+    )
+    assert (
+        utterance_of(Sample(id="s", query="q", metadata={"audio": 5}), "/other").recording
+        == "/other/5"
+    )
     assert utterance_of(Sample(id="s", query="q"), "/other").recording is None
     voice = Voice()
     [result] = heard(tmp_path, [utterance_of(sample, str(tmp_path))], voice)
@@ -224,8 +239,22 @@ def test_no_utterance_is_lost_over_its_sound(tmp_path: Path) -> None:
     ]
     voice = Voice()
     results = heard(tmp_path, utterances, voice)
-    assert [result.source for result in results] == ["synthesised", "none", "none", "none", "none", "synthesised"]
-    assert [result.backend for result in results] == ["prosody", "uniform", "uniform", "uniform", "uniform", "prosody"]
+    assert [result.source for result in results] == [
+        "synthesised",
+        "none",
+        "none",
+        "none",
+        "none",
+        "synthesised",
+    ]
+    assert [result.backend for result in results] == [
+        "prosody",
+        "uniform",
+        "uniform",
+        "uniform",
+        "uniform",
+        "prosody",
+    ]
     assert "no such file" in str(results[1].degraded)
     assert "without a format" in str(results[2].degraded)
     assert "cannot be read" in str(results[3].degraded)
@@ -236,7 +265,9 @@ def test_no_utterance_is_lost_over_its_sound(tmp_path: Path) -> None:
 
 
 def test_a_voice_that_fails_is_uniform_and_says_so(tmp_path: Path) -> None:
-    [result] = heard(tmp_path, [Utterance(text="Hello?")], Voice(Unavailable("the provider answered 500")))
+    [result] = heard(
+        tmp_path, [Utterance(text="Hello?")], Voice(Unavailable("the provider answered 500"))
+    )
     assert (result.source, result.backend) == ("none", "uniform")
     assert result.degraded == "speech synthesis (fake): the provider answered 500"
 

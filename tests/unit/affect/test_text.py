@@ -1,4 +1,5 @@
-"""Text emotion: whatever the text, a distribution; and how good the backends are that come with the package."""
+"""Text emotion: whatever the text, a distribution; and how good the backends are that come with the
+package."""
 
 from __future__ import annotations
 
@@ -42,7 +43,15 @@ ODD = (
     "a",
     "ß" * 9,
 )
-NOT_ENGLISH = ("我今天很难过!", "Мне очень грустно", "أنا حزين جدا", "मैं बहुत दुखी हूँ", "", "12345", "...")
+NOT_ENGLISH = (
+    "我今天很难过!",
+    "Мне очень грустно",
+    "أنا حزين جدا",
+    "मैं बहुत दुखी हूँ",
+    "",
+    "12345",
+    "...",
+)
 
 
 def infer(name: str, *texts: str) -> list[Distribution]:
@@ -111,12 +120,17 @@ def test_what_cannot_be_read_is_uniform(name: str, text: str) -> None:
 
 
 def test_the_classifier_does_not_guess_at_other_languages() -> None:
-    texts = ("Estoy muy triste porque mañana tengo que volver al hospital", "Ich habe große Angst vor der Untersuchung morgen")
+    texts = (
+        "Estoy muy triste porque mañana tengo que volver al hospital",
+        "Ich habe große Angst vor der Untersuchung morgen",
+    )
     assert infer("classifier", *texts) == [EKMAN.uniform()] * 2
 
 
 def test_a_negation_turns_what_follows_and_stops_at_a_stop() -> None:
-    happy, unhappy, afar = infer("lexicon", "I am happy", "I am not at all happy", "Not now. I am happy")
+    happy, unhappy, afar = infer(
+        "lexicon", "I am happy", "I am not at all happy", "Not now. I am happy"
+    )
     assert likeliest(happy) == likeliest(afar) == "joy"
     assert unhappy["joy"] < unhappy["sadness"] < happy["joy"]
     assert likeliest(infer("lexicon", "I'm not afraid")[0]) == "neutral"
@@ -157,7 +171,9 @@ def test_a_lexicon_that_does_not_hold_is_refused(line: str, problem: str) -> Non
 @pytest.mark.parametrize("name", ["oracle", "transformers:", "Classifier", ""])
 def test_an_unknown_backend_names_the_known(name: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"no text emotion backend '{name}'; there are: classifier, lexicon, transformers:MODEL"
+        ConfigError,
+        match=f"no text emotion backend '{name}'; there are: classifier, lexicon, "
+        f"transformers:MODEL",
     ):
         build_text_emotion(name)
 
@@ -190,7 +206,9 @@ def test_a_transformers_labels_decide_the_set_and_its_scores_are_made_to_sum_to_
 def test_labels_of_one_meaning_are_summed() -> None:
     backend = transformer(FakeModel(happy=0.25, joyful=0.25, calm=0.25, neutral=0.25))
     assert backend.labels == FOUR
-    assert asyncio.run(backend.infer(["hm"])) == [{"angry": 0.0, "happy": 0.5, "neutral": 0.5, "sad": 0.0}]
+    assert asyncio.run(backend.infer(["hm"])) == [
+        {"angry": 0.0, "happy": 0.5, "neutral": 0.5, "sad": 0.0}
+    ]
 
 
 def test_nothing_is_asked_for_no_texts() -> None:
@@ -200,7 +218,10 @@ def test_nothing_is_asked_for_no_texts() -> None:
 
 
 def test_a_model_whose_labels_mean_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"transformers:fake has labels that no label set knows: 'LABEL_0', 'LABEL_1'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"transformers:fake has labels that no label set knows: 'LABEL_0', 'LABEL_1'",
+    ):
         transformer(FakeModel(LABEL_0=0.5, LABEL_1=0.5))
 
 
@@ -209,7 +230,9 @@ def test_a_model_that_fails_is_a_generation_error() -> None:
         raise RuntimeError("out of memory")
 
     backend = TransformersEmotion("transformers:fake", ["joy", "fear"], fail)
-    with pytest.raises(GenerationError, match="transformers:fake failed: RuntimeError: out of memory"):
+    with pytest.raises(
+        GenerationError, match="transformers:fake failed: RuntimeError: out of memory"
+    ):
         asyncio.run(backend.infer(["hm"]))
 
 
@@ -229,7 +252,12 @@ def test_the_shipped_file_is_small_and_names_its_licence() -> None:
 
 COMMENTS = [
     training.Comment(f"{word} {thing}", (EKMAN.labels.index(label),))
-    for word, label in (("awful", "anger"), ("eww", "disgust"), ("scary", "fear"), ("lovely", "joy"))
+    for word, label in (
+        ("awful", "anger"),
+        ("eww", "disgust"),
+        ("scary", "fear"),
+        ("lovely", "joy"),
+    )
     for thing in ("cat", "dog", "day", "night")
 ] + [
     training.Comment(f"{word} {thing}", (EKMAN.labels.index(label),))
@@ -258,7 +286,10 @@ def test_a_file_of_other_labels_is_refused(tmp_path: Path) -> None:
 
 def test_a_row_of_two_labels_counts_as_hit_by_either_and_is_left_out_of_accuracy() -> None:
     joy, fear = EKMAN.labels.index("joy"), EKMAN.labels.index("fear")
-    told = [EKMAN.normalised([label == guess for label in EKMAN.labels]) for guess in ("joy", "joy", "fear", "joy")]
+    told = [
+        EKMAN.normalised([label == guess for label in EKMAN.labels])
+        for guess in ("joy", "joy", "fear", "joy")
+    ]
     rows = ((joy, fear), (joy,), (joy,), (fear,))
     quality = training.measure(told, [training.Comment("", labels) for labels in rows])
     assert quality.hit == 0.5
@@ -269,7 +300,10 @@ def test_a_row_of_two_labels_counts_as_hit_by_either_and_is_left_out_of_accuracy
 def test_rows_are_read_with_all_their_labels(tmp_path: Path) -> None:
     file = tmp_path / "ek_test.tsv"
     file.write_text('A "quoted\u2028 line\t3,6\tx1\nplain\t4\tx2\n', "utf-8")
-    assert training.read(file) == [training.Comment('A "quoted\u2028 line', (3, 6)), training.Comment("plain", (4,))]
+    assert training.read(file) == [
+        training.Comment('A "quoted\u2028 line', (3, 6)),
+        training.Comment("plain", (4,)),
+    ]
     file.write_text("no labels here\n", "utf-8")
     with pytest.raises(DataError, match="cannot read"):
         training.read(file)
@@ -277,7 +311,8 @@ def test_rows_are_read_with_all_their_labels(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_the_table_in_the_readme_is_true() -> None:
-    """Measured anew on the held-out set, the shipped files have the figures that the README states."""
+    """Measured anew on the held-out set, the shipped files have the figures that the README
+    states."""
     if not GOEMOTIONS_DATA.is_dir():
         pytest.skip("needs ../shared/data/emotion: GoEmotions with Ekman's labels")
     comments = training.read(GOEMOTIONS_DATA / "ek_test.tsv")

@@ -17,7 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.affect.audio import Clip, decode_wav, encode_wav
-from memray_eval.affect.text_to_speech import LONGEST_TEXT, AudioStore, LocalVoice, choose_synthesis, local_voice, spoken_text
+from memray_eval.affect.text_to_speech import (
+    LONGEST_TEXT,
+    AudioStore,
+    LocalVoice,
+    choose_synthesis,
+    local_voice,
+    spoken_text,
+)
 from memray_eval.errors import ConfigError, DataError, GenerationError, JudgeError, Unavailable
 
 REPOSITORY = Path(__file__).parents[3]
@@ -28,7 +35,9 @@ class Hum:
 
     backend, model = "hum", "m"
 
-    def __init__(self, voice: str = "low", fault: Exception | None = None, wav: bytes | None = None) -> None:
+    def __init__(
+        self, voice: str = "low", fault: Exception | None = None, wav: bytes | None = None
+    ) -> None:
         self.voice, self.fault, self.wav = voice, fault, wav
         self.asked: list[str] = []
 
@@ -37,12 +46,17 @@ class Hum:
         await asyncio.sleep(0)
         if self.fault:
             raise self.fault
-        return self.wav or encode_wav(Clip(np.sin(np.arange(100 * len(text)) / 10).astype(np.float32), 8_000))
+        return self.wav or encode_wav(
+            Clip(np.sin(np.arange(100 * len(text)) / 10).astype(np.float32), 8_000)
+        )
 
 
 def spoken(store: AudioStore, speaker: Hum, *texts: str) -> list[str]:
     async def all_of_them() -> list[str]:
-        return [sound.file for sound in await asyncio.gather(*(store.spoken(text, speaker) for text in texts))]
+        return [
+            sound.file
+            for sound in await asyncio.gather(*(store.spoken(text, speaker) for text in texts))
+        ]
 
     return asyncio.run(all_of_them())
 
@@ -63,13 +77,20 @@ def test_a_second_run_synthesises_nothing(tmp_path: Path) -> None:
 
 def test_each_voice_and_text_has_its_own_file(tmp_path: Path) -> None:
     store = AudioStore(str(tmp_path))
-    names = {name for voice in ("low", "high") for name in spoken(store, Hum(voice), "one", "One", "one ")}
+    names = {
+        name
+        for voice in ("low", "high")
+        for name in spoken(store, Hum(voice), "one", "One", "one ")
+    }
     assert len(names) == 6
 
 
 def test_what_fails_is_not_kept_and_asked_again(tmp_path: Path) -> None:
     store = AudioStore(str(tmp_path))
-    for speaker, error in ((Hum(fault=Unavailable("down")), JudgeError), (Hum(wav=b"RIFF, or not"), DataError)):
+    for speaker, error in (
+        (Hum(fault=Unavailable("down")), JudgeError),
+        (Hum(wav=b"RIFF, or not"), DataError),
+    ):
         with pytest.raises(error):
             spoken(store, speaker, "one")
     assert files(tmp_path) == set()
@@ -193,7 +214,12 @@ def test_only_a_text_with_something_to_say_is_spoken() -> None:
     assert spoken_text("ありがとう") == "ありがとう"
 
 
-@given(st.one_of(st.text(), st.text(st.sampled_from("ab \n."), min_size=LONGEST_TEXT, max_size=3 * LONGEST_TEXT)))
+@given(
+    st.one_of(
+        st.text(),
+        st.text(st.sampled_from("ab \n."), min_size=LONGEST_TEXT, max_size=3 * LONGEST_TEXT),
+    )
+)
 def test_what_is_spoken_is_bounded_and_encodable(text: str) -> None:
     said = spoken_text(text)
     assert len(said.encode()) >= len(said) <= LONGEST_TEXT

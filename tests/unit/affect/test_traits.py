@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from memray_eval.affect.traits import FLAT, BigFiveJudgment, Traits, build_traits, from_judgment, judge_traits_messages
+from memray_eval.affect.traits import (
+    FLAT,
+    BigFiveJudgment,
+    Traits,
+    build_traits,
+    from_judgment,
+    judge_traits_messages,
+)
 from memray_eval.errors import ConfigError
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.types import BIG_FIVE, Sample, Turn
@@ -15,11 +22,15 @@ from memray_eval.types import BIG_FIVE, Sample, Turn
 
 def judgment(**told: dict[str, Any]) -> BigFiveJudgment:
     nothing = {"score": 0.5, "confidence": 0.0, "evidence": "none"}
-    return BigFiveJudgment.model_validate({trait: nothing | told.get(trait, {}) for trait in BIG_FIVE})
+    return BigFiveJudgment.model_validate(
+        {trait: nothing | told.get(trait, {}) for trait in BIG_FIVE}
+    )
 
 
 def test_given_traits_are_the_samples_and_the_others_are_flagged(sample: Sample) -> None:
-    traits = build_traits("given")(sample.model_copy(update={"traits": {"openness": 0.9, "neuroticism": 0.2}}))
+    traits = build_traits("given")(
+        sample.model_copy(update={"traits": {"openness": 0.9, "neuroticism": 0.2}})
+    )
     assert traits.known == {"openness": 0.9, "neuroticism": 0.2}
     assert traits.unknown == ("conscientiousness", "extraversion", "agreeableness")
     assert traits.scores["extraversion"] == FLAT
@@ -44,7 +55,12 @@ def test_an_unknown_backend_names_the_known() -> None:
 
 
 def test_a_judges_scores_are_drawn_to_the_middle_by_their_confidence() -> None:
-    traits = from_judgment(judgment(openness={"score": 1.0, "confidence": 0.4}, neuroticism={"score": 0.0, "confidence": 1.0}))
+    traits = from_judgment(
+        judgment(
+            openness={"score": 1.0, "confidence": 0.4},
+            neuroticism={"score": 0.0, "confidence": 1.0},
+        )
+    )
     assert traits.known == pytest.approx({"openness": 0.7, "neuroticism": 0.0})
     assert traits.confidence["openness"] == 0.4
     assert traits.backend == "judge"
@@ -69,8 +85,13 @@ def test_traits_are_the_big_five() -> None:
 
 
 def test_the_judge_sees_the_users_words_and_not_the_assistants(sample: Sample) -> None:
-    history = (Turn(role="user", content="I plan every meal."), Turn(role="assistant", content="How orderly of you."))
-    system, user = judge_traits_messages(sample.model_copy(update={"history": history}), judge_messages)
+    history = (
+        Turn(role="user", content="I plan every meal."),
+        Turn(role="assistant", content="How orderly of you."),
+    )
+    system, user = judge_traits_messages(
+        sample.model_copy(update={"history": history}), judge_messages
+    )
     assert "weak evidence" in system.content
     assert "I plan every meal." in user.content
     assert sample.query in user.content

@@ -17,26 +17,52 @@ from memray_eval.types import Candidate, Record, Response, Sample, Score
 
 HUMANS = [(float(n % 2), float(n % 2 if n % 7 else 1 - n % 2)) for n in range(40)]
 ROWS = [
-    Labelled(id=f"row-{n}", fields={"id": f"row-{n}", "query": f"q{n}", "response": "r"}, people=people, cluster=f"q{n // 2}")
+    Labelled(
+        id=f"row-{n}",
+        fields={"id": f"row-{n}", "query": f"q{n}", "response": "r"},
+        people=people,
+        cluster=f"q{n // 2}",
+    )
     for n, people in enumerate(HUMANS)
 ]
 METRIC = "semantic_correctness"
 
 
 def fake(responses: Path, judge: str) -> Iterator[Record]:
-    """`right` says what the first person said, and wavers every fourth time; `deaf` gives no verdict on anything."""
+    """`right` says what the first person said, and wavers every fourth time; `deaf` gives no
+    verdict on anything."""
     for line in responses.read_text().splitlines():
         row = json.loads(line)
         n = int(row["id"].removeprefix("row-"))
         value = float(n % 2)
-        jury = [{"judge": judge, "value": value}, {"judge": judge, "value": value if n % 4 else 1 - value}]
-        judgment = json.dumps({"verdict": "-", "confidence": 0.9, "jury": [*jury, {"judge": judge, "value": None}]})
-        scored = Score(metric=METRIC, status="scored", value=value, judgment=judgment, judge=judge, cost_usd=0.01)
-        score = scored if judge == "right" else Score(metric=METRIC, status="abstained", judge=judge)
+        jury = [
+            {"judge": judge, "value": value},
+            {"judge": judge, "value": value if n % 4 else 1 - value},
+        ]
+        judgment = json.dumps(
+            {"verdict": "-", "confidence": 0.9, "jury": [*jury, {"judge": judge, "value": None}]}
+        )
+        scored = Score(
+            metric=METRIC,
+            status="scored",
+            value=value,
+            judgment=judgment,
+            judge=judge,
+            cost_usd=0.01,
+        )
+        score = (
+            scored if judge == "right" else Score(metric=METRIC, status="abstained", judge=judge)
+        )
         sample = Sample(id=row["id"], query=row["query"])
         other = Score(metric="another", status="scored", value=0.5)
         candidate = Candidate(name="given", model="given", backend="given")
-        yield Record(unit_id=row["id"], sample=sample, candidate=candidate, response=Response(text="r"), scores=(other, score))
+        yield Record(
+            unit_id=row["id"],
+            sample=sample,
+            candidate=candidate,
+            response=Response(text="r"),
+            scores=(other, score),
+        )
 
 
 def test_judges_side_by_side(tmp_path: Path) -> None:
@@ -53,7 +79,18 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
     assert found.suggestion.judge == "right"
     text = "\n".join(lines(found))
     assert "40 labelled responses, 20 clusters" in text
-    assert text.splitlines()[4].split() == ["scored", "40", "of", "40", "(100.0%)", "0", "of", "40", "(0.0%)", "40"]
+    assert text.splitlines()[4].split() == [
+        "scored",
+        "40",
+        "of",
+        "40",
+        "(100.0%)",
+        "0",
+        "of",
+        "40",
+        "(0.0%)",
+        "40",
+    ]
     assert "Suggested: right, the highest weighted kappa" in text
     assert "nan" not in text.lower()
 
@@ -69,19 +106,35 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> N
     [
         ([], "no metric: name it with --metric"),
         (["--preset", "other"], "there are evouna, topical_chat, begin"),
-        (["--preset", "begin", "--metric", "safety"], "no labels for safety; it has them for groundedness"),
+        (
+            ["--preset", "begin", "--metric", "safety"],
+            "no labels for safety; it has them for groundedness",
+        ),
         (["--metric", "nonesuch"], "no metric 'nonesuch'; there are:"),
         (["--metric", METRIC], "no column for response"),
         (["--metric", METRIC, "--map", "response=a,query=q"], "no column for human"),
-        (["--metric", METRIC, "--map", "response=a,query=q,human=scor"], "did you mean 'score'? There are: q, a, score"),
-        (["--metric", METRIC, "--map", "response=a,query=q,human=score"], "'score' holds 4, outside 0 to 1; set --human-scale"),
-        (["--metric", METRIC, "--map", "response=a,query=q,human=a"], "'a' holds 'Ada', not a number"),
+        (
+            ["--metric", METRIC, "--map", "response=a,query=q,human=scor"],
+            "did you mean 'score'? There are: q, a, score",
+        ),
+        (
+            ["--metric", METRIC, "--map", "response=a,query=q,human=score"],
+            "'score' holds 4, outside 0 to 1; set --human-scale",
+        ),
+        (
+            ["--metric", METRIC, "--map", "response=a,query=q,human=a"],
+            "'a' holds 'Ada', not a number",
+        ),
         (["--metric", METRIC, "--human-scale", "5,1"], "write LOW,HIGH"),
         (["--metric", METRIC, "--label", "yes"], "write WORD=NUMBER"),
     ],
 )
 def test_wrong_usage_is_code_2(
-    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "labelled.json"
     path.write_text(json.dumps([{"q": "Who?", "a": "Ada", "score": 4}]))

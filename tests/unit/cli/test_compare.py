@@ -1,4 +1,5 @@
-"""memray-eval compare: which folders and candidates it takes, what it prints, messages and exit codes."""
+"""memray-eval compare: which folders and candidates it takes, what it prints, messages and exit
+codes."""
 
 from __future__ import annotations
 
@@ -15,13 +16,16 @@ from memray_eval.types import Candidate, Record, Response, Sample, Score
 
 
 def write_run(folder: Path, values: dict[str, float], n: int = 6, users: int = 0) -> str:
-    """A run with a candidate for each of `values`, whose even units score that and whose odd units 0, of so many users."""
+    """A run with a candidate for each of `values`, whose even units score that and whose odd units
+    0, of so many users."""
     run = RunFolder(str(folder))
     run.create()
     records = [
         Record(
             unit_id=f"{i}/{name}",
-            sample=Sample(id=str(i), query="q", suite="memory", metadata={"user": i % users} if users else {}),
+            sample=Sample(
+                id=str(i), query="q", suite="memory", metadata={"user": i % users} if users else {}
+            ),
             response=Response(text=f"answer {i}"),
             candidate=Candidate(name=name, model="m"),
             scores=(Score(metric="empathy", status="scored", value=0.0 if i % 2 else value),),
@@ -48,7 +52,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  
 
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[str, str]:
-    return write_run(tmp_path / "one", {"small": 0.4}), write_run(tmp_path / "two", {"small": 0.8, "llama3:8b": 0.2})
+    return write_run(tmp_path / "one", {"small": 0.4}), write_run(
+        tmp_path / "two", {"small": 0.8, "llama3:8b": 0.2}
+    )
 
 
 def test_two_runs_and_a_candidate_of_several(call, runs: tuple[str, str]) -> None:  # type: ignore[no-untyped-def]
@@ -56,7 +62,9 @@ def test_two_runs_and_a_candidate_of_several(call, runs: tuple[str, str]) -> Non
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["baseline"], found["others"]) == ("one", ["two:llama3:8b", "two:small"])
-    assert [metric["paired"]["difference"] for metric in found["metrics"]] == pytest.approx([-0.1, 0.2])
+    assert [metric["paired"]["difference"] for metric in found["metrics"]] == pytest.approx(
+        [-0.1, 0.2]
+    )
     code, out, _ = call(runs[0], f"{runs[1]}:small", "--flips", "3", "--bootstrap")
     assert code == 0
     assert "B: two:small" in out
@@ -75,7 +83,9 @@ def test_a_gate_fails_with_exit_code_1_and_says_which(call, runs: tuple[str, str
     ]
 
 
-def test_the_page_lists_changed_units_and_the_text_stays_short(call, runs: tuple[str, str], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_page_lists_changed_units_and_the_text_stays_short(
+    call, runs: tuple[str, str], tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
     page = tmp_path / "page.html"
     code, out, err = call(runs[0], f"{runs[1]}:small", "--html", str(page))
     assert (code, err) == (0, f"{page}\n")
@@ -90,15 +100,22 @@ def test_the_page_lists_changed_units_and_the_text_stays_short(call, runs: tuple
     assert "name another place with --html" in err
 
 
-def test_units_are_clustered_by_the_user_that_samples_name_unless_told(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    one, two = (write_run(tmp_path / name, {"small": value}, users=3) for name, value in (("one", 0.4), ("two", 0.8)))
+def test_units_are_clustered_by_the_user_that_samples_name_unless_told(
+    call, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
+    one, two = (
+        write_run(tmp_path / name, {"small": value}, users=3)
+        for name, value in (("one", 0.4), ("two", 0.8))
+    )
     assert json.loads(call(one, two, "--json")[1])["cluster"] == "user"
     assert json.loads(call(one, two, "--json", "--cluster", "none")[1])["cluster"] is None
     found = json.loads(call(one, two, "--json", "--cluster", "sample_id")[1])
     assert (found["cluster"], found["metrics"][0]["paired"]["n_clusters"]) == ("sample_id", 6)
 
 
-def test_bad_input_is_a_message_and_exit_code_2(call, runs: tuple[str, str], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_bad_input_is_a_message_and_exit_code_2(
+    call, runs: tuple[str, str], tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
     one, two = runs
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -116,12 +133,24 @@ def test_bad_input_is_a_message_and_exit_code_2(call, runs: tuple[str, str], tmp
         ((one, str(broken)), "manifest.json is not JSON"),
         ((one, str(listed)), "manifest.json is not JSON of a run"),
         ((one, damaged), f"the records of {damaged} cannot be read"),
-        ((one, two), f"{two} has several candidates: llama3:8b, small; pick one with {two}:llama3:8b"),
+        (
+            (one, two),
+            f"{two} has several candidates: llama3:8b, small; pick one with {two}:llama3:8b",
+        ),
         ((one, f"{two}:large"), "no candidate 'large'; there are: llama3:8b, small"),
         ((one, one), "is given twice"),
-        ((one, f"{two}:small", "--fail-if", "empathy is bad"), "cannot read the gate 'empathy is bad'"),
-        ((one, f"{two}:small", "--fail-if", "humour < 0"), "no metric 'humour' in common; there are: empathy"),
-        ((one, f"{two}:small", "--metrics", "humour"), "no metric 'humour' in common; there are: empathy"),
+        (
+            (one, f"{two}:small", "--fail-if", "empathy is bad"),
+            "cannot read the gate 'empathy is bad'",
+        ),
+        (
+            (one, f"{two}:small", "--fail-if", "humour < 0"),
+            "no metric 'humour' in common; there are: empathy",
+        ),
+        (
+            (one, f"{two}:small", "--metrics", "humour"),
+            "no metric 'humour' in common; there are: empathy",
+        ),
         ((one, f"{two}:small", "--cluster", "user"), "no unit names a 'user' to cluster by"),
     ]:
         code, out, err = call(*words)

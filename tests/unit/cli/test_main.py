@@ -43,13 +43,32 @@ def test_help_and_version(cli) -> None:  # type: ignore[no-untyped-def]
 def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     listed = cli("list", "metrics")[1]
     assert "prefers anthropic/claude-opus-4-5" in listed
-    worth = "estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to find dangerous ones; "
+    worth = (
+        "estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, "
+        "to find dangerous ones; "
+    )
     assert worth + "not applicable unless estimates.safety=true" in listed
     assert "estimate by rules: not measured" in listed
-    suites = [line.split()[0] for line in cli("list", "suites")[1].splitlines() if not line.startswith(" ")]
-    assert suites == ["companion", "infinitebench", "instruction", "longbench", "longbench2", "memory", "needles", "text"]
+    suites = [
+        line.split()[0]
+        for line in cli("list", "suites")[1].splitlines()
+        if not line.startswith(" ")
+    ]
+    assert suites == [
+        "companion",
+        "infinitebench",
+        "instruction",
+        "longbench",
+        "longbench2",
+        "memory",
+        "needles",
+        "text",
+    ]
     judges = cli("list", "judges")[1]
-    assert "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, tokens 30,000" in judges
+    assert (
+        "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, tokens "
+        "30,000" in judges
+    )
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges
 
 
@@ -72,7 +91,11 @@ def test_every_problem_of_a_bad_dataset_is_printed_and_the_code_is_2(cli, tmp_pa
     [
         (["run", "absent.yaml"], 2, "error: no file absent.yaml"),
         (["run", QUICKSTART, "--metrics", "sparkle"], 2, "error: no metric 'sparkle'"),
-        (["run", QUICKSTART, "--judge", "gpt"], 2, "no judge 'gpt'; write auto, rules, embedded or PROVIDER/MODEL"),
+        (
+            ["run", QUICKSTART, "--judge", "gpt"],
+            2,
+            "no judge 'gpt'; write auto, rules, embedded or PROVIDER/MODEL",
+        ),
         (
             ["run", QUICKSTART, "--judge", "openai/gpt-4o"],
             2,
@@ -80,7 +103,11 @@ def test_every_problem_of_a_bad_dataset_is_printed_and_the_code_is_2(cli, tmp_pa
         ),
         (["run", QUICKSTART, "--set", "suite=poetry"], 2, "error: no suite 'poetry'"),
         (["run", QUICKSTART, "--limit", "0"], 2, "--limit"),
-        (["run", QUICKSTART, "--set", "engine.replicas=50"], 3, "it would wait for ever, so it is not started"),
+        (
+            ["run", QUICKSTART, "--set", "engine.replicas=50"],
+            3,
+            "it would wait for ever, so it is not started",
+        ),
         (["run", QUICKSTART, "--dataset", "absent"], 2, "error: no dataset at"),
         (["report", "absent"], 2, "has no summary.json"),
         (["dataset", "validate", "absent"], 2, "error: no dataset at absent"),
@@ -99,7 +126,8 @@ def test_wrong_use_is_a_message_and_an_exit_code(  # type: ignore[no-untyped-def
 
 
 @pytest.mark.parametrize(
-    "broken", ["duplicate", "conflict", "absent", "type", "json", "utf8", "empty", "folder", "list", "nan"]
+    "broken",
+    ["duplicate", "conflict", "absent", "type", "json", "utf8", "empty", "folder", "list", "nan"],
 )
 def test_ten_kinds_of_broken_dataset_stop_a_run_with_nothing_written(  # type: ignore[no-untyped-def]
     cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw_sample: dict, broken: str
@@ -147,17 +175,34 @@ def test_an_estimate_makes_no_call_and_says_what_binds(cli, tmp_path: Path) -> N
     assert made["units"] == 10
     assert 90 < made["calls"] <= 110  # eleven judged metrics, some without what they need
     assert made["usd"] == pytest.approx(sum(judge["usd"] for judge in made["judges"]))
-    assert cli("estimate", str(QUICKSTART), "--judge", "rules")[1].startswith("10 units, 0 judge calls, about $0.00")
+    assert cli("estimate", str(QUICKSTART), "--judge", "rules")[1].startswith(
+        "10 units, 0 judge calls, about $0.00"
+    )
 
 
 def test_the_memory_of_paid_calls_is_shown_and_cleared(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "calls.sqlite"
-    call = CachedCall(key="k", judge="openai/j", judgment="{}", input_tokens=1, output_tokens=1, cost_usd=0.5, created=1.0)
+    call = CachedCall(
+        key="k",
+        judge="openai/j",
+        judgment="{}",
+        input_tokens=1,
+        output_tokens=1,
+        cost_usd=0.5,
+        created=1.0,
+    )
     CallCache(path).put([call, call.model_copy(update={"key": "l", "created": time.time()})])
     code, out, _ = cli("cache", "stats", "--cache", str(path))
-    assert (code, out.count("2 calls"), out.count("$1.00"), out.count("openai/j: 2")) == (0, 1, 1, 1)
+    assert (code, out.count("2 calls"), out.count("$1.00"), out.count("openai/j: 2")) == (
+        0,
+        1,
+        1,
+        1,
+    )
     assert json.loads(cli("cache", "stats", "--cache", str(path), "--json")[1])["entries"] == 2
-    assert cli("cache", "clear", "--cache", str(path), "--older-than-days", "1")[1].endswith("1 calls forgotten\n")
+    assert cli("cache", "clear", "--cache", str(path), "--older-than-days", "1")[1].endswith(
+        "1 calls forgotten\n"
+    )
     assert cli("cache", "clear", "--cache", str(path))[1].endswith("1 calls forgotten\n")
     path.write_text("no database")
     code, _, err = cli("cache", "stats", "--cache", str(path))
@@ -181,31 +226,57 @@ ROW = {"suite": "longbench", "task": "qasper", "query": "q", "answers": ["a"], "
         (
             ["--config", "job.yaml"],
             None,
-            "is of the suite longbench, and the job is of memory; nothing was judged and nothing paid",
+            "is of the suite longbench, and the job is of memory; nothing was judged and nothing "
+            "paid",
         ),
-        (["--config", "job.yaml"], "n", "is of the suite longbench, and the job is of memory; nothing was judged"),
+        (
+            ["--config", "job.yaml"],
+            "n",
+            "is of the suite longbench, and the job is of memory; nothing was judged",
+        ),
         (["--config", "job.yaml"], "y", "judge openai/gpt-4o needs a key"),
         (["--config", "job.yaml", "--yes"], None, "judge openai/gpt-4o needs a key"),
         (["--config", "job.yaml", "--suite", "longbench"], None, "judge openai/gpt-4o needs a key"),
         (["--config", "job.yaml", "--metrics", "safety"], None, "judge openai/gpt-4o needs a key"),
-        (["--config", "job.yaml", "--set", "suite=memory"], None, "judge openai/gpt-4o needs a key"),
+        (
+            ["--config", "job.yaml", "--set", "suite=memory"],
+            None,
+            "judge openai/gpt-4o needs a key",
+        ),
         (["--suite", "longbnech"], None, "no suite 'longbnech'; there are: "),
-        (["--judge", "rules", "mixed"], None, "of 3 responses 1 name the suite memory, and all would be judged as those of"),
+        (
+            ["--judge", "rules", "mixed"],
+            None,
+            "of 3 responses 1 name the suite memory, and all would be judged as those of",
+        ),
         (["--judge", "rules", "mixed"], "n", "Judge them all the same?"),
     ],
 )
 def test_evaluate_asks_before_it_judges_responses_as_another_suite(  # type: ignore[no-untyped-def]
-    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answer: str | None, told: str
+    cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    answer: str | None,
+    told: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [{**ROW, "id": "a"}, {**ROW, "id": "b"}, {**ROW, "id": "c", "suite": "memory" if "mixed" in words else "longbench"}]
+    rows = [
+        {**ROW, "id": "a"},
+        {**ROW, "id": "b"},
+        {**ROW, "id": "c", "suite": "memory" if "mixed" in words else "longbench"},
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "job.yaml").write_text("suite: memory\ndataset: d\ncandidates: [{name: m, model: m}]\n")
+    (tmp_path / "job.yaml").write_text(
+        "suite: memory\ndataset: d\ncandidates: [{name: m, model: m}]\n"
+    )
     typed = io.StringIO(f"{answer}\n" if answer else "")
     monkeypatch.setattr(typed, "isatty", lambda: answer is not None)
     monkeypatch.setattr(sys, "stdin", typed)
     judge = [] if "--judge" in words else ["--judge", "openai/gpt-4o"]
-    code, out, err = cli("evaluate", "rows.jsonl", *judge, *(word for word in words if word != "mixed"))
+    code, out, err = cli(
+        "evaluate", "rows.jsonl", *judge, *(word for word in words if word != "mixed")
+    )
     assert (code, out.strip()) == (2, "")
     assert told in err
     assert ("same" in err and "?" in err) == (answer is not None)
@@ -217,9 +288,26 @@ def test_an_estimate_spreads_its_limit_as_a_run_does(cli, tmp_path: Path) -> Non
     long = [{"id": f"a{n}", "scenario": "basic", "query": "q " * 5000} for n in range(9)]
     short = [{"id": f"b{n}", "scenario": "small_talk", "query": "q"} for n in range(9)]
     (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, long + short)))
-    asked = ("--judge", "openai/gpt-4o", "--set", "judging.base_urls={openai: http://127.0.0.1:9/v1}")
-    options = ("estimate", companion, "--dataset", str(tmp_path / "d.jsonl"), *asked, "--limit", "2", "--json")
-    spread, first = (json.loads(cli(*options, "--set", f"limit_order={order}")[1]) for order in ("spread", "first"))
+    asked = (
+        "--judge",
+        "openai/gpt-4o",
+        "--set",
+        "judging.base_urls={openai: http://127.0.0.1:9/v1}",
+    )
+    options = (
+        "estimate",
+        companion,
+        "--dataset",
+        str(tmp_path / "d.jsonl"),
+        *asked,
+        "--limit",
+        "2",
+        "--json",
+    )
+    spread, first = (
+        json.loads(cli(*options, "--set", f"limit_order={order}")[1])
+        for order in ("spread", "first")
+    )
     assert spread["units"] == first["units"]
     assert 0.4 < spread["judges"][0]["input_tokens"] / first["judges"][0]["input_tokens"] < 0.7
 
@@ -262,5 +350,9 @@ def test_a_cache_that_cannot_be_used_is_refused_before_the_start(cli, tmp_path: 
     with closing(sqlite3.connect(cache)) as newer:
         newer.execute("PRAGMA user_version = 9")
     code, _, err = cli(*asked)
-    assert (code, "was written by a newer memray-eval (version 9; this one reads 1): update memray-eval" in err) == (2, True)
+    assert (
+        code,
+        "was written by a newer memray-eval (version 9; this one reads 1): update memray-eval"
+        in err,
+    ) == (2, True)
     assert not (tmp_path / "out").exists()

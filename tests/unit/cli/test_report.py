@@ -31,7 +31,9 @@ def test_a_manifest_that_is_none_is_said(call, tmp_path: Path, manifest: str) ->
 
 
 @pytest.mark.parametrize("form", ["--csv", "--parquet", "--evaluation", "--benchmark"])
-def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(call, tmp_path: Path, form: str) -> None:  # type: ignore[no-untyped-def]
+def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(
+    call, tmp_path: Path, form: str
+) -> None:  # type: ignore[no-untyped-def]
     write_run(tmp_path / "run", plain_records(3), 3)
     (part,) = (tmp_path / "run" / "records").iterdir()
     part.write_bytes(b"PAR1 cut off")
@@ -42,7 +44,9 @@ def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(call, tmp
     assert out.read_text() == "before"
 
 
-@pytest.mark.parametrize("words", [["--csv"], ["--benchmark"], ["--evaluation"], ["--html", "--out"]])
+@pytest.mark.parametrize(
+    "words", [["--csv"], ["--benchmark"], ["--evaluation"], ["--html", "--out"]]
+)
 def test_a_folder_is_no_place_for_a_file(call, tmp_path: Path, words: list[str]) -> None:  # type: ignore[no-untyped-def]
     write_run(tmp_path / "run", plain_records(3), 3)
     code, told = call(str(tmp_path / "run"), *words, str(tmp_path))

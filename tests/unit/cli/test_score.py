@@ -26,7 +26,14 @@ def score(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]): 
 
 
 def test_the_seeds_json(score) -> None:  # type: ignore[no-untyped-def]
-    code, out, _ = score("--type", "simple", "--prompt", "Say hello in exactly 3 words", "--response", "Hello there friend")
+    code, out, _ = score(
+        "--type",
+        "simple",
+        "--prompt",
+        "Say hello in exactly 3 words",
+        "--response",
+        "Hello there friend",
+    )
     assert code == 0
     assert json.loads(out) == {
         "overall_score": 100.0,
@@ -36,14 +43,19 @@ def test_the_seeds_json(score) -> None:  # type: ignore[no-untyped-def]
     }
 
 
-def test_files_expected_answers_and_weights(score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_files_expected_answers_and_weights(
+    score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
     prompt, response = tmp_path / "p.txt", tmp_path / "r.txt"
     prompt.write_text("Which? A) left B) right")
     response.write_text("B) It is free.")
     files = ("--type", "reasoning", "--prompt-file", str(prompt), "--response-file")
     found = json.loads(score(*files, str(response), "--expected", "A", "--expected", "B")[1])
     assert found["subscores"]["exact_match"] == 100
-    assert json.loads(score(*files, str(response), "--weight", "answer_present=1")[1])["overall_score"] == 100.0
+    assert (
+        json.loads(score(*files, str(response), "--weight", "answer_present=1")[1])["overall_score"]
+        == 100.0
+    )
     monkeypatch.setattr("sys.stdin", io.StringIO("A) It is free."))
     assert json.loads(score(*files, "-", "--expected", "B")[1])["subscores"]["exact_match"] == 0
 
@@ -57,13 +69,28 @@ def test_the_quality_of_a_text(score) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--type", "poem", "--response", "x"], "no prompt type 'poem'; there are: simple, navigation, reasoning, text"),
+        (
+            ["--type", "poem", "--response", "x"],
+            "no prompt type 'poem'; there are: simple, navigation, reasoning, text",
+        ),
         (["--type", "simple", "--response", "x"], "no prompt: give --prompt or --prompt-file"),
         (["--type", "simple", "--prompt", "x"], "no response: give --response or --response-file"),
-        (["--type", "simple", "--response", "x", "--response-file", "y"], "--response and --response-file: give one of them"),
-        (["--type", "simple", "--prompt", "x", "--response-file", "absent"], "absent: cannot be read"),
-        (["--type", "simple", "--prompt", "x", "--response", "y", "--weight", "word_count"], "write CHECK=SHARE"),
-        (["--type", "simple", "--prompt", "x", "--response", "y", "--weight", "word_count=0.5"], "they sum to 0.5, not 1"),
+        (
+            ["--type", "simple", "--response", "x", "--response-file", "y"],
+            "--response and --response-file: give one of them",
+        ),
+        (
+            ["--type", "simple", "--prompt", "x", "--response-file", "absent"],
+            "absent: cannot be read",
+        ),
+        (
+            ["--type", "simple", "--prompt", "x", "--response", "y", "--weight", "word_count"],
+            "write CHECK=SHARE",
+        ),
+        (
+            ["--type", "simple", "--prompt", "x", "--response", "y", "--weight", "word_count=0.5"],
+            "they sum to 0.5, not 1",
+        ),
         (["--type", "text", "--response", "x", "--expected", "y"], "compares with no answer"),
     ],
 )

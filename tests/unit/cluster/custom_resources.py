@@ -1,9 +1,10 @@
-"""KubeRay's custom resource definitions as validators: what the Kubernetes API server would say to a manifest.
+"""KubeRay's custom resource definitions as validators: what the Kubernetes API server would say to
+a manifest.
 
-The definitions are KubeRay's own, unchanged (tests/data/kuberay-crds/README.md). A structural schema says less than a JSON
-schema must, so `strict` adds what the API server does by itself: unknown keys are refused (as `kubectl apply` does), an
-int-or-string is one of both, and an int32 has its bounds.
-"""
+The definitions are KubeRay's own, unchanged (tests/data/kuberay-crds/README.md). A structural
+schema says less than a JSON schema must, so `strict` adds what the API server does by itself:
+unknown keys are refused (as `kubectl apply` does), an int-or-string is one of both, and an int32
+has its bounds."""
 
 from __future__ import annotations
 
@@ -26,14 +27,19 @@ NAMED = {
     "required": ["name"],
     "additionalProperties": False,
     "properties": {
-        "name": {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 47},  # KubeRay appends to it
+        "name": {
+            "type": "string",
+            "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$",
+            "maxLength": 47,
+        },  # KubeRay appends to it
         "namespace": {"type": "string"},
         "labels": {"type": "object", "additionalProperties": {"type": "string"}},
         "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
     },
 }
 
-# The definitions' rules are CEL expressions. There are few, so each is said again here; one that is new fails by its KeyError.
+# The definitions' rules are CEL expressions. There are few, so each is said again here; one that is
+# new fails by its KeyError.
 RULES: dict[str, Callable[[Any], bool]] = {
     "!((has(self.onSuccess) || has(self.onFailure)) && has(self.deletionRules))": lambda it: (
         not (("onSuccess" in it or "onFailure" in it) and "deletionRules" in it)
@@ -44,7 +50,9 @@ RULES: dict[str, Callable[[Any], bool]] = {
     "!(has(self.jobStatus) && has(self.jobDeploymentStatus))": lambda it: (
         not ("jobStatus" in it and "jobDeploymentStatus" in it)
     ),
-    "has(self.jobStatus) || has(self.jobDeploymentStatus)": lambda it: "jobStatus" in it or "jobDeploymentStatus" in it,
+    "has(self.jobStatus) || has(self.jobDeploymentStatus)": lambda it: (
+        "jobStatus" in it or "jobDeploymentStatus" in it
+    ),
     "self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue']": lambda it: (
         it in ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue")
     ),
@@ -53,11 +61,21 @@ RULES: dict[str, Callable[[Any], bool]] = {
 
 
 def refusals(manifest: dict[str, Any]) -> list[str]:
-    """Why the API server would refuse a RayCluster or a RayJob: one line a reason, with its path; none when it would not."""
-    schema = {"type": "object", "required": ["kind"], "properties": {"kind": {"enum": ["RayCluster", "RayJob"]}}}
-    if wrong_kind := [error.message for error in Draft202012Validator(schema).iter_errors(manifest)]:
+    """Why the API server would refuse a RayCluster or a RayJob: one line a reason, with its path;
+    none when it would not."""
+    schema = {
+        "type": "object",
+        "required": ["kind"],
+        "properties": {"kind": {"enum": ["RayCluster", "RayJob"]}},
+    }
+    if wrong_kind := [
+        error.message for error in Draft202012Validator(schema).iter_errors(manifest)
+    ]:
         return wrong_kind
-    return [f"{error.json_path}: {error.message}" for error in _validator(manifest["kind"]).iter_errors(manifest)]
+    return [
+        f"{error.json_path}: {error.message}"
+        for error in _validator(manifest["kind"]).iter_errors(manifest)
+    ]
 
 
 @cache
@@ -80,9 +98,13 @@ def strict(schema: Any) -> Any:
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: strict(value) if key != "properties" else _each(value) for key, value in schema.items()}
+    made = {
+        key: strict(value) if key != "properties" else _each(value) for key, value in schema.items()
+    }
     if "properties" in schema and "additionalProperties" not in schema:
-        made["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields", False))
+        made["additionalProperties"] = bool(
+            schema.get("x-kubernetes-preserve-unknown-fields", False)
+        )
     if schema.get("x-kubernetes-int-or-string") is True:
         made["type"] = ["integer", "string"]
     if schema.get("format") == "int32":
@@ -103,10 +125,16 @@ def _rules(_: Any, rules: list[dict[str, str]], value: Any, __: Any) -> Iterator
             yield ValidationError(rule["message"])
 
 
-def _distinct(_: Any, keys: list[str], items: Any, schema: dict[str, Any]) -> Iterator[ValidationError]:
+def _distinct(
+    _: Any, keys: list[str], items: Any, schema: dict[str, Any]
+) -> Iterator[ValidationError]:
     """A list that is a map: two items with the same keys are one too many."""
     defaults = {key: schema["items"]["properties"][key].get("default") for key in keys}
-    seen = [tuple(item.get(key, defaults[key]) for key in keys) for item in items if isinstance(item, dict)]
+    seen = [
+        tuple(item.get(key, defaults[key]) for key in keys)
+        for item in items
+        if isinstance(item, dict)
+    ]
     if twice := {one for one in seen if seen.count(one) > 1}:
         yield ValidationError(f"twice in one list: {twice}")
 

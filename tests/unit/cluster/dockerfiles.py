@@ -1,7 +1,8 @@
-"""What is wrong with a Dockerfile: read by BuildKit's own parser, then held to the rules that a build or a review would find.
+"""What is wrong with a Dockerfile: read by BuildKit's own parser, then held to the rules that a
+build or a review would find.
 
-The parser (package dockerfile) splits and unfolds; which instructions and flags there are is checked here.
-"""
+The parser (package dockerfile) splits and unfolds; which instructions and flags there are is
+checked here."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL)S?$", re.IGNORECASE)
 
 
 def complaints(text: str, root: Path) -> list[str]:
-    """One line a fault, none for a good one. `root` is the build's context, with its .dockerignore."""
+    """One line a fault, none for a good one. `root` is the build's context, with its
+    .dockerignore."""
     try:
         commands = dockerfile.parse_string(text)
     except dockerfile.GoParseError as error:
@@ -56,15 +58,24 @@ def _of_context(commands: Sequence[Any], root: Path) -> Iterator[str]:
             if not (root / source).exists():
                 yield f"line {command.start_line}: {source} is not in the build's context"
             elif _is_ignored(source, (root / ".dockerignore").read_text("utf-8").splitlines()):
-                yield f"line {command.start_line}: .dockerignore keeps {source} out of the build's context"
+                yield (
+                    f"line {command.start_line}: .dockerignore keeps {source} out of the "
+                    f"build's context"
+                )
 
 
 def _sources(command: Any) -> list[str]:
     """What an instruction takes from the context."""
-    if command.cmd.upper() == "COPY" and not any(flag.startswith("--from") for flag in command.flags):
+    if command.cmd.upper() == "COPY" and not any(
+        flag.startswith("--from") for flag in command.flags
+    ):
         return list(command.value[:-1])
     binds = [flag for flag in command.flags if flag.startswith("--mount=type=bind")]
-    return [found[1] for flag in binds if (found := re.search(r"source=([^,]+)", flag)) and "from=" not in flag]
+    return [
+        found[1]
+        for flag in binds
+        if (found := re.search(r"source=([^,]+)", flag)) and "from=" not in flag
+    ]
 
 
 def _is_ignored(source: str, patterns: Sequence[str]) -> bool:
@@ -81,7 +92,11 @@ def _of_image(commands: Sequence[Any]) -> Iterator[str]:
     user = "root"
     for command in commands:
         name, line, words = command.cmd.upper(), command.start_line, command.value
-        if name == "FROM" and (":" not in words[0] or words[0].endswith(":latest")) and "@" not in words[0]:
+        if (
+            name == "FROM"
+            and (":" not in words[0] or words[0].endswith(":latest"))
+            and "@" not in words[0]
+        ):
             yield f"line {line}: {words[0]} may be another image tomorrow; name its tag"
         if name == "USER":
             user = words[0]
@@ -96,7 +111,9 @@ def _of_image(commands: Sequence[Any]) -> Iterator[str]:
 
 
 def _of_shell(script: str) -> Iterator[str]:
-    if "apt-get install" in script and not ("--no-install-recommends" in script and "rm -rf /var/lib/apt/lists" in script):
+    if "apt-get install" in script and not (
+        "--no-install-recommends" in script and "rm -rf /var/lib/apt/lists" in script
+    ):
         yield "apt-get install without --no-install-recommends, or its lists left behind"
     if "pip install" in script and not ("--no-cache-dir" in script and "--no-deps" in script):
         yield "pip install without --no-deps (the lock says all) or --no-cache-dir"

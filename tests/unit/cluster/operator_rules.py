@@ -1,7 +1,8 @@
-"""What KubeRay's operator refuses although the custom resource's schema holds: its validation.go, as far as ours touches it.
+"""What KubeRay's operator refuses although the custom resource's schema holds: its validation.go,
+as far as ours touches it.
 
-Written from ray-project/kuberay, ray-operator/controllers/ray/utils/validation.go (main, 2026), not copied.
-"""
+Written from ray-project/kuberay, ray-operator/controllers/ray/utils/validation.go (main, 2026), not
+copied."""
 
 from __future__ import annotations
 
@@ -20,18 +21,25 @@ def complaints(manifest: dict[str, Any]) -> list[str]:
 
 
 def _of_job(spec: dict[str, Any]) -> Iterator[str]:
-    shutdown, rules = spec.get("shutdownAfterJobFinishes", False), spec.get("deletionStrategy", {}).get("deletionRules", [])
+    shutdown, rules = (
+        spec.get("shutdownAfterJobFinishes", False),
+        spec.get("deletionStrategy", {}).get("deletionRules", []),
+    )
     if "rayClusterSpec" not in spec and "clusterSelector" not in spec:
         yield "one of rayClusterSpec and clusterSelector must be set"
     if spec.get("ttlSecondsAfterFinished", 0) > 0 and not shutdown:
         yield "ttlSecondsAfterFinished needs shutdownAfterJobFinishes"
     if rules and shutdown:
         yield "shutdownAfterJobFinishes and deletionRules exclude each other"
-    if any(rule["policy"] == "DeleteWorkers" for rule in rules) and spec["rayClusterSpec"].get("enableInTreeAutoscaling"):
+    if any(rule["policy"] == "DeleteWorkers" for rule in rules) and spec["rayClusterSpec"].get(
+        "enableInTreeAutoscaling"
+    ):
         yield "DeleteWorkers does not go with autoscaling"
     if spec.get("activeDeadlineSeconds", 1) <= 0 or spec.get("backoffLimit", 0) < 0:
         yield "activeDeadlineSeconds must be positive and backoffLimit not negative"
-    if spec.get("backoffLimit", 0) and (spec.get("submissionMode") == "InteractiveMode" or "clusterSelector" in spec):
+    if spec.get("backoffLimit", 0) and (
+        spec.get("submissionMode") == "InteractiveMode" or "clusterSelector" in spec
+    ):
         yield "backoffLimit does not go with InteractiveMode or clusterSelector"
 
 
@@ -40,7 +48,9 @@ def _of_cluster(spec: dict[str, Any]) -> Iterator[str]:
         return
     scales = spec.get("enableInTreeAutoscaling", False)
     is_v2 = scales and spec.get("autoscalerOptions", {}).get("version") == "v2"
-    groups = {"head": spec["headGroupSpec"]} | {group["groupName"]: group for group in spec.get("workerGroupSpecs", [])}
+    groups = {"head": spec["headGroupSpec"]} | {
+        group["groupName"]: group for group in spec.get("workerGroupSpecs", [])
+    }
     for name, group in groups.items():
         params, pod = group.get("rayStartParams", {}), group["template"]["spec"]
         if not pod["containers"]:
@@ -55,7 +65,10 @@ def _of_cluster(spec: dict[str, Any]) -> Iterator[str]:
             yield f"{name}: autoscaler v2 needs restartPolicy Never"
         if "idleTimeoutSeconds" in group and not is_v2:
             yield f"{name}: idleTimeoutSeconds needs autoscaler v2"
-    names = [variable["name"] for variable in spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("env", [])]
+    names = [
+        variable["name"]
+        for variable in spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("env", [])
+    ]
     if is_v2 and "RAY_enable_autoscaler_v2" in names:
         yield "head: autoscaler v2 is named twice"
     version = tuple(int(part) for part in spec.get("rayVersion", "0").split("."))

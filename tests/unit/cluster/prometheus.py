@@ -1,4 +1,5 @@
-"""Enough of PromQL to check a dashboard: which metrics an expression reads, with which labels, and whether it is closed."""
+"""Enough of PromQL to check a dashboard: which metrics an expression reads, with which labels, and
+whether it is closed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Read(Frozen):
 
 
 def reads(expression: str) -> list[Read]:
-    """The metrics of an expression. Raises ValueError where brackets are not closed or nothing is read."""
+    """The metrics of an expression. Raises ValueError where brackets are not closed or nothing is
+    read."""
     bare = _STRING.sub('""', expression)
     open_ones: list[str] = []
     for sign in bare:
@@ -31,9 +33,16 @@ def reads(expression: str) -> list[Read]:
             raise ValueError(f"{sign} closes nothing: {expression}")
     if open_ones or bare.count('"') % 2:
         raise ValueError(f"not closed: {expression}")
-    grouped = {label.strip() for found in _BY.finditer(bare) for label in found["labels"].split(",")}
+    grouped = {
+        label.strip() for found in _BY.finditer(bare) for label in found["labels"].split(",")
+    }
     found = [
-        Read(name=one["name"], labels=frozenset(grouped | {match["label"] for match in _MATCHER.finditer(one["labels"] or "")}))
+        Read(
+            name=one["name"],
+            labels=frozenset(
+                grouped | {match["label"] for match in _MATCHER.finditer(one["labels"] or "")}
+            ),
+        )
         for one in _SELECTOR.finditer(bare)
     ]
     if not found:

@@ -18,7 +18,9 @@ SHAPES = {
         r"\b[A-Z][A-Z0-9_]*(?:API_KEY|TOKEN|SECRET|PASSWORD|ACCESS_KEY)\s*=\s*['\"]?(?![.$<'\"]|\s)[^\s'\"]{6,}"
     ),
 }
-_NAMED = re.compile(r"_KEYS?$|(?:^|_)(TOKEN|SECRET|PASSWORD|CREDENTIALS?)(?:$|_)", re.IGNORECASE)  # `key` alone is none
+_NAMED = re.compile(
+    r"_KEYS?$|(?:^|_)(TOKEN|SECRET|PASSWORD|CREDENTIALS?)(?:$|_)", re.IGNORECASE
+)  # `key` alone is none
 
 
 def in_text(text: str) -> list[str]:
@@ -27,7 +29,8 @@ def in_text(text: str) -> list[str]:
 
 
 def in_manifest(document: Any, path: str = "") -> Iterator[str]:
-    """Where a manifest holds a secret by value: a Secret with data, an `env` entry or a setting that is named like one."""
+    """Where a manifest holds a secret by value: a Secret with data, an `env` entry or a setting
+    that is named like one."""
     if isinstance(document, dict):
         if document.get("kind") == "Secret":
             yield f"{path}: a Secret, with its data"

@@ -16,7 +16,9 @@ from tests.unit.cluster.prometheus import Read, reads
 DASHBOARD = json.loads((REPOSITORY / "cluster" / "grafana" / "memray_eval.json").read_text("utf-8"))
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 OURS = {
-    name: {*series.tags, RUN} | ({"le"} if name.endswith("_bucket") else set()) for series in SERIES for name in series.exported
+    name: {*series.tags, RUN} | ({"le"} if name.endswith("_bucket") else set())
+    for series in SERIES
+    for name in series.exported
 }
 RAYS = {
     "ray_cluster_active_nodes": set[str](),
@@ -31,11 +33,18 @@ def strangers(expression: str) -> list[str]:
     known = OURS | RAYS
     found = reads(expression)
     names = [one.name for one in found if one.name not in known]
-    return names + [f"{one.name}{{{label}}}" for one in found if one.name in known for label in one.labels - known[one.name]]
+    return names + [
+        f"{one.name}{{{label}}}"
+        for one in found
+        if one.name in known
+        for label in one.labels - known[one.name]
+    ]
 
 
 def test_it_reads_only_what_is_exported() -> None:
-    assert {expression: strangers(expression) for expression in EXPRESSIONS if strangers(expression)} == {}
+    assert {
+        expression: strangers(expression) for expression in EXPRESSIONS if strangers(expression)
+    } == {}
 
 
 def test_every_metric_of_ours_has_a_panel() -> None:
@@ -44,10 +53,13 @@ def test_every_metric_of_ours_has_a_panel() -> None:
 
 
 def test_a_counter_over_time_is_read_by_its_rate() -> None:
-    """A single figure may show a counter as it stands; a curve of one says nothing after a restart."""
+    """A single figure may show a counter as it stands; a curve of one says nothing after a
+    restart."""
     for panel in PANELS:
         for target in panel["targets"]:
-            if panel["type"] == "timeseries" and COUNTERS & {one.name for one in reads(target["expr"])}:
+            if panel["type"] == "timeseries" and COUNTERS & {
+                one.name for one in reads(target["expr"])
+            }:
                 assert "rate(" in target["expr"], panel["title"]
 
 
@@ -67,7 +79,11 @@ def test_panels_are_whole_and_apart() -> None:
         refs = [target["refId"] for target in panel["targets"]]
         assert len(set(refs)) == len(refs) > 0
         assert panel["datasource"]["uid"] == "${datasource}"
-    assert not [(a["title"], b["title"]) for a, b in itertools.combinations(PANELS, 2) if overlap(a["gridPos"], b["gridPos"])]
+    assert not [
+        (a["title"], b["title"])
+        for a, b in itertools.combinations(PANELS, 2)
+        if overlap(a["gridPos"], b["gridPos"])
+    ]
 
 
 def test_every_variable_is_declared() -> None:
@@ -102,9 +118,10 @@ def test_a_metric_or_label_that_nothing_exports_is_found(expression: str, found:
 
 
 def test_labels_of_selectors_and_groups_are_read() -> None:
-    assert reads('sum by (stage) (rate(ray_memray_units_total{run_id=~"$run", outcome!="}"}[$__rate_interval]))') == [
-        Read(name="ray_memray_units_total", labels=frozenset({"stage", "run_id", "outcome"}))
-    ]
+    assert reads(
+        'sum by (stage) (rate(ray_memray_units_total{run_id=~"$run", '
+        'outcome!="}"}[$__rate_interval]))'
+    ) == [Read(name="ray_memray_units_total", labels=frozenset({"stage", "run_id", "outcome"}))]
 
 
 def overlap(one: dict[str, int], other: dict[str, int]) -> bool:

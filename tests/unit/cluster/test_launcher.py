@@ -1,4 +1,5 @@
-"""The launcher's files: taken by Ray's own cluster schema, and EC2's node settings by EC2's own request model."""
+"""The launcher's files: taken by Ray's own cluster schema, and EC2's node settings by EC2's own
+request model."""
 
 from __future__ import annotations
 
@@ -23,16 +24,25 @@ SCHEMA = json.loads((Path(ray.autoscaler.__file__).parent / "ray-schema.json").r
 
 def refusals(config: dict[str, Any]) -> list[str]:
     """Why Ray's schema refuses it: one line a reason; none when it does not."""
-    return [f"{error.json_path}: {error.message}" for error in Draft7Validator(SCHEMA).iter_errors(config)]
+    return [
+        f"{error.json_path}: {error.message}"
+        for error in Draft7Validator(SCHEMA).iter_errors(config)
+    ]
 
 
 def launcher(cloud: str) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(json.dumps(read(CLUSTER / f"{cloud}.yaml")))  # what an anchor shares comes apart
+    made: dict[str, Any] = json.loads(
+        json.dumps(read(CLUSTER / f"{cloud}.yaml"))
+    )  # what an anchor shares comes apart
     return made
 
 
 def workers(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield from ((name, kind) for name, kind in config["available_node_types"].items() if name != config["head_node_type"])
+    yield from (
+        (name, kind)
+        for name, kind in config["available_node_types"].items()
+        if name != config["head_node_type"]
+    )
 
 
 def is_spot(node: dict[str, Any]) -> bool:
@@ -47,7 +57,9 @@ def test_ray_takes_it(cloud: str, caplog: pytest.LogCaptureFixture) -> None:
     filled = prepare_config(launcher(cloud))  # with the provider's defaults, as `ray up` does
     validate_config(filled)
     assert not caplog.records
-    assert not [command for command in filled["setup_commands"] if "pip" in command]  # the defaults would fetch another Ray
+    assert not [
+        command for command in filled["setup_commands"] if "pip" in command
+    ]  # the defaults would fetch another Ray
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
@@ -67,10 +79,18 @@ def test_the_head_works_at_nothing_and_gpus_are_bought_on_the_spot_market(cloud:
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_keys_come_from_the_cloud_s_secret_through_a_file_of_the_node(cloud: str) -> None:
     config = launcher(cloud)
-    written = [command.rpartition("> ")[2] for command in config["initialization_commands"] if "memray-eval-keys" in command]
+    written = [
+        command.rpartition("> ")[2]
+        for command in config["initialization_commands"]
+        if "memray-eval-keys" in command
+    ]
     assert written == ["/home/ubuntu/memray-eval.env"]
     assert f"--env-file {written[0]}" in config["docker"]["run_options"]
-    assert all(command.startswith("umask 077 && ") for command in config["initialization_commands"] if "> " in command)
+    assert all(
+        command.startswith("umask 077 && ")
+        for command in config["initialization_commands"]
+        if "> " in command
+    )
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
@@ -109,11 +129,17 @@ class TestEc2:
 
     @staticmethod
     def problems(node: dict[str, Any]) -> str:
-        session = pytest.importorskip("botocore.session", reason="botocore comes with the S3 tests").get_session()
+        session = pytest.importorskip(
+            "botocore.session", reason="botocore comes with the S3 tests"
+        ).get_session()
         shape = session.get_service_model("ec2").operation_model("RunInstances").input_shape
         from botocore.validate import ParamValidator
 
-        return str(ParamValidator().validate(node | {"MinCount": 1, "MaxCount": 1}, shape).generate_report())
+        return str(
+            ParamValidator()
+            .validate(node | {"MinCount": 1, "MaxCount": 1}, shape)
+            .generate_report()
+        )
 
     def test_ec2_takes_every_node(self) -> None:
         for kind in launcher("aws")["available_node_types"].values():
@@ -121,4 +147,6 @@ class TestEc2:
 
     def test_a_wrong_key_is_refused(self) -> None:
         node = launcher("aws")["available_node_types"]["gpu_1"]["node_config"]
-        assert "MarketTypes" in self.problems(node | {"InstanceMarketOptions": {"MarketTypes": "spot"}})
+        assert "MarketTypes" in self.problems(
+            node | {"InstanceMarketOptions": {"MarketTypes": "spot"}}
+        )

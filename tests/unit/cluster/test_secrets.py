@@ -16,9 +16,14 @@ MADE_UP = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z0"
 
 
 def test_there_are_files_to_look_at() -> None:
-    assert {"Dockerfile", "README.md", "rayjob.yaml", "aws.yaml", "gcp.yaml", "memray_eval.json"} <= {
-        file.name for file in FILES
-    }
+    assert {
+        "Dockerfile",
+        "README.md",
+        "rayjob.yaml",
+        "aws.yaml",
+        "gcp.yaml",
+        "memray_eval.json",
+    } <= {file.name for file in FILES}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -26,7 +31,9 @@ def test_no_key_stands_in_it(file: Path) -> None:
     text = file.read_text("utf-8")
     assert in_text(text) == []
     if file.suffix in {".yaml", ".json"}:
-        assert [found for document in yaml.safe_load_all(text) for found in in_manifest(document)] == []
+        assert [
+            found for document in yaml.safe_load_all(text) for found in in_manifest(document)
+        ] == []
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,12 @@ def test_a_key_in_a_text_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["OPENAI_API_KEY=...", "RAY_AUTH_TOKEN=$(openssl rand -hex 32)", "ANTHROPIC_API_KEY=<your key>"]
+    "text",
+    [
+        "OPENAI_API_KEY=...",
+        "RAY_AUTH_TOKEN=$(openssl rand -hex 32)",
+        "ANTHROPIC_API_KEY=<your key>",
+    ],
 )
 def test_a_place_for_a_key_is_none(text: str) -> None:
     assert in_text(text) == []
@@ -69,5 +81,15 @@ def test_a_secret_by_value_is_found(document: dict[str, Any]) -> None:
 
 
 def test_a_secret_by_reference_is_none() -> None:
-    by_reference = {"name": "OPENAI_API_KEY", "valueFrom": {"secretKeyRef": {"name": "memray-eval-keys", "key": "x"}}}
-    assert list(in_manifest({"env": [by_reference], "envFrom": [{"secretRef": {"name": "memray-eval-keys"}}]})) == []
+    by_reference = {
+        "name": "OPENAI_API_KEY",
+        "valueFrom": {"secretKeyRef": {"name": "memray-eval-keys", "key": "x"}},
+    }
+    assert (
+        list(
+            in_manifest(
+                {"env": [by_reference], "envFrom": [{"secretRef": {"name": "memray-eval-keys"}}]}
+            )
+        )
+        == []
+    )

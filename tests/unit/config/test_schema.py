@@ -16,7 +16,10 @@ from memray_eval.types import Candidate
 from tests.conftest import REPOSITORY
 
 MINIMAL = "dataset: data\ncandidates: [{name: a, model: m}]\n"
-SWEEP = "dataset: data\ncandidates: [{name: a, model: m, temperatures: [0.0, 0.5, 1]}, {name: b, model: n}]\n"
+SWEEP = (
+    "dataset: data\ncandidates: [{name: a, model: m, temperatures: [0.0, 0.5, 1]}, {name: b, "
+    "model: n}]\n"
+)
 
 
 def job(tmp_path: Path, text: str = MINIMAL) -> Path:
@@ -38,7 +41,7 @@ def test_the_quickstart_never_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {candidate.backend for candidate in config.candidates} == {"vllm"}
 
 
-def test_paths_in_the_file_are_relative_to_it_and_those_of_the_command_line_to_the_working_directory(
+def test_paths_in_the_file_are_relative_to_it_and_those_of_the_command_line_to_the_working_directory(  # noqa: E501
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -51,7 +54,11 @@ def test_paths_in_the_file_are_relative_to_it_and_those_of_the_command_line_to_t
 
 
 def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
-    settings = ["candidates.0.sampling.temperature=0.7", "engine.engine_kwargs.block_size=32", "metrics=[relevance]"]
+    settings = [
+        "candidates.0.sampling.temperature=0.7",
+        "engine.engine_kwargs.block_size=32",
+        "metrics=[relevance]",
+    ]
     config = load_config(job(tmp_path), {}, settings)
     assert config.candidates[0].sampling.temperature == 0.7
     assert config.engine.engine_kwargs == {"block_size": 32}
@@ -66,25 +73,55 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         ("- a\n", [], "must hold a mapping"),
         (MINIMAL + "enigne: {}\n", [], "enigne: no such key; did you mean 'engine'?"),
         ("dataset: d\n", [], "candidates: missing"),
-        (MINIMAL, ["engine.replicas=0"], "engine.replicas: Input should be greater than or equal to 1"),
+        (
+            MINIMAL,
+            ["engine.replicas=0"],
+            "engine.replicas: Input should be greater than or equal to 1",
+        ),
         (MINIMAL, ["judging.base_urls={azure: x}"], "judging.base_urls.azure"),
         (MINIMAL, ["engine"], "write key.path=value"),
         (MINIMAL, ["candidates.7.name=x"], "'7' is not an index of a list of 1"),
         (MINIMAL, ["dataset.x=1"], "holds a plain value"),
         (MINIMAL, ["embedding.model=word2vec"], "no embedding model 'word2vec'"),
-        ("dataset: d\ncandidates: [{name: a, model: m}, {name: a, model: n}]\n", [], "two have the name 'a'"),
-        ("dataset: d\ncandidates: [{name: a, model: embedded, backend: openai}]\n", [], "asks a server for the embedded model"),
+        (
+            "dataset: d\ncandidates: [{name: a, model: m}, {name: a, model: n}]\n",
+            [],
+            "two have the name 'a'",
+        ),
+        (
+            "dataset: d\ncandidates: [{name: a, model: embedded, backend: openai}]\n",
+            [],
+            "asks a server for the embedded model",
+        ),
         (SWEEP, ["candidates.0.temperatures=[0.5, 0.5]"], "two have the name 'a-t0.5'"),
         (SWEEP, ["candidates.1.name=a-t0.5"], "two have the name 'a-t0.5'"),
-        (SWEEP, ["candidates.0.temperatures=[3]"], "candidates.0.temperatures.0: Input should be less than or equal to 2"),
-        (SWEEP, ["candidates.0.temperatures=[]"], "candidates.0.temperatures: Tuple should have at least 1 item"),
-        (SWEEP, ["candidates.0.sampling.temperature=1"], "temperatures and sampling.temperature are both given"),
-        (SWEEP, ["candidates.1.prompts=[x]", "candidates.1.prompt=y"], "candidates.1: prompts and prompt are both given"),
+        (
+            SWEEP,
+            ["candidates.0.temperatures=[3]"],
+            "candidates.0.temperatures.0: Input should be less than or equal to 2",
+        ),
+        (
+            SWEEP,
+            ["candidates.0.temperatures=[]"],
+            "candidates.0.temperatures: Tuple should have at least 1 item",
+        ),
+        (
+            SWEEP,
+            ["candidates.0.sampling.temperature=1"],
+            "temperatures and sampling.temperature are both given",
+        ),
+        (
+            SWEEP,
+            ["candidates.1.prompts=[x]", "candidates.1.prompt=y"],
+            "candidates.1: prompts and prompt are both given",
+        ),
         (SWEEP, ["candidates.0.temperatuers=[1]"], "did you mean 'temperatures'?"),
         (SWEEP, ["candidates.1.prompts=[a/x.txt, b/x.txt]"], "two have the name 'b-x'"),
     ],
 )
-def test_a_wrong_config_is_named_with_the_way_out(tmp_path: Path, text: str | None, settings: list[str], told: str) -> None:
+def test_a_wrong_config_is_named_with_the_way_out(
+    tmp_path: Path, text: str | None, settings: list[str], told: str
+) -> None:
     path = tmp_path / "absent.yaml" if text is None else job(tmp_path, text)
     with pytest.raises(ConfigError) as raised:
         load_config(path, {}, settings)
@@ -102,15 +139,24 @@ def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_keys_are_reported_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    assert keys_set() == {"OPENAI_API_KEY": True, "ANTHROPIC_API_KEY": False, "GOOGLE_API_KEY": False}
+    assert keys_set() == {
+        "OPENAI_API_KEY": True,
+        "ANTHROPIC_API_KEY": False,
+        "GOOGLE_API_KEY": False,
+    }
 
 
 def test_temperatures_and_prompts_are_candidates_of_their_own(tmp_path: Path) -> None:
-    settings = ["candidates.1.prompts=[default, prompts/warm.txt]", "candidates.1.temperatures=[0.7]"]
+    settings = [
+        "candidates.1.prompts=[default, prompts/warm.txt]",
+        "candidates.1.temperatures=[0.7]",
+    ]
     config = load_config(job(tmp_path, SWEEP), {"candidates.0.sampling.seed": 3}, settings)
     assert type(config) is RunConfig
     assert {type(candidate) for candidate in config.candidates} == {Candidate}
-    asked = [(one.name, one.model, one.sampling.temperature, one.prompt) for one in config.candidates]
+    asked = [
+        (one.name, one.model, one.sampling.temperature, one.prompt) for one in config.candidates
+    ]
     assert asked == [
         ("a-t0.0", "m", 0.0, "default"),
         ("a-t0.5", "m", 0.5, "default"),
@@ -127,7 +173,12 @@ def test_a_run_folder_holds_the_candidates_expanded(tmp_path: Path) -> None:
     folder.create()
     folder.write_config(config)
     assert folder.read_config() == config
-    assert [candidate.name for candidate in folder.read_config().candidates] == ["a-t0.0", "a-t0.5", "a-t1.0", "b"]
+    assert [candidate.name for candidate in folder.read_config().candidates] == [
+        "a-t0.0",
+        "a-t0.5",
+        "a-t1.0",
+        "b",
+    ]
 
 
 def test_a_sweep_loads_each_model_once(tmp_path: Path) -> None:
@@ -149,7 +200,8 @@ def test_off_may_be_written_as_yaml_reads_it() -> None:
 
 
 _LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{key}: &{key} [{','.join(['*' + before] * 9)}]\n" for before, key in zip("abcdefg", "bcdefgh", strict=True)
+    f"{key}: &{key} [{','.join(['*' + before] * 9)}]\n"
+    for before, key in zip("abcdefg", "bcdefgh", strict=True)
 )
 
 
@@ -173,7 +225,9 @@ def test_odd_yaml_is_refused_with_why(text: str, told: str, tmp_path: Path) -> N
 
 
 def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
-    assert parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")["other"] == {"x": 3}
+    assert parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")["other"] == {
+        "x": 3
+    }
     with pytest.raises(ConfigError, match="stands twice"):
         load_config(None, {}, ["engine={replicas: 1, replicas: 2}"])
 
@@ -181,7 +235,9 @@ def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
 def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
     path = job(tmp_path)
     assert load_config(path).metric_options == MetricOptions()
-    found = load_config(path, settings=["transitions=extended", "emotion_words=extended"]).metric_options
+    found = load_config(
+        path, settings=["transitions=extended", "emotion_words=extended"]
+    ).metric_options
     assert (found.transitions, found.emotion_words) == ("extended", "extended")
     with pytest.raises(ConfigError, match="transitions: Input should be 'strict' or 'extended'"):
         load_config(path, settings=["transitions=wide"])

@@ -41,10 +41,16 @@ def read(path: Path) -> tuple[list[Record], list[Problem]]:
         ({"id": "a", "query": "q", "response": "", "error": "timed out"}, "", "given"),
     ],
 )
-def test_a_row_is_a_record_whatever_its_fields_are_called(row: dict[str, Any], text: str, name: str) -> None:
+def test_a_row_is_a_record_whatever_its_fields_are_called(
+    row: dict[str, Any], text: str, name: str
+) -> None:
     record = parse_answer(row, "memory")
     assert record.response is not None
-    assert (record.response.text, record.candidate.name, record.candidate.backend) == (text, name, "given")
+    assert (record.response.text, record.candidate.name, record.candidate.backend) == (
+        text,
+        name,
+        "given",
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,8 @@ CALM = dict.fromkeys(("openness", "neuroticism"), 0.5)
     [
         *(
             ({**ASKED, name: "Paris"}, "answers", ("Paris",))
-            for name in ("answers", "ground_truth", "expected", "reference", "expected_output", "ground_truths")
+            for name in ("answers", "ground_truth", "expected", "reference", "expected_output",
+            "ground_truths")
         ),
         ({**ASKED, "ground_truth": ["Paris", "paris"]}, "answers", ("Paris", "paris")),
         ({**ASKED, "expected": 42}, "answers", ("42",)),
@@ -84,29 +91,43 @@ CALM = dict.fromkeys(("openness", "neuroticism"), 0.5)
         ({**ASKED, "traits": CALM, "personality": "dry"}, "traits", CALM),
         ({**ASKED, "personality": "dry and kind"}, "traits", {}),
         ({**ASKED, "personality": {"style": "dry"}}, "traits", {}),
-        ({**ASKED, "emotion": {"speech": {"joy": 1.0}, "text": {"fear": 1.0}, "fused": {"joy": 0.5, "fear": 0.5}}}, "emotion",
+        ({**ASKED, "emotion": {"speech": {"joy": 1.0}, "text": {"fear": 1.0},
+        "fused": {"joy": 0.5, "fear": 0.5}}}, "emotion",
          {"joy": 0.5, "fear": 0.5}),
         ({**ASKED, "emotion": {"text": {"fear": 1.0}, "model": "m"}}, "emotion", {"fear": 1.0}),
         ({**ASKED, "emotion": {"joy": 1.0}}, "emotion", {"joy": 1.0}),
         ({**ASKED, "id": 7}, "id", "7"),
     ],
 )  # fmt: skip
-def test_what_other_programs_call_a_samples_fields_is_known(row: dict[str, Any], field: str, value: Any) -> None:
+def test_what_other_programs_call_a_samples_fields_is_known(
+    row: dict[str, Any], field: str, value: Any
+) -> None:
     assert getattr(parse_answer(row, "memory").sample, field) == value
 
 
 def test_what_does_not_fit_is_kept_or_told() -> None:
-    kept = parse_answer({**ASKED, "personality": "dry", "expected": {"tone": "warm"}}, "memory").sample
-    assert (kept.metadata, kept.answers) == ({"personality": "dry", "expected": {"tone": "warm"}}, ())
+    kept = parse_answer(
+        {**ASKED, "personality": "dry", "expected": {"tone": "warm"}}, "memory"
+    ).sample
+    assert (kept.metadata, kept.answers) == (
+        {"personality": "dry", "expected": {"tone": "warm"}},
+        (),
+    )
     for row, field, told in (
-        ({"emotion": {"speech": {"joy": 1.0}, "text": {"joy": 1.0}}}, "emotion", "(speech, text) and none called 'fused'"),
+        (
+            {"emotion": {"speech": {"joy": 1.0}, "text": {"joy": 1.0}}},
+            "emotion",
+            "(speech, text) and none called 'fused'",
+        ),
         ({"big_five": {"openness": 4}}, "traits.openness", "less than or equal to 1"),
         ({"answers": {"text": "x"}}, "answers", "must be a list of text"),
         ({"answer": None, "anwsers": "x"}, "anwsers", "did you mean 'answers'?"),
     ):
         with pytest.raises(InvalidSample) as raised:
             parse_answer({**ASKED, **row}, "memory")
-        assert [(fault.field, told in fault.message) for fault in raised.value.faults] == [(field, True)]
+        assert [(fault.field, told in fault.message) for fault in raised.value.faults] == [
+            (field, True)
+        ]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +145,10 @@ def test_what_does_not_fit_is_kept_or_told() -> None:
 def test_the_head_of_a_file_names_who_answered(
     tmp_path: Path, head: dict[str, Any], name: str, model: str, comes_first: bool
 ) -> None:
-    own, other = {**ROW, "id": "H002", "model": "own"}, {**ROW, "model_name": "other", "candidate": "one"}
+    own, other = (
+        {**ROW, "id": "H002", "model": "own"},
+        {**ROW, "model_name": "other", "candidate": "one"},
+    )
     rows = {"results": [ROW, own, other]}
     path = tmp_path / "r.json"
     path.write_text(json.dumps({**head, **rows} if comes_first else {**rows, **head}))
@@ -138,7 +162,9 @@ def test_the_head_of_a_file_names_who_answered(
 def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps({"model": "m", "samples": [{"id": "a", "query": "q"}]}))
-    found = scan(str(path), Reading(suite="memory"), on_problem=lambda problem: pytest.fail(str(problem)))
+    found = scan(
+        str(path), Reading(suite="memory"), on_problem=lambda problem: pytest.fail(str(problem))
+    )
     assert (found.shards[0].header, read_header(whole(str(path))[0])) == ({}, {"model": "m"})
     (tmp_path / "d.jsonl").write_text(json.dumps(ROW))
     assert read_header(whole(str(tmp_path / "d.jsonl"))[0]) == {}
@@ -148,17 +174,36 @@ def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> 
 
 def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_path: Path) -> None:
     suite = get_suite("longbench")
-    reading = Reading(suite="longbench", adapt=suite.adapt, known_tasks=suite.tasks, has_responses=True)
+    reading = Reading(
+        suite="longbench", adapt=suite.adapt, known_tasks=suite.tasks, has_responses=True
+    )
     rows: list[dict[str, Any]] = [
-        {"suite": "longbench", "task": "qasper", "id": "a", "question": "q", "reference": "x", "prediction": "x"},
-        {"_id": "b", "dataset": "qasper", "input": "q", "context": "c", "answers": ["x"], "length": 3, "pred": "x"},
+        {
+            "suite": "longbench",
+            "task": "qasper",
+            "id": "a",
+            "question": "q",
+            "reference": "x",
+            "prediction": "x",
+        },
+        {
+            "_id": "b",
+            "dataset": "qasper",
+            "input": "q",
+            "context": "c",
+            "answers": ["x"],
+            "length": 3,
+            "pred": "x",
+        },
     ]
     (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = scan(str(tmp_path / "r.jsonl"), reading, on_problem=lambda problem: pytest.fail(str(problem)))
+    found = scan(
+        str(tmp_path / "r.jsonl"), reading, on_problem=lambda problem: pytest.fail(str(problem))
+    )
     records = [record for shard in found.shards for record in read_records(shard, reading)]
-    assert [(record.sample.task, record.sample.query, record.sample.answers) for record in records] == [
-        ("qasper", "q", ("x",))
-    ] * 2
+    assert [
+        (record.sample.task, record.sample.query, record.sample.answers) for record in records
+    ] == [("qasper", "q", ("x",))] * 2
     assert found.suites == {"longbench": 1}
 
 
@@ -169,22 +214,31 @@ def test_every_file_is_read(tmp_path: Path, shape: str) -> None:
     if shape == "list.json":
         path.write_text(json.dumps(rows))
     elif shape == "seed.json":
-        path.write_text(json.dumps({"model": "gemma3:4b", "config": {"weights": [0.7, 0.3]}, "results": rows}))
+        path.write_text(
+            json.dumps({"model": "gemma3:4b", "config": {"weights": [0.7, 0.3]}, "results": rows})
+        )
     elif shape == "rows.jsonl":
         path.write_text("\n".join(json.dumps(row) for row in rows))
     else:
         pq.write_table(pa.Table.from_pylist(rows), path)
     records, problems = read(path)
     assert not problems
-    assert [record.response.text for record in records if record.response] == ["Rest, Jason.", "Sleep."]
+    assert [record.response.text for record in records if record.response] == [
+        "Rest, Jason.",
+        "Sleep.",
+    ]
 
 
-def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(tmp_path: Path, record: Record) -> None:
+def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(
+    tmp_path: Path, record: Record
+) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
     other = Candidate(name="other", model="m2")
     scored = record.model_copy(update={"scores": (Score(metric="x", status="error", error="e"),)})
-    twin = record.model_copy(update={"candidate": other, "unit_id": "u2", "response": Response(text="Hm.")})
+    twin = record.model_copy(
+        update={"candidate": other, "unit_id": "u2", "response": Response(text="Hm.")}
+    )
     folder.write_part(to_table([scored, twin]))
     folder.write_manifest({})
     records, problems = read(tmp_path / "run")
@@ -202,16 +256,28 @@ def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> 
     assert json.loads((tmp_path / "responses_x.json").read_text())["model"] == "small"
     (found,), problems = read(tmp_path / "responses_x.json")
     assert not problems
-    assert (found.sample, found.response, found.candidate.name) == (record.sample, record.response, "small")
+    assert (found.sample, found.response, found.candidate.name) == (
+        record.sample,
+        record.response,
+        "small",
+    )
 
 
 @pytest.mark.parametrize(
     ("config", "told"),
-    [("{broken", "Invalid JSON"), ('{"name": "c"}', "model: Field required"), ({"name": "c", "model": "m", "heat": 1}, "heat")],
+    [
+        ("{broken", "Invalid JSON"),
+        ('{"name": "c"}', "model: Field required"),
+        ({"name": "c", "model": "m", "heat": 1}, "heat"),
+    ],
 )
-def test_a_candidates_configuration_that_cannot_be_read_is_a_problem(config: Any, told: str) -> None:
+def test_a_candidates_configuration_that_cannot_be_read_is_a_problem(
+    config: Any, told: str
+) -> None:
     with pytest.raises(InvalidSample) as raised:
-        parse_answer({"id": "a", "query": "q", "response": "r", "candidate_config": config}, "memory")
+        parse_answer(
+            {"id": "a", "query": "q", "response": "r", "candidate_config": config}, "memory"
+        )
     (fault,) = raised.value.faults
     assert (fault.field, raised.value.sample_id) == ("candidate_config", "a")
     assert "is no candidate's configuration" in fault.message

@@ -1,4 +1,5 @@
-"""Labelled files: kinds of files, mapped columns, systems beside each other, and what is refused."""
+"""Labelled files: kinds of files, mapped columns, systems beside each other, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif kind == "tsv":
-        path.write_text("".join("\t".join(each) + "\n" for each in (rows[0], *(row.values() for row in rows))))
+        path.write_text(
+            "".join("\t".join(each) + "\n" for each in (rows[0], *(row.values() for row in rows)))
+        )
     elif kind == "csv":
         with path.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
@@ -46,7 +49,15 @@ def test_every_kind_of_file_reads_the_same(tmp_path: Path, kind: str) -> None:
 
 
 def test_systems_beside_each_other_become_responses_of_their_own(tmp_path: Path) -> None:
-    row = {"q": "Who?", "gold": "Ada/A. King", "say_x": "Ada", "ok_x": True, "say_y": None, "ok_y": False, "bad": False}
+    row = {
+        "q": "Who?",
+        "gold": "Ada/A. King",
+        "say_x": "Ada",
+        "ok_x": True,
+        "say_y": None,
+        "ok_y": False,
+        "bad": False,
+    }
     columns = {"query": "q", "response": "say_*", "answers": "gold", "skip": "bad"}
     labelling = Labelling(columns=columns, people=("ok_*",), separator="/")
     found = read_labelled(written(tmp_path, "json", [row | {"bad": True}, row]), labelling, (0, 1))
@@ -76,7 +87,11 @@ def test_columns_are_mapped_onto_a_labelling() -> None:
 
 @pytest.mark.parametrize(
     ("pair", "told"),
-    [("response", "write FIELD=COLUMN"), ("respons=a", "did you mean 'response'"), ("x=y", "There are: human")],
+    [
+        ("response", "write FIELD=COLUMN"),
+        ("respons=a", "did you mean 'response'"),
+        ("x=y", "There are: human"),
+    ],
 )
 def test_a_wrong_mapping_says_what_there_is(pair: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
@@ -107,17 +122,27 @@ def test_fields_that_must_be_mapped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("label", "told"),
-    [("good", "'score' holds 'good', not a number"), (6, "outside 1 to 5"), ("nan", "outside 1 to 5"), ([1], "not a number")],
+    [
+        ("good", "'score' holds 'good', not a number"),
+        (6, "outside 1 to 5"),
+        ("nan", "outside 1 to 5"),
+        ([1], "not a number"),
+    ],
 )
 def test_a_label_that_is_none(tmp_path: Path, label: Any, told: str) -> None:
     with pytest.raises(DataError, match=rf"row-000002: .*{told}"):
-        read_labelled(written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": label}]), PLAIN, (1, 5))
+        read_labelled(
+            written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": label}]), PLAIN, (1, 5)
+        )
 
 
 @pytest.mark.parametrize("nothing", [None, " "])
 def test_a_response_that_nobody_labelled(tmp_path: Path, nothing: str | None) -> None:
     path = written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": nothing}])
-    with pytest.raises(DataError, match="row-000002: no label in 'score'; leave such responses out with --skip-unlabelled"):
+    with pytest.raises(
+        DataError,
+        match="row-000002: no label in 'score'; leave such responses out with --skip-unlabelled",
+    ):
         read_labelled(path, PLAIN, (1, 5))
     assert len(read_labelled(path, PLAIN, (1, 5), skip_unlabelled=True)) == 1
     assert len(read_labelled(path, PLAIN, (1, 5), limit=1)) == 1
@@ -163,7 +188,9 @@ def test_presets() -> None:
         ("begin", None, "begin_dev_wow.tsv", 430, 180 / 430),
     ],
 )
-def test_the_three_published_files(name: str, metric: str | None, file: str, n: int, mean: float | None) -> None:
+def test_the_three_published_files(
+    name: str, metric: str | None, file: str, n: int, mean: float | None
+) -> None:
     _, labelling = preset(name, metric)
     assert labelling.scale is not None
     found = read_labelled(DATA / file, labelling, labelling.scale)

@@ -1,4 +1,5 @@
-"""Files that are damaged, endless or hostile: a problem line each, and never an exception that is not ours."""
+"""Files that are damaged, endless or hostile: a problem line each, and never an exception that is
+not ours."""
 
 from __future__ import annotations
 
@@ -43,7 +44,10 @@ def scanned(path: Path) -> tuple[Scan, list[str]]:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b'{"id":"a","query":"q","metadata":{"x":' + DEEP + b"}}\n", f"nested more than {MAX_NESTING} deep"),
+        (
+            b'{"id":"a","query":"q","metadata":{"x":' + DEEP + b"}}\n",
+            f"nested more than {MAX_NESTING} deep",
+        ),
         (b'{"id":"a","query":"q","memory":{"n":' + DIGITS + b"}}\n", "a number has more digits"),
         (b'{"id":"a","query":"q","memory":{"n":1e' + DIGITS + b"}}\n", "is too large"),
         (b'{"id":"a\\ud800","query":"q"}\n', "sample a\\ud800: id"),
@@ -53,7 +57,9 @@ def scanned(path: Path) -> tuple[Scan, list[str]]:
     ],
 )
 @pytest.mark.parametrize("form", ["jsonl", "folder", "json"])
-def test_an_odd_entry_is_a_problem_of_its_own(content: bytes, told: str, form: str, tmp_path: Path) -> None:
+def test_an_odd_entry_is_a_problem_of_its_own(
+    content: bytes, told: str, form: str, tmp_path: Path
+) -> None:
     if form == "jsonl":
         path = tmp_path / "data.jsonl"
         path.write_bytes(row(1) + content + row(2))
@@ -69,7 +75,9 @@ def test_an_odd_entry_is_a_problem_of_its_own(content: bytes, told: str, form: s
     if form != "json":
         assert (found.n_samples, found.n_invalid) == (2, 1)
         assert told in problems[0]
-    elif b"\\ud" not in content:  # a stream of JSON ends where it breaks; yajl replaces lone surrogates
+    elif (
+        b"\\ud" not in content
+    ):  # a stream of JSON ends where it breaks; yajl replaces lone surrogates
         assert found.n_invalid == 1
         assert "broken JSON after item" in problems[0]
 
@@ -78,7 +86,11 @@ def test_numbers_and_brackets_in_a_text_are_text(tmp_path: Path) -> None:
     text = DIGITS.decode() + "[" * 1000 + '\\"' * 3
     (tmp_path / "data.json").write_text(json.dumps([{"id": "a", "query": text}]))
     (tmp_path / "data.jsonl").write_text(json.dumps({"id": "a", "query": text}))
-    assert scanned(tmp_path / "data.json")[0].n_samples == scanned(tmp_path / "data.jsonl")[0].n_samples == 1
+    assert (
+        scanned(tmp_path / "data.json")[0].n_samples
+        == scanned(tmp_path / "data.jsonl")[0].n_samples
+        == 1
+    )
 
 
 def test_nesting_is_followed_through_pieces_of_any_size() -> None:
@@ -89,12 +101,17 @@ def test_nesting_is_followed_through_pieces_of_any_size() -> None:
         if depth and kind < 0.4:
             return [value(depth - 1) for _ in range(draw.randint(0, 3))]
         if depth and kind < 0.8:
-            return {draw.choice(['a"', "b\\", "{[", "k"]): value(depth - 1) for _ in range(draw.randint(0, 3))}
+            return {
+                draw.choice(['a"', "b\\", "{[", "k"]): value(depth - 1)
+                for _ in range(draw.randint(0, 3))
+            }
         return draw.choice(['x"y', "\\", "[[[", "}}", "é", 1, 2.5, None, "9" * 1500])
 
     for turn in range(200):
         whole = [value(5) for _ in range(3)]
-        guarded = sources._GuardedJson(io.BytesIO(json.dumps(whole, ensure_ascii=bool(turn % 2)).encode()))
+        guarded = sources._GuardedJson(
+            io.BytesIO(json.dumps(whole, ensure_ascii=bool(turn % 2)).encode())
+        )
         while guarded.read(draw.randint(1, 7)):
             pass
         assert guarded._nesting.depth == 0
@@ -110,7 +127,9 @@ def test_nesting_is_followed_through_pieces_of_any_size() -> None:
 def test_a_damaged_packed_file_keeps_what_stands_before(damage: str, tmp_path: Path) -> None:
     draw = random.Random(3)
     rows = b"".join(
-        json.dumps({"id": f"s{n}", "query": "".join(draw.choices("abcdefgh", k=200))}).encode() + b"\n" for n in range(8000)
+        json.dumps({"id": f"s{n}", "query": "".join(draw.choices("abcdefgh", k=200))}).encode()
+        + b"\n"
+        for n in range(8000)
     )
     packed = gzip.compress(rows)
     half = len(packed) // 2
@@ -169,15 +188,21 @@ def test_half_a_character_in_a_note_is_kept(tmp_path: Path) -> None:
     assert scanned(tmp_path / "data.jsonl")[0].n_samples == 2
 
 
-def test_recordings_in_a_parquet_are_left_out_and_text_that_is_no_utf8_is_told(tmp_path: Path) -> None:
+def test_recordings_in_a_parquet_are_left_out_and_text_that_is_no_utf8_is_told(
+    tmp_path: Path,
+) -> None:
     sound = {"bytes": b"\xff\xfe", "path": "a.wav"}
-    table = pa.table({"id": ["a"], "query": ["q"], "picture": [b"\xff"], "audio": [sound], "all": [[sound]]})
+    table = pa.table(
+        {"id": ["a"], "query": ["q"], "picture": [b"\xff"], "audio": [sound], "all": [[sound]]}
+    )
     pq.write_table(table, tmp_path / "data.parquet")
     found, problems = scanned(tmp_path / "data.parquet")
     assert (found.n_samples, problems) == (1, [])
     (sample,) = [sample for shard in found.shards for sample in read_samples(shard, READING)]
     assert sample.metadata == {"audio": {"path": "a.wav"}, "all": [{"path": "a.wav"}]}
-    broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe"))
+    broken = pa.StringArray.from_buffers(
+        1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")
+    )
     pq.write_table(pa.table({"id": ["a"], "query": broken}), tmp_path / "broken.parquet")
     found, problems = scanned(tmp_path / "broken.parquet")
     assert (found.n_samples, found.n_invalid) == (0, 1)

@@ -1,4 +1,5 @@
-"""Published formats, contexts that samples share, tasks, and the order in which contexts are read."""
+"""Published formats, contexts that samples share, tasks, and the order in which contexts are
+read."""
 
 from __future__ import annotations
 
@@ -21,10 +22,15 @@ from memray_eval.types import Sample
 
 CONTEXTS = ["alpha " * 50, "beta " * 50, "gamma " * 50]
 BY_CONTEXT = Reading(suite="longbench", by_context=True)
-ROWS = [{"id": f"q{i}", "query": f"question {i}", "context": CONTEXTS[i % 3], "task": "ab"[i % 2]} for i in range(12)]
+ROWS = [
+    {"id": f"q{i}", "query": f"question {i}", "context": CONTEXTS[i % 3], "task": "ab"[i % 2]}
+    for i in range(12)
+]
 
 
-def read(path: Path, reading: Reading = BY_CONTEXT, **options: Any) -> tuple[list[list[Sample]], list[Problem]]:
+def read(
+    path: Path, reading: Reading = BY_CONTEXT, **options: Any
+) -> tuple[list[list[Sample]], list[Problem]]:
     """The samples of every shard."""
     problems: list[Problem] = []
     found = scan(str(path), reading, on_problem=problems.append, **options)
@@ -48,7 +54,9 @@ def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> Path:
 def test_questions_on_one_context_are_read_side_by_side(tmp_path: Path, kind: str) -> None:
     shards, problems = read(write(tmp_path, kind), rows_per_shard=5)
     assert not problems
-    assert sorted(sample.id for shard in shards for sample in shard) == sorted(row["id"] for row in ROWS)
+    assert sorted(sample.id for shard in shards for sample in shard) == sorted(
+        row["id"] for row in ROWS
+    )
     order = [sample.context for shard in shards for sample in shard]
     assert [context for context, _ in groupby(order)] == CONTEXTS
     assert [len(shard) for shard in shards] == [4, 4, 4]  # a shard ends between two contexts
@@ -64,7 +72,9 @@ def test_a_folder_of_samples_is_read_by_context_too(tmp_path: Path) -> None:
         (tmp_path / "set" / row["id"]).mkdir(parents=True)
         (tmp_path / "set" / row["id"] / "sample.json").write_text(json.dumps(row))
     shards, _ = read(tmp_path / "set", rows_per_shard=4)
-    assert [{sample.context for sample in shard} == {shard[0].context} for shard in shards] == [True] * 3
+    assert [{sample.context for sample in shard} == {shard[0].context} for shard in shards] == [
+        True
+    ] * 3
 
 
 def test_only_the_wanted_tasks_are_read(tmp_path: Path) -> None:
@@ -79,7 +89,10 @@ def test_broken_rows_are_told_and_left_out(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "\n{broken\n" + json.dumps(ROWS[0]))
     shards, problems = read(path)
     assert sum(map(len, shards)) == len(ROWS)
-    assert ["broken JSON" in str(problems[0]), "a second sample with this id" in str(problems[1])] == [True, True]
+    assert [
+        "broken JSON" in str(problems[0]),
+        "a second sample with this id" in str(problems[1]),
+    ] == [True, True]
 
 
 def test_a_context_stands_in_one_file_however_many_samples_share_it(tmp_path: Path) -> None:
@@ -92,7 +105,9 @@ def test_a_context_stands_in_one_file_however_many_samples_share_it(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "absent.txt", 7])
 def test_a_context_file_that_is_not_there_is_a_fault(tmp_path: Path, name: Any) -> None:
-    shards, problems = read(write(tmp_path, "jsonl", [{"id": "q", "query": "?", "context_file": name}]))
+    shards, problems = read(
+        write(tmp_path, "jsonl", [{"id": "q", "query": "?", "context_file": name}])
+    )
     assert not shards
     assert "context_file" in str(problems[0])
 
@@ -112,13 +127,19 @@ def test_a_published_format_is_adapted_and_its_faults_are_told(tmp_path: Path) -
 def test_the_files_of_a_hub_dataset_are_found_in_its_folders(tmp_path: Path) -> None:
     for task in ("kv", "passkey"):
         (tmp_path / "set" / task).mkdir(parents=True)
-        write(tmp_path / "set" / task, "parquet", [row | {"id": f"{task}-{row['id']}"} for row in ROWS])
+        write(
+            tmp_path / "set" / task,
+            "parquet",
+            [row | {"id": f"{task}-{row['id']}"} for row in ROWS],
+        )
     (tmp_path / "set" / "dataset_infos.json").write_text("{}")
     shards, problems = read(tmp_path / "set")
     assert (sum(map(len, shards)), problems) == (2 * len(ROWS), [])
 
 
-def test_a_hub_that_does_not_answer_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path))
     with pytest.raises(DataError, match=r"hf://not a name cannot be fetched: .*name its folder"):
         fetched("hf://not a name")

@@ -1,4 +1,5 @@
-"""Ten and more kinds of broken dataset, each with its message; the same samples from every format."""
+"""Ten and more kinds of broken dataset, each with its message; the same samples from every
+format."""
 
 from __future__ import annotations
 
@@ -36,37 +37,111 @@ def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
     for index, raw in enumerate(samples):
         place = tmp_path / "samples" / f"s{index}"
         place.mkdir(parents=True)
-        (place / "sample.json").write_bytes(raw if isinstance(raw, bytes) else json.dumps(raw).encode())
+        (place / "sample.json").write_bytes(
+            raw if isinstance(raw, bytes) else json.dumps(raw).encode()
+        )
     return tmp_path / "samples"
 
 
 BREAKS: list[tuple[str, Callable[[Raw], object], str, str]] = [
-    ("a key both required and forbidden", lambda s: s["forbidden_keys"].append("known_condition"), "forbidden_keys", "both"),
-    ("a required key absent from memory", lambda s: s["required_keys"].append("weight"), "required_keys", "absent"),
-    ("a neutral key that is required", lambda s: s["neutral_keys"].append("known_condition"), "neutral_keys", "also required"),
-    ("a key listed twice", lambda s: s["required_keys"].append("known_condition"), "required_keys", "twice"),
-    ("a query that is a number", lambda s: s.update(query=7), "query", "must be text, not the number 7"),
+    (
+        "a key both required and forbidden",
+        lambda s: s["forbidden_keys"].append("known_condition"),
+        "forbidden_keys",
+        "both",
+    ),
+    (
+        "a required key absent from memory",
+        lambda s: s["required_keys"].append("weight"),
+        "required_keys",
+        "absent",
+    ),
+    (
+        "a neutral key that is required",
+        lambda s: s["neutral_keys"].append("known_condition"),
+        "neutral_keys",
+        "also required",
+    ),
+    (
+        "a key listed twice",
+        lambda s: s["required_keys"].append("known_condition"),
+        "required_keys",
+        "twice",
+    ),
+    (
+        "a query that is a number",
+        lambda s: s.update(query=7),
+        "query",
+        "must be text, not the number 7",
+    ),
     ("no query", lambda s: s.pop("query"), "query", "missing"),
     ("an empty id", lambda s: s.update(id=""), "id", "at least 1 character"),
-    ("memory that is a list", lambda s: s.update(memory=["a"]), "memory", "must be an object, not a list"),
-    ("a memory value that is an object", lambda s: s["memory"].update(diet={"a": 1}), "memory.diet", "not an object"),
-    ("a memory value that is null", lambda s: s["memory"].update(diet=None), "memory.diet", "not null"),
-    ("keys that are one text", lambda s: s.update(required_keys="name"), "required_keys", "must be a list of text"),
-    ("a key that is a number", lambda s: s.update(neutral_keys=[3]), "neutral_keys.0", "must be text, not the number 3"),
+    (
+        "memory that is a list",
+        lambda s: s.update(memory=["a"]),
+        "memory",
+        "must be an object, not a list",
+    ),
+    (
+        "a memory value that is an object",
+        lambda s: s["memory"].update(diet={"a": 1}),
+        "memory.diet",
+        "not an object",
+    ),
+    (
+        "a memory value that is null",
+        lambda s: s["memory"].update(diet=None),
+        "memory.diet",
+        "not null",
+    ),
+    (
+        "keys that are one text",
+        lambda s: s.update(required_keys="name"),
+        "required_keys",
+        "must be a list of text",
+    ),
+    (
+        "a key that is a number",
+        lambda s: s.update(neutral_keys=[3]),
+        "neutral_keys.0",
+        "must be text, not the number 3",
+    ),
     (
         "a turn of an unknown role",
         lambda s: s.update(history=[{"role": "robot", "content": "x"}]),
         "history.0.role",
         "'user' or",
     ),
-    ("a trait that is none", lambda s: s.update(traits={"charm": 0.5}), "traits", "not Big Five traits: ['charm']"),
-    ("a trait above 1", lambda s: s.update(traits={"openness": 3}), "traits.openness", "less than or equal to 1"),
-    ("an emotion that sums to 0.5", lambda s: s.update(emotion={"joy": 0.5}), "emotion", "sum to 0.5000, not 1"),
-    ("a misspelt field", lambda s: s.update(requierd_keys=[]), "requierd_keys", "did you mean 'required_keys'?"),
+    (
+        "a trait that is none",
+        lambda s: s.update(traits={"charm": 0.5}),
+        "traits",
+        "not Big Five traits: ['charm']",
+    ),
+    (
+        "a trait above 1",
+        lambda s: s.update(traits={"openness": 3}),
+        "traits.openness",
+        "less than or equal to 1",
+    ),
+    (
+        "an emotion that sums to 0.5",
+        lambda s: s.update(emotion={"joy": 0.5}),
+        "emotion",
+        "sum to 0.5000, not 1",
+    ),
+    (
+        "a misspelt field",
+        lambda s: s.update(requierd_keys=[]),
+        "requierd_keys",
+        "did you mean 'required_keys'?",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("break_it", "field", "told"), [case[1:] for case in BREAKS], ids=[case[0] for case in BREAKS])
+@pytest.mark.parametrize(
+    ("break_it", "field", "told"), [case[1:] for case in BREAKS], ids=[case[0] for case in BREAKS]
+)
 def test_a_broken_sample_is_named_with_file_id_and_field(
     tmp_path: Path, raw_sample: Raw, break_it: Callable[[Raw], object], field: str, told: str
 ) -> None:
@@ -91,7 +166,9 @@ def test_a_broken_sample_is_named_with_file_id_and_field(
         (b"[" * 100_000, "nested more than 64 deep"),
     ],
 )
-def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, raw_sample: Raw, data: bytes, told: str) -> None:
+def test_a_file_that_is_not_a_json_object_is_named(
+    tmp_path: Path, raw_sample: Raw, data: bytes, told: str
+) -> None:
     found, problems = checked(folder(tmp_path, raw_sample, data))
     assert (found.n_samples, found.n_invalid) == (1, 1)
     assert told in problems[0].message
@@ -122,7 +199,11 @@ def test_a_folder_without_its_file_is_named(tmp_path: Path, raw_sample: Raw) -> 
 @pytest.mark.parametrize(
     ("name", "data", "told"),
     [
-        ("d.jsonl", b'{"id": "a", "query": "q"}\n\nnot json\n{"id": "b\xff"}\n', ["line 3", "line 4"]),
+        (
+            "d.jsonl",
+            b'{"id": "a", "query": "q"}\n\nnot json\n{"id": "b\xff"}\n',
+            ["line 3", "line 4"],
+        ),
         ("d.json", b'[{"id": "a", "query": "q"}, {"id": ', ["broken JSON after item 1"]),
         ("d.json", b'{"rows": []}', ["holds no samples"]),
         ("d.json", b"[]", ["holds no samples"]),
@@ -130,7 +211,9 @@ def test_a_folder_without_its_file_is_named(tmp_path: Path, raw_sample: Raw) -> 
         ("d.parquet", b"PAR1 but no", ["not a readable Parquet file"]),
     ],
 )
-def test_a_broken_combined_file_is_named_with_the_place(tmp_path: Path, name: str, data: bytes, told: list[str]) -> None:
+def test_a_broken_combined_file_is_named_with_the_place(
+    tmp_path: Path, name: str, data: bytes, told: list[str]
+) -> None:
     (tmp_path / name).write_bytes(data)
     _, problems = checked(tmp_path / name)
     assert len(problems) == len(told)
@@ -140,7 +223,11 @@ def test_a_broken_combined_file_is_named_with_the_place(tmp_path: Path, name: st
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("absent", "no dataset at"), ("notes.txt", "cannot tell its format"), ("empty", "holds no samples; a dataset is")],
+    [
+        ("absent", "no dataset at"),
+        ("notes.txt", "cannot tell its format"),
+        ("empty", "holds no samples; a dataset is"),
+    ],
 )
 def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / "notes.txt").write_text("x")
@@ -158,24 +245,45 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (place / "object.json").write_text(json.dumps({"samples": raws}))
     (place / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(raws).encode())
     (place / "d.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws))
-    as_text = [raw | {"memory": json.dumps(raw["memory"]), "emotion": json.dumps(raw.get("emotion", {}))} for raw in raws]
-    names = {name for raw in as_text for name in raw}  # Arrow takes the columns from the first row alone
+    as_text = [
+        raw | {"memory": json.dumps(raw["memory"]), "emotion": json.dumps(raw.get("emotion", {}))}
+        for raw in raws
+    ]
+    names = {
+        name for raw in as_text for name in raw
+    }  # Arrow takes the columns from the first row alone
     columns = {name: [raw.get(name) for raw in as_text] for name in names}
     pq.write_table(pa.table(columns), place / "d.parquet", row_group_size=30)
     (place / "many").mkdir()
     for index in (0, 60):
-        (place / "many" / f"{index}.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws[index : index + 60]))
+        (place / "many" / f"{index}.jsonl").write_text(
+            "\n".join(json.dumps(raw) for raw in raws[index : index + 60])
+        )
     (place / "d.jsonl.gz").write_bytes(gzip.compress((place / "d.jsonl").read_bytes()))
-    (place / "list.json.zst").write_bytes(pa.Codec("zstd").compress((place / "list.json").read_bytes(), asbytes=True))
+    (place / "list.json.zst").write_bytes(
+        pa.Codec("zstd").compress((place / "list.json").read_bytes(), asbytes=True)
+    )
     paths = {path.name: path for path in place.iterdir()}
     return {"folder": SAMPLES, **paths}
 
 
 @pytest.mark.parametrize(
-    "name", ["list.json", "list.json.zst", "object.json", "bom.json", "d.jsonl", "d.jsonl.gz", "d.parquet", "many"]
+    "name",
+    [
+        "list.json",
+        "list.json.zst",
+        "object.json",
+        "bom.json",
+        "d.jsonl",
+        "d.jsonl.gz",
+        "d.parquet",
+        "many",
+    ],
 )
 @pytest.mark.parametrize("limit", [None, 37])
-def test_every_format_gives_the_same_samples(formats: dict[str, Path], name: str, limit: int | None) -> None:
+def test_every_format_gives_the_same_samples(
+    formats: dict[str, Path], name: str, limit: int | None
+) -> None:
     reference, _ = checked(formats["folder"], rows_per_shard=16, limit=limit)
     found, problems = checked(formats[name], rows_per_shard=16, limit=limit)
     assert not problems
@@ -199,14 +307,22 @@ def test_joined_shards_hold_the_same_samples(formats: dict[str, Path], name: str
 
 
 def test_keys_that_arrow_filled_with_null_are_not_memories(tmp_path: Path) -> None:
-    rows = [{"id": "a", "query": "q", "memory": {"x": "1"}}, {"id": "b", "query": "q", "memory": {"y": "2"}}]
+    rows = [
+        {"id": "a", "query": "q", "memory": {"x": "1"}},
+        {"id": "b", "query": "q", "memory": {"y": "2"}},
+    ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
     found, _ = checked(tmp_path / "d.parquet")
-    assert [sample.memory for sample in read_samples(found.shards[0], MEMORY)] == [{"x": "1"}, {"y": "2"}]
+    assert [sample.memory for sample in read_samples(found.shards[0], MEMORY)] == [
+        {"x": "1"},
+        {"y": "2"},
+    ]
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json", "folder"])
-def test_invalid_samples_are_left_out_of_what_runs(tmp_path: Path, raw_sample: Raw, name: str) -> None:
+def test_invalid_samples_are_left_out_of_what_runs(
+    tmp_path: Path, raw_sample: Raw, name: str
+) -> None:
     raws = [raw_sample | {"id": f"s{index}"} for index in range(40)]
     for index in (0, 7, 8, 39):
         raws[index] = raws[index] | {"query": 5}
@@ -215,7 +331,9 @@ def test_invalid_samples_are_left_out_of_what_runs(tmp_path: Path, raw_sample: R
         path = folder(tmp_path, *raws)
     else:
         path = tmp_path / name
-        path.write_text(json.dumps(raws) if name == "d.json" else "\n".join(json.dumps(raw) for raw in raws))
+        path.write_text(
+            json.dumps(raws) if name == "d.json" else "\n".join(json.dumps(raw) for raw in raws)
+        )
     found, problems = checked(path, rows_per_shard=8)
     found.shards = coalesce(found.shards, 16)
     assert (found.n_samples, found.n_invalid, len(problems)) == (35, 5, 5)
@@ -225,14 +343,20 @@ def test_invalid_samples_are_left_out_of_what_runs(tmp_path: Path, raw_sample: R
 
 
 def test_unknown_fields_are_kept_as_metadata(tmp_path: Path, raw_sample: Raw) -> None:
-    found, problems = checked(folder(tmp_path, raw_sample | {"annotator": "K.", "metadata": {"theme": "sleep"}}))
+    found, problems = checked(
+        folder(tmp_path, raw_sample | {"annotator": "K.", "metadata": {"theme": "sleep"}})
+    )
     assert not problems
     (sample,) = read_samples(found.shards[0], MEMORY)
     assert sample.metadata == {"annotator": "K.", "theme": "sleep"}
 
 
-@pytest.mark.parametrize("error", [KeyError("passages"), TypeError("no list"), RecursionError("deep")])
-def test_an_entry_that_breaks_a_suites_reader_is_a_problem(tmp_path: Path, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [KeyError("passages"), TypeError("no list"), RecursionError("deep")]
+)
+def test_an_entry_that_breaks_a_suites_reader_is_a_problem(
+    tmp_path: Path, error: Exception
+) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"id": "a", "query": "q"}\n{"id": "b", "query": "q"}\n')
 

@@ -1,5 +1,6 @@
-"""A limit takes as many samples of each task as of any other, the same ones from every format, those of a smaller limit among
-them; and what a limit took before it was spread, a resumed run takes again."""
+"""A limit takes as many samples of each task as of any other, the same ones from every format,
+those of a smaller limit among them; and what a limit took before it was spread, a resumed run takes
+again."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from memray_eval.results.run_folder import RunFolder
 FREE = Reading(suite="memory")
 KNOWN = Reading(suite="instruction", known_tasks=("a", "b", "c"))
 ANSWERS = Reading(suite="memory", has_responses=True)
-SORTED = [{"id": f"{task}{number}", "query": "q", "task": task} for task in "abc" for number in range(20)]
+SORTED = [
+    {"id": f"{task}{number}", "query": "q", "task": task} for task in "abc" for number in range(20)
+]
 
 
 def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
@@ -39,7 +42,9 @@ def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
     elif kind == "files":
         path.mkdir()
         for task in sorted({row["task"] for row in rows}):
-            (path / f"{task}.jsonl").write_text("\n".join(json.dumps(row) for row in rows if row["task"] == task))
+            (path / f"{task}.jsonl").write_text(
+                "\n".join(json.dumps(row) for row in rows if row["task"] == task)
+            )
     elif kind == "json":
         path.write_text(json.dumps({"samples": rows}))
     elif kind == "jsonl":
@@ -53,17 +58,33 @@ def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def limited(path: Path, limit: int, reading: Reading = FREE, **options: Any) -> tuple[Scan, list[str], list[Problem]]:
+def limited(
+    path: Path, limit: int, reading: Reading = FREE, **options: Any
+) -> tuple[Scan, list[str], list[Problem]]:
     problems: list[Problem] = []
     found = scan(str(path), reading, limit=limit, on_problem=problems.append, **options)
     if reading.has_responses:
-        return found, [f"{r.sample.id}/{r.candidate.name}" for s in found.shards for r in read_records(s, reading)], problems
-    return found, [sample.id for shard in found.shards for sample in read_samples(shard, reading)], problems
+        return (
+            found,
+            [
+                f"{r.sample.id}/{r.candidate.name}"
+                for s in found.shards
+                for r in read_records(s, reading)
+            ],
+            problems,
+        )
+    return (
+        found,
+        [sample.id for shard in found.shards for sample in read_samples(shard, reading)],
+        problems,
+    )
 
 
 @pytest.mark.parametrize("kind", ["folder", "files", "json", "jsonl", "parquet", "arrow"])
 @pytest.mark.parametrize("by_context", [False, True])
-def test_every_format_gives_as_many_of_each_task(tmp_path: Path, kind: str, by_context: bool) -> None:
+def test_every_format_gives_as_many_of_each_task(
+    tmp_path: Path, kind: str, by_context: bool
+) -> None:
     path, reading = write(tmp_path, kind, SORTED), Reading(suite="memory", by_context=by_context)
     found, ids, problems = limited(path, 7, reading, rows_per_shard=2)
     assert (sorted(ids), problems) == (["a0", "a1", "a2", "b0", "b1", "c0", "c1"], [])
@@ -77,7 +98,8 @@ def test_a_smaller_limit_is_a_part_of_a_larger(tmp_path: Path, seed: int, readin
     rng = random.Random(seed)
     tasks = ["a", "b", "c", ""]
     rows: list[dict[str, Any]] = [
-        {"id": f"r{n}", "query": "q", "task": rng.choice(tasks), "scenario": rng.choice("xyz")} for n in range(60)
+        {"id": f"r{n}", "query": "q", "task": rng.choice(tasks), "scenario": rng.choice("xyz")}
+        for n in range(60)
     ]
     for broken in rng.sample(rows, 6):
         broken["query"] = 5
@@ -90,10 +112,17 @@ def test_a_smaller_limit_is_a_part_of_a_larger(tmp_path: Path, seed: int, readin
 
 
 def test_scenarios_of_a_task_take_turns_and_every_task_comes_first(tmp_path: Path) -> None:
-    rows = [{"id": f"a{scenario}{n}", "query": "q", "task": "a", "scenario": scenario} for scenario in "xyz" for n in range(5)]
+    rows = [
+        {"id": f"a{scenario}{n}", "query": "q", "task": "a", "scenario": scenario}
+        for scenario in "xyz"
+        for n in range(5)
+    ]
     rows += [{"id": f"b{n}", "query": "q", "task": "b"} for n in range(5)]
     path = write(tmp_path, "jsonl", rows)
-    assert [sorted(limited(path, limit)[1]) for limit in (2, 4)] == [["ax0", "b0"], ["ax0", "ay0", "az0", "b0"]]
+    assert [sorted(limited(path, limit)[1]) for limit in (2, 4)] == [
+        ["ax0", "b0"],
+        ["ax0", "ay0", "az0", "b0"],
+    ]
 
 
 def test_where_a_task_runs_out_the_others_fill_its_place(tmp_path: Path) -> None:
@@ -148,13 +177,21 @@ def test_what_is_held_does_not_grow_with_the_dataset() -> None:
 
 
 def test_the_answers_of_all_candidates_to_one_sample_are_taken_together(tmp_path: Path) -> None:
-    answers = [{"id": row["id"], "task": row["task"], "query": "q", "response": "r"} for row in SORTED]
+    answers = [
+        {"id": row["id"], "task": row["task"], "query": "q", "response": "r"} for row in SORTED
+    ]
     shuffled = random.Random(1).sample(answers, len(answers))
     path = write(
-        tmp_path, "jsonl", [{**row, "model": "one"} for row in answers] + [{**row, "model": "two"} for row in shuffled]
+        tmp_path,
+        "jsonl",
+        [{**row, "model": "one"} for row in answers]
+        + [{**row, "model": "two"} for row in shuffled],
     )
     found, ids, problems = limited(path, 6, ANSWERS)
-    assert (sorted(ids), problems) == ([f"{task}0/{name}" for task in "abc" for name in ("one", "two")], [])
+    assert (sorted(ids), problems) == (
+        [f"{task}0/{name}" for task in "abc" for name in ("one", "two")],
+        [],
+    )
     assert found.n_samples == 6
 
 
@@ -172,7 +209,9 @@ def test_the_first_ones_are_taken_on_demand(tmp_path: Path) -> None:
 def test_a_limit_of_an_older_run_is_resumed_with_the_first_ones(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    config = RunConfig.model_validate({"dataset": "d", "limit": 5, "candidates": [{"name": "m", "model": "m"}]})
+    config = RunConfig.model_validate(
+        {"dataset": "d", "limit": 5, "candidates": [{"name": "m", "model": "m"}]}
+    )
     folder.write_config(config)
     assert folder.read_config().limit_order == "spread"
     path = tmp_path / "run" / "run.yaml"

@@ -1,4 +1,5 @@
-"""What a run would take, on this machine and on a cluster's file: the arithmetic, what binds, and what the command refuses."""
+"""What a run would take, on this machine and on a cluster's file: the arithmetic, what binds, and
+what the command refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ import pytest
 from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.estimate import CALL_CPU_S, STARTUP_S, WRITE_CPU_S, Estimate, prices_from, samples_from
+from memray_eval.execution.estimate import (
+    CALL_CPU_S,
+    STARTUP_S,
+    WRITE_CPU_S,
+    Estimate,
+    prices_from,
+    samples_from,
+)
 from memray_eval.execution.estimate_text import lines
 from memray_eval.execution.prepare import estimate_of
 from memray_eval.execution.ray.cluster_spec import NodeGroup, Offer
@@ -26,7 +34,15 @@ OFFER = Offer(
     groups=(
         NodeGroup(name="head", cpus=0, min_nodes=1, max_nodes=1, is_head=True),
         NodeGroup(name="cpus", cpus=4, min_nodes=1, max_nodes=4),
-        NodeGroup(name="gpus", cpus=16, gpus=2, accelerator_type="L4", min_nodes=0, max_nodes=3, is_spot=True),
+        NodeGroup(
+            name="gpus",
+            cpus=16,
+            gpus=2,
+            accelerator_type="L4",
+            min_nodes=0,
+            max_nodes=3,
+            is_spot=True,
+        ),
     ),
 )
 MINUTE_S = 60.7  # a minute's calls are spread over so long: judges/limits/rate_limiter.py
@@ -34,7 +50,14 @@ MINUTE_S = 60.7  # a minute's calls are spread over so long: judges/limits/rate_
 
 def judging(tmp_path: Path, **settings: Any) -> RunConfig:
     """Ten responses, two judged metrics, no limit known."""
-    return job(responses(tmp_path, 10), tmp_path, "http://127.0.0.1:9/v1", METRICS, latency_s=3.0, **settings)
+    return job(
+        responses(tmp_path, 10),
+        tmp_path,
+        "http://127.0.0.1:9/v1",
+        METRICS,
+        latency_s=3.0,
+        **settings,
+    )
 
 
 def generating(replicas: int = 1, **changes: Any) -> RunConfig:
@@ -55,13 +78,17 @@ def seconds(made: Estimate) -> dict[str, float]:
 
 def test_each_limit_makes_its_seconds_and_the_slowest_binds(tmp_path: Path) -> None:
     limits = {"requests_per_min": 500, "tokens_per_min": 1e6, "concurrency": 6}
-    made = estimate_of(judging(tmp_path, limits={JUDGE: limits}, max_in_flight=100), samples=1_000_000, offer=OFFER)
+    made = estimate_of(
+        judging(tmp_path, limits={JUDGE: limits}, max_in_flight=100), samples=1_000_000, offer=OFFER
+    )
     calls, (judge,) = 2_000_000, made.judges
     assert (made.units, made.calls, judge.calls) == (1_000_000, calls, calls)
     assert seconds(made) == pytest.approx(
         {
             f"{JUDGE}, 500 requests/min": calls * MINUTE_S / 500,
-            f"{JUDGE}, 1,000,000 tokens/min": (judge.input_tokens + judge.output_tokens) * MINUTE_S / 1e6,
+            f"{JUDGE}, 1,000,000 tokens/min": (judge.input_tokens + judge.output_tokens)
+            * MINUTE_S
+            / 1e6,
             f"{JUDGE}, 6 calls in flight of 3 s": calls * 3.0 / 6,
             "the CPUs of 4 judge actors": calls * CALL_CPU_S / 4,
             "2 CPUs that fold and write": 1_000_000 * WRITE_CPU_S / 2,
@@ -76,8 +103,13 @@ def test_each_limit_makes_its_seconds_and_the_slowest_binds(tmp_path: Path) -> N
 
 def test_calls_in_flight_that_follow_from_a_limit_are_no_bound_of_their_own(tmp_path: Path) -> None:
     firm = {JUDGE: {"requests_per_min": 500}}
-    assert not any("in flight" in what for what in seconds(estimate_of(judging(tmp_path, limits=firm))))
-    assert any("in flight" in what for what in seconds(estimate_of(judging(tmp_path, limits=firm, max_in_flight=8))))
+    assert not any(
+        "in flight" in what for what in seconds(estimate_of(judging(tmp_path, limits=firm)))
+    )
+    assert any(
+        "in flight" in what
+        for what in seconds(estimate_of(judging(tmp_path, limits=firm, max_in_flight=8)))
+    )
     assert any("in flight" in what for what in seconds(estimate_of(judging(tmp_path))))
 
 
@@ -86,7 +118,10 @@ def test_more_samples_are_more_of_the_same(tmp_path: Path) -> None:
     config = judging(tmp_path)
     here, there = estimate_of(config), estimate_of(config, samples=10 * 50_000)
     assert (here.units, there.units) == (10, 500_000)
-    assert (there.calls, there.judges[0].input_tokens) == (50_000 * here.calls, 50_000 * here.judges[0].input_tokens)
+    assert (there.calls, there.judges[0].input_tokens) == (
+        50_000 * here.calls,
+        50_000 * here.judges[0].input_tokens,
+    )
     assert "prompts built for 10 of 500,000 units; a token is 4 characters" in there.assumptions
 
 
@@ -98,8 +133,15 @@ def test_engines_are_as_many_as_configured_and_fit() -> None:
     assert made.bottleneck == "generate: 4 engines of 1,000 tokens/s"
     assert made.bounds[0].change == "engine.replicas: 2 more fit"
     assert made.cluster is not None
-    assert {use.group.name: use.nodes for use in made.cluster.groups} == {"head": 1, "cpus": 1, "gpus": 2}
-    assert estimate_of(generating(replicas=6), offer=OFFER).bounds[0].change == "larger groups of nodes: no further engine fits"
+    assert {use.group.name: use.nodes for use in made.cluster.groups} == {
+        "head": 1,
+        "cpus": 1,
+        "gpus": 2,
+    }
+    assert (
+        estimate_of(generating(replicas=6), offer=OFFER).bounds[0].change
+        == "larger groups of nodes: no further engine fits"
+    )
 
 
 def test_of_more_engines_than_fit_only_those_that_do_are_counted() -> None:
@@ -113,29 +155,50 @@ def test_of_more_engines_than_fit_only_those_that_do_are_counted() -> None:
 def test_models_that_answer_one_after_the_other_take_the_sum() -> None:
     pair = [{"name": name, "model": name, "sampling": {"max_tokens": 200}} for name in "ab"]
     one, two = (
-        estimate_of(generating(candidates=pair, cluster={"models_at_once": at_once}), samples=60_000, offer=OFFER)
+        estimate_of(
+            generating(candidates=pair, cluster={"models_at_once": at_once}),
+            samples=60_000,
+            offer=OFFER,
+        )
         for at_once in (1, 2)
     )
     alone_s = 60_000 * 100 / 1000
     assert one.stages[0].seconds == pytest.approx(2 * alone_s, rel=0.01)
     assert two.stages[0].seconds == pytest.approx(alone_s, rel=0.01)
-    assert one.bottleneck == "generate: 2 rounds of models, the longest with 1 engine of 1,000 tokens/s"
+    assert (
+        one.bottleneck
+        == "generate: 2 rounds of models, the longest with 1 engine of 1,000 tokens/s"
+    )
     assert (one.startup_s, two.startup_s) == (2 * STARTUP_S["vllm"], STARTUP_S["vllm"])
 
 
 def test_node_hours_and_what_they_cost() -> None:
     config = generating(replicas=4)
-    made = estimate_of(config, samples=60_000, offer=OFFER, node_usd_per_hour={"gpus": 2.0, "cpus": 0.5, "head": 0.25})
+    made = estimate_of(
+        config,
+        samples=60_000,
+        offer=OFFER,
+        node_usd_per_hour={"gpus": 2.0, "cpus": 0.5, "head": 0.25},
+    )
     assert made.cluster is not None
     hours = made.wall_s / 3600
-    assert [use.node_hours for use in made.cluster.groups] == pytest.approx([hours, hours, 2 * hours])
-    assert [use.usd for use in made.cluster.groups] == pytest.approx([0.25 * hours, 0.5 * hours, 4.0 * hours])
+    assert [use.node_hours for use in made.cluster.groups] == pytest.approx(
+        [hours, hours, 2 * hours]
+    )
+    assert [use.usd for use in made.cluster.groups] == pytest.approx(
+        [0.25 * hours, 0.5 * hours, 4.0 * hours]
+    )
     assert made.cluster.usd == pytest.approx(4.75 * hours)
     assert f"  nodes cost ${4.75 * hours:,.2f}; judges $0.00" in lines(made)
 
 
 def test_prices_of_the_config_hold_where_the_call_gives_no_other() -> None:
-    config = generating(assumptions={"engine_tokens_per_s": 1000, "node_usd_per_hour": {"head": 1, "cpus": 1, "gpus": 1}})
+    config = generating(
+        assumptions={
+            "engine_tokens_per_s": 1000,
+            "node_usd_per_hour": {"head": 1, "cpus": 1, "gpus": 1},
+        }
+    )
     made = estimate_of(config, offer=OFFER, node_usd_per_hour={"gpus": 3.0})
     assert made.cluster is not None
     assert made.cluster.usd == pytest.approx(5.0 * made.wall_s / 3600)
@@ -146,12 +209,17 @@ def test_no_price_is_invented() -> None:
     unpriced = estimate_of(config, offer=OFFER)
     assert unpriced.cluster is not None
     assert unpriced.cluster.usd is None
-    assert "  nodes cost unknown (no price of a node-hour was given); judges $0.00" in lines(unpriced)
+    assert "  nodes cost unknown (no price of a node-hour was given); judges $0.00" in lines(
+        unpriced
+    )
     some = estimate_of(config, samples=60_000, offer=OFFER, node_usd_per_hour={"gpus": 2.0})
     assert some.cluster is not None
     assert some.cluster.usd is None
     assert any("for the groups with a price" in line for line in lines(some))
-    with pytest.raises(ConfigError, match=r"a node price for 'gpu', which c\.yaml does not have; it has head, cpus, gpus"):
+    with pytest.raises(
+        ConfigError,
+        match=r"a node price for 'gpu', which c\.yaml does not have; it has head, cpus, gpus",
+    ):
         estimate_of(config, offer=OFFER, node_usd_per_hour={"gpu": 2.0})
 
 
@@ -159,14 +227,26 @@ def test_what_binds_what_would_next_and_that_gpus_wait_is_said() -> None:
     judged = generating(
         judge=JUDGE,
         metrics=METRICS,
-        judging={"base_urls": {"openai": "http://127.0.0.1:9/v1"}, "limits": {JUDGE: {"requests_per_min": 60}}},
+        judging={
+            "base_urls": {"openai": "http://127.0.0.1:9/v1"},
+            "limits": {JUDGE: {"requests_per_min": 60}},
+        },
     )
     made = estimate_of(judged, samples=60_000, offer=OFFER)
     told = list(lines(made))
     start = told.index(f"  bottleneck: judge: {JUDGE}, 60 requests/min")
-    assert told[start + 1] == f"  binds: {JUDGE}, 60 requests/min: {made.calls * MINUTE_S / 60 / 3600:,.1f} h"
-    assert told[start + 2].startswith("    to change that: a higher limit from the provider; fewer metrics")
-    assert told[start + 3] == "    GPUs would be done in 100 min; they are held to the end, unless `generate` comes first"
+    assert (
+        told[start + 1]
+        == f"  binds: {JUDGE}, 60 requests/min: {made.calls * MINUTE_S / 60 / 3600:,.1f} h"
+    )
+    assert told[start + 2].startswith(
+        "    to change that: a higher limit from the provider; fewer metrics"
+    )
+    assert (
+        told[start + 3]
+        == "    GPUs would be done in 100 min; they are held to the end, unless `generate` comes "
+        "first"
+    )
     assert told[start + 4] == "  next: 1 engine of 1,000 tokens/s: 100 min"
     assert any(line.startswith("    gpus: 1 x (16 CPUs, 2 L4; 0 to 3 spot): ") for line in told)
 
@@ -178,19 +258,29 @@ def test_a_budget_that_does_not_suffice_is_said(tmp_path: Path) -> None:
     usd = estimate_of(config).usd
     assert usd > 0
     for budget, is_said in ((usd / 4, True), (2 * usd, False)):
-        limited = config.model_copy(update={"budget": config.budget.model_copy(update={"usd": budget})})
-        told = [line for line in lines(estimate_of(limited)) if "the budget would stop it at" in line]
-        assert told == ([f"  the budget would stop it at 25.0%: budget.usd is {budget:g}"] if is_said else [])
+        limited = config.model_copy(
+            update={"budget": config.budget.model_copy(update={"usd": budget})}
+        )
+        told = [
+            line for line in lines(estimate_of(limited)) if "the budget would stop it at" in line
+        ]
+        assert told == (
+            [f"  the budget would stop it at 25.0%: budget.usd is {budget:g}"] if is_said else []
+        )
 
 
 def test_the_speed_of_a_small_model_on_cpus_is_said_to_be_that() -> None:
     config = generating()
     assert not any("small model" in line for line in estimate_of(config, offer=OFFER).assumptions)
-    silent = config.model_copy(update={"assumptions": RunConfig.model_fields["assumptions"].default})
+    silent = config.model_copy(
+        update={"assumptions": RunConfig.model_fields["assumptions"].default}
+    )
     assert any("small model" in line for line in estimate_of(silent, offer=OFFER).assumptions)
 
 
-@pytest.mark.parametrize(("text", "count"), [("1e6", 1_000_000), ("1_000_000", 1_000_000), ("7", 7), ("2.5e3", 2500)])
+@pytest.mark.parametrize(
+    ("text", "count"), [("1e6", 1_000_000), ("1_000_000", 1_000_000), ("7", 7), ("2.5e3", 2500)]
+)
 def test_numbers_of_samples(text: str, count: int) -> None:
     assert samples_from(text) == count
 
@@ -211,7 +301,11 @@ def test_what_is_no_price(text: str) -> None:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["memray-eval", "estimate", str(REPOSITORY / "cluster" / "job.yaml"), *words])
+        monkeypatch.setattr(
+            sys,
+            "argv",
+            ["memray-eval", "estimate", str(REPOSITORY / "cluster" / "job.yaml"), *words],
+        )
         with pytest.raises(SystemExit) as ended:
             main()
         out = capsys.readouterr()
@@ -224,7 +318,17 @@ RAYJOB = str(REPOSITORY / "cluster" / "kuberay" / "rayjob.yaml")
 
 
 def test_a_million_samples_on_our_own_manifest(cli) -> None:  # type: ignore[no-untyped-def]
-    options = ("--judge", "rules", "--samples", "1e6", "--cluster", RAYJOB, "--node-usd", "gpu-1=1", "--json")
+    options = (
+        "--judge",
+        "rules",
+        "--samples",
+        "1e6",
+        "--cluster",
+        RAYJOB,
+        "--node-usd",
+        "gpu-1=1",
+        "--json",
+    )
     code, out, _ = cli(*options)
     assert code == 0
     made = json.loads(out)
@@ -232,7 +336,10 @@ def test_a_million_samples_on_our_own_manifest(cli) -> None:  # type: ignore[no-
     assert made["bounds"][0]["stage"] == "generate"
     uses = {use["group"]["name"]: use for use in made["cluster"]["groups"]}
     assert uses["gpu-1"]["usd"] == pytest.approx(uses["gpu-1"]["node_hours"])
-    assert (uses["gpu-1"]["nodes"], uses["gpu-8"]["nodes"]) == (made["cluster"]["engines"][0]["replicas"], 0)
+    assert (uses["gpu-1"]["nodes"], uses["gpu-8"]["nodes"]) == (
+        made["cluster"]["engines"][0]["replicas"],
+        0,
+    )
     assert made["cluster"]["problems"] == []
 
 
@@ -246,10 +353,20 @@ def test_a_million_samples_on_our_own_manifest(cli) -> None:  # type: ignore[no-
         (["--cluster", RAYJOB, "--node-usd", "nodes=1"], "a node price for 'nodes'"),
         (["--node-usd", "cpu=1"], "name its file with --cluster"),
         (
-            ["--cluster", RAYJOB, "--set", "engine.tensor_parallel=16", "--set", "engine.accelerator_type=H100"],
+            [
+                "--cluster",
+                RAYJOB,
+                "--set",
+                "engine.tensor_parallel=16",
+                "--set",
+                "engine.accelerator_type=H100",
+            ],
             "(tensor_parallel 16) needs 16 GPUs and 16 CPUs on one node, and the largest group",
         ),
-        (["--cluster", RAYJOB, "--set", "engine.accelerator_type=V100"], "has none of it (gpu-1: L4, gpu-8: H100)"),
+        (
+            ["--cluster", RAYJOB, "--set", "engine.accelerator_type=V100"],
+            "has none of it (gpu-1: L4, gpu-8: H100)",
+        ),
     ],
 )
 def test_what_the_command_refuses(cli, words: list[str], told: str) -> None:  # type: ignore[no-untyped-def]

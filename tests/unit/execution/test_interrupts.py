@@ -48,19 +48,31 @@ def noted(error: Exception) -> Exception:
 @pytest.mark.parametrize(
     ("raised", "code", "said"),
     [
-        (Interrupted("Interrupted by SIGTERM: 3 of 9. Go on.", 143), 143, "Interrupted by SIGTERM: 3 of 9. Go on.\n"),
+        (
+            Interrupted("Interrupted by SIGTERM: 3 of 9. Go on.", 143),
+            143,
+            "Interrupted by SIGTERM: 3 of 9. Go on.\n",
+        ),
         (
             noted(ServiceLost("the ledger has died")),
             3,
             "error: the ledger has died\nGo on with `memray-eval resume results/r`.\n",
         ),
         (ConfigError("no such key"), 2, "error: no such key\n"),
-        (OSError(28, "No space left on device", "/x"), 3, "error: [Errno 28] No space left on device: '/x'\n"),
+        (
+            OSError(28, "No space left on device", "/x"),
+            3,
+            "error: [Errno 28] No space left on device: '/x'\n",
+        ),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_how_a_command_ends(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    raised: BaseException,
+    code: int,
+    said: str,
 ) -> None:
     def app() -> None:
         raise raised
@@ -71,7 +83,9 @@ def test_how_a_command_ends(
     assert (end.value.code, capsys.readouterr().err) == (code, said)
 
 
-def test_an_interrupt_that_typer_takes_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_that_typer_takes_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import typer
 
     app = typer.Typer()
@@ -88,9 +102,17 @@ def test_an_interrupt_that_typer_takes_is_told(monkeypatch: pytest.MonkeyPatch, 
     assert (end.value.code, capsys.readouterr().err) == (143, "interrupted\n")
 
 
-@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "caf\\u00e9 \\ud83d\\ude00"), ("latin-1", "café \\ud83d\\ude00")])
-def test_output_that_is_no_utf8_is_escaped_as_json_is(monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str) -> None:
-    out, told = (io.TextIOWrapper(io.BytesIO(), encoding=name, write_through=True) for name in (encoding, "utf-8"))
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("ascii", "caf\\u00e9 \\ud83d\\ude00"), ("latin-1", "café \\ud83d\\ude00")],
+)
+def test_output_that_is_no_utf8_is_escaped_as_json_is(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
+) -> None:
+    out, told = (
+        io.TextIOWrapper(io.BytesIO(), encoding=name, write_through=True)
+        for name in (encoding, "utf-8")
+    )
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", told)
     escape_what_cannot_be_shown()

@@ -13,7 +13,9 @@ from memray_eval.metrics import pick
 
 
 def config(**overrides: Any) -> RunConfig:
-    return RunConfig.model_validate({"dataset": "d", "candidates": [{"name": "a", "model": "m"}]} | overrides)
+    return RunConfig.model_validate(
+        {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]} | overrides
+    )
 
 
 def capacity(cpus: float = 2, gpus: float = 0, memory_gib: float = 16) -> Capacity:
@@ -35,9 +37,19 @@ def test_the_default_plan_fits_two_cores() -> None:
             r"needs 8\.\d+ CPUs and this machine has 2;[^$]*Lower engine\.replicas",
         ),
         ({"embedding": {"actors": 30}}, "cpu", capacity(), r"Lower embedding\.actors"),
-        ({"engine": {"tensor_parallel": 4, "replicas": 2}}, "gpu", capacity(64, 4), "needs 8 GPUs and this machine has 4"),
+        (
+            {"engine": {"tensor_parallel": 4, "replicas": 2}},
+            "gpu",
+            capacity(64, 4),
+            "needs 8 GPUs and this machine has 4",
+        ),
         ({"engine": {"device": "gpu"}}, "gpu", capacity(), "engine.device: cpu"),
-        ({"engine": {"kv_cache_gib": 40}}, "cpu", capacity(), r"GiB of memory and this machine has 16"),
+        (
+            {"engine": {"kv_cache_gib": 40}},
+            "cpu",
+            capacity(),
+            r"GiB of memory and this machine has 16",
+        ),
     ],
 )
 def test_what_could_hang_is_refused_with_what_to_change(
@@ -63,9 +75,13 @@ def test_servers_need_no_engine() -> None:
 
 def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency() -> None:
     def pool(cpus: float = 4, **judging: object) -> JudgePool:
-        job = config(judge="openai/gpt-4o", judging={"base_urls": {"openai": "http://x"}, **judging})
+        job = config(
+            judge="openai/gpt-4o", judging={"base_urls": {"openai": "http://x"}, **judging}
+        )
         table = load_table(None)
-        return judge_pool(job, choose(pick(["empathy", "safety"]), job, table), table, cpus, rows=16)
+        return judge_pool(
+            job, choose(pick(["empathy", "safety"]), job, table), table, cpus, rows=16
+        )
 
     assert pool().actors == 4
     assert pool(cpus=200).actors == 8

@@ -20,7 +20,13 @@ from memray_eval.types import Record
 
 GIVEN = {"candidates": [{"name": "given", "model": "given", "backend": "given"}], "dataset": "d"}
 RUBRICS = {"overall_quality": "/a/kind.txt"}
-RUN = Origin(what="run r", suite="companion", is_run=True, metrics=("overall_quality", "appropriateness"), rubrics=RUBRICS)
+RUN = Origin(
+    what="run r",
+    suite="companion",
+    is_run=True,
+    metrics=("overall_quality", "appropriateness"),
+    rubrics=RUBRICS,
+)
 DEFAULTS = Origin(what="run r", suite="companion", is_run=True)
 ROWS = Origin(what="rows.jsonl", suite="longbench")
 ODD = Origin(what="rows.jsonl", suite="longbnech")
@@ -36,7 +42,13 @@ def job(**said: Any) -> RunConfig:
     [
         (RUN, {}, set(), "companion", RUN.metrics),
         (RUN, {"suite": "companion"}, set(), "companion", RUN.metrics),
-        (RUN, {"metrics": ["appropriateness", "overall_quality"]}, set(), "companion", RUN.metrics[::-1]),
+        (
+            RUN,
+            {"metrics": ["appropriateness", "overall_quality"]},
+            set(),
+            "companion",
+            RUN.metrics[::-1],
+        ),
         (RUN, {"suite": "memory"}, {"suite"}, "memory", ()),
         (RUN, {"suite": "companion"}, {"suite"}, "companion", RUN.metrics),
         (RUN, {"metrics": ["safety"]}, {"metrics"}, "companion", ("safety",)),
@@ -64,21 +76,52 @@ def test_a_job_goes_by_its_responses_where_it_says_nothing_itself(
     ("origin", "said", "told"),
     [
         (RUN, {"suite": "memory"}, "run r is of the suite companion, and the job is of memory"),
-        (RUN, {"metrics": ["safety"]}, "run r has the metrics appropriateness, overall_quality, and the job has safety"),
-        (RUN, {"rubrics": {}}, "run r has the rubrics overall_quality=/a/kind.txt, and the job has of its suite"),
-        (DEFAULTS, {"metrics": ["safety"]}, "run r has the metrics appropriateness, companion_helpfulness, "),
-        (ROWS, {"suite": "memory"}, "rows.jsonl is of the suite longbench, and the job is of memory"),
-        (ODD, {}, "rows.jsonl names the suite 'longbnech', which is none of ours (did you mean 'longbench'?)"),
-        (Origin(what="x", suite="tau2"), {}, "which is none of ours (there are: companion, infinitebench,"),
+        (
+            RUN,
+            {"metrics": ["safety"]},
+            "run r has the metrics appropriateness, overall_quality, and the job has safety",
+        ),
+        (
+            RUN,
+            {"rubrics": {}},
+            "run r has the rubrics overall_quality=/a/kind.txt, and the job has of its suite",
+        ),
+        (
+            DEFAULTS,
+            {"metrics": ["safety"]},
+            "run r has the metrics appropriateness, companion_helpfulness, ",
+        ),
+        (
+            ROWS,
+            {"suite": "memory"},
+            "rows.jsonl is of the suite longbench, and the job is of memory",
+        ),
+        (
+            ODD,
+            {},
+            "rows.jsonl names the suite 'longbnech', which is none of ours (did you mean "
+            "'longbench'?)",
+        ),
+        (
+            Origin(what="x", suite="tau2"),
+            {},
+            "which is none of ours (there are: companion, infinitebench,",
+        ),
     ],
 )
-def test_where_they_differ_it_is_said_and_the_jobs_own_stands(origin: Origin, said: dict[str, Any], told: str) -> None:
+def test_where_they_differ_it_is_said_and_the_jobs_own_stands(
+    origin: Origin, said: dict[str, Any], told: str
+) -> None:
     followed, (difference,) = follow(job(**said), origin, set())
     assert difference.startswith(told) or told in difference
-    assert {key: getattr(followed, key) for key in said} == {key: getattr(job(**said), key) for key in said}
+    assert {key: getattr(followed, key) for key in said} == {
+        key: getattr(job(**said), key) for key in said
+    }
 
 
-def test_a_run_folder_is_known_by_its_config_and_without_one_by_its_rows(tmp_path: Path, record: Record) -> None:
+def test_a_run_folder_is_known_by_its_config_and_without_one_by_its_rows(
+    tmp_path: Path, record: Record
+) -> None:
     folder = RunFolder(str(tmp_path / "r"))
     folder.create()
     folder.write_part(to_table([record]))
@@ -98,7 +141,9 @@ def test_a_run_folder_is_known_by_its_config_and_without_one_by_its_rows(tmp_pat
         ([{}], None),
     ],
 )
-def test_a_file_is_of_the_suite_that_its_first_rows_name(tmp_path: Path, rows: list[Any], suite: str | None) -> None:
+def test_a_file_is_of_the_suite_that_its_first_rows_name(
+    tmp_path: Path, rows: list[Any], suite: str | None
+) -> None:
     (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert find_origin(str(tmp_path / "r.jsonl")) == Origin(what="r.jsonl", suite=suite)
     (tmp_path / "r.json").write_text(json.dumps({"results": rows}))
@@ -111,7 +156,10 @@ def test_a_file_is_of_the_suite_that_its_first_rows_name(tmp_path: Path, rows: l
 
 def test_rows_of_other_suites_are_counted() -> None:
     assert other_suites(Scan(n_samples=3, suites=Counter(memory=2)), "memory") is None
-    told = other_suites(Scan(n_samples=1400, suites=Counter(memory=2, longbench=1200, own=9)), "memory")
+    told = other_suites(
+        Scan(n_samples=1400, suites=Counter(memory=2, longbench=1200, own=9)), "memory"
+    )
     assert told == (
-        "of 1,400 responses 1,200 name the suite longbench, 9 name the suite own, and all would be judged as those of memory"
+        "of 1,400 responses 1,200 name the suite longbench, 9 name the suite own, and all would "
+        "be judged as those of memory"
     )

@@ -23,7 +23,9 @@ Unit = Callable[..., Record]
 def unit(record: Record) -> Unit:
     def make(number: int, *scores: Score, error: str | None = None) -> Record:
         response = Response(error=error) if error else Response(text="Rest.")
-        return record.model_copy(update={"unit_id": f"{number:016x}", "response": response, "scores": scores})
+        return record.model_copy(
+            update={"unit_id": f"{number:016x}", "response": response, "scores": scores}
+        )
 
     return make
 
@@ -36,7 +38,9 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def held(folder: RunFolder, kind: str) -> dict[str, Record]:
-    found = [record for name in folder.parts(kind) for record in from_table(folder.read_part(name, kind))]  # type: ignore[arg-type]
+    found = [
+        record for name in folder.parts(kind) for record in from_table(folder.read_part(name, kind))
+    ]  # type: ignore[arg-type]
     assert len({record.unit_id for record in found}) == len(found)
     return {record.unit_id: record for record in found}
 
@@ -48,8 +52,15 @@ def test_failed_units_go_back_with_what_they_have(folder: RunFolder, unit: Unit)
     stock = take_stock(folder)
     assert sorted(held(folder, RECORDS)) == [f"{number:016x}" for number in (1, 4)]
     assert (len(stock.finished), len(stock.generated), stock.n_retried) == (2, 2, 2)
-    assert [f"{number:016x}" in stock.generated for number in (1, 2, 3, 5)] == [False, True, False, True]
-    kept = [record for name in stock.waiting for record in from_table(folder.read_part(name, RESPONSES))]
+    assert [f"{number:016x}" in stock.generated for number in (1, 2, 3, 5)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    kept = [
+        record for name in stock.waiting for record in from_table(folder.read_part(name, RESPONSES))
+    ]
     (second,) = [record for record in kept if record.unit_id == f"{2:016x}"]
     assert second.scores == (SCORED,)
     assert not stock.has(f"{3:016x}")

@@ -14,7 +14,11 @@ from memray_eval.execution.schedule import Group, judges_each, side_by_side, wav
 from memray_eval.types import Candidate
 
 BIG, SMALL, SERVED = "org/big", "org/small", "org/served"
-H100, T4, CPUS = Node(cpus=32, gpus=8, accelerator_type="H100"), Node(cpus=8, gpus=1, accelerator_type="T4"), Node(cpus=16)
+H100, T4, CPUS = (
+    Node(cpus=32, gpus=8, accelerator_type="H100"),
+    Node(cpus=8, gpus=1, accelerator_type="T4"),
+    Node(cpus=16),
+)
 
 
 def config(**overrides: Any) -> RunConfig:
@@ -55,7 +59,9 @@ def names(waves: list[tuple[Group, ...]]) -> list[list[str]]:
         (Pool(name="j", actors=1, cpus=20), (), True),  # nodes unknown: only the sums are checked
     ],
 )
-def test_each_actor_needs_a_node_with_room(pool: Pool, nodes: tuple[Node, ...], finds_room: bool) -> None:
+def test_each_actor_needs_a_node_with_room(
+    pool: Pool, nodes: tuple[Node, ...], finds_room: bool
+) -> None:
     assert (without_room([pool], nodes) is None) is finds_room
 
 
@@ -86,7 +92,9 @@ def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:
 
 def test_a_pipeline_of_stages_may_lie_on_several_nodes() -> None:
     job = config(engine={"pipeline_parallel": 2, "tensor_parallel": 1})
-    check(wave_pools(job, [(job.candidates[0],)], cluster(T4, T4, CPUS), "gpu"), cluster(T4, T4, CPUS))
+    check(
+        wave_pools(job, [(job.candidates[0],)], cluster(T4, T4, CPUS), "gpu"), cluster(T4, T4, CPUS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,14 +102,26 @@ def test_a_pipeline_of_stages_may_lie_on_several_nodes() -> None:
     [
         ("auto", "cpu", (CPUS,), [[SERVED], [BIG], [SMALL]]),
         ("auto", "gpu", (H100, CPUS), [[SERVED, BIG, SMALL]]),
-        ("auto", "gpu", (T4, CPUS), [[SERVED, BIG], [SMALL]]),  # one GPU: one engine after the other
+        (
+            "auto",
+            "gpu",
+            (T4, CPUS),
+            [[SERVED, BIG], [SMALL]],
+        ),  # one GPU: one engine after the other
         (1, "gpu", (H100, CPUS), [[SERVED], [BIG], [SMALL]]),
         (2, "gpu", (H100, CPUS), [[SERVED, BIG], [SMALL]]),
         (2, "gpu", (T4, CPUS), [[SERVED, BIG], [SMALL]]),
-        (3, "gpu", (T4, CPUS), [[SERVED, BIG, SMALL]]),  # asked for, so refused by the check rather than parted
+        (
+            3,
+            "gpu",
+            (T4, CPUS),
+            [[SERVED, BIG, SMALL]],
+        ),  # asked for, so refused by the check rather than parted
     ],
 )
-def test_models_run_side_by_side_where_they_fit(at_once: Any, device: Any, nodes: tuple[Node, ...], waves: Any) -> None:
+def test_models_run_side_by_side_where_they_fit(
+    at_once: Any, device: Any, nodes: tuple[Node, ...], waves: Any
+) -> None:
     job = config(cluster={"models_at_once": at_once})
     assert names(waves_of(job, cluster(*nodes), device, judge_server=False)) == waves
 
@@ -116,7 +136,10 @@ def test_pipelines_side_by_side_share_the_judges_and_one_judge_server() -> None:
 
 
 def test_a_model_has_an_engine_of_its_own() -> None:
-    job = config(engine={"max_num_seqs": 8}, engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}})
+    job = config(
+        engine={"max_num_seqs": 8},
+        engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}},
+    )
     big, small = job.engine_of(BIG), job.engine_of(SMALL)
     assert (big.tensor_parallel, big.accelerator_type, big.max_num_seqs) == (4, "H100", 8)
     assert (small.tensor_parallel, small.accelerator_type, small.max_num_seqs) == (1, None, 8)

@@ -1,4 +1,5 @@
-"""A run's course in few figures: nothing is lost in the bins, and the sums are those of the actors."""
+"""A run's course in few figures: nothing is lost in the bins, and the sums are those of the
+actors."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.execution.exported_metrics import SERIES, answered
-from memray_eval.execution.timeline import BINS, FIRST_BIN_S, STALE_S, CallTotals, RunTimeline, Timeline, queued
+from memray_eval.execution.timeline import (
+    BINS,
+    FIRST_BIN_S,
+    STALE_S,
+    CallTotals,
+    RunTimeline,
+    Timeline,
+    queued,
+)
 from memray_eval.judges.call_metrics import OUTCOMES, Calls, Told
 from memray_eval.types import Response
 
@@ -25,12 +34,16 @@ def test_every_amount_is_in_the_bin_of_its_time(times: list[float], bins: int) -
         line.add("rows", START + after_s, 3)
     found = line.amounts()["rows"]
     right = Counter(int((START + after_s - START) / line.bin_s) for after_s in times)
-    assert {place: amount for place, amount in enumerate(found) if amount} == {place: 3 * n for place, n in right.items()}
+    assert {place: amount for place, amount in enumerate(found) if amount} == {
+        place: 3 * n for place, n in right.items()
+    }
     assert len(found) == max(right) + 1 <= bins
     assert line.bin_s == 0.5 or len(found) > (bins - 1) // 2  # no wider than the length asks for
 
 
-@pytest.mark.parametrize(("length_s", "bin_s"), [(59.9, 0.5), (60.0, 1.0), (3600.0, 32.0), (7 * 86400.0, 8192.0)])
+@pytest.mark.parametrize(
+    ("length_s", "bin_s"), [(59.9, 0.5), (60.0, 1.0), (3600.0, 32.0), (7 * 86400.0, 8192.0)]
+)
 def test_a_longer_run_has_wider_bins_and_no_more_of_them(length_s: float, bin_s: float) -> None:
     run = RunTimeline(START)
     run.rows("judge", START, 1)
@@ -45,26 +58,46 @@ def test_stages_and_calls_share_their_bins() -> None:
     run = RunTimeline(START)
     run.rows("read", START - 5.0, 4)  # another node's clock
     run.rows("judge", START + 2.2 * FIRST_BIN_S, 2)
-    run.calls(START + FIRST_BIN_S, Calls(sent=5, retried=2, cached=1, outcomes={"throttled": 2, "ok": 3}))
+    run.calls(
+        START + FIRST_BIN_S, Calls(sent=5, retried=2, cached=1, outcomes={"throttled": 2, "ok": 3})
+    )
     figures = run.figures()
     assert figures["stages"] == {"read": [4, 0, 0], "judge": [0, 0, 2]}
-    assert figures["calls"] == {"sent": [0, 5, 0], "retried": [0, 2, 0], "throttled": [0, 2, 0], "cached": [0, 1, 0]}
+    assert figures["calls"] == {
+        "sent": [0, 5, 0],
+        "retried": [0, 2, 0],
+        "throttled": [0, 2, 0],
+        "cached": [0, 1, 0],
+    }
 
 
 def told(**counts: int) -> Told:
     ended = {outcome: counts.pop(outcome) for outcome in OUTCOMES if outcome in counts}
     now = {name: counts.pop(name) for name in ("in_flight", "waiting") if name in counts}
-    return Told(calls=Calls(outcomes=ended, took={1: ended.get("ok", 0), 3: 1}, waited_s=0.5, **counts), **now)
+    return Told(
+        calls=Calls(outcomes=ended, took={1: ended.get("ok", 0), 3: 1}, waited_s=0.5, **counts),
+        **now,
+    )
 
 
 def test_calls_are_summed_over_actors_and_by_judge() -> None:
     totals = CallTotals()
-    totals.add("m", {"a": told(sent=4, ok=2, throttled=2, retried=2), "b": told(sent=1, ok=1)}, START)
+    totals.add(
+        "m", {"a": told(sent=4, ok=2, throttled=2, retried=2), "b": told(sent=1, ok=1)}, START
+    )
     totals.add("n", {"a": told(sent=3, ok=3, cached=7)}, START)
     figures = totals.figures()
     assert (figures["sent"], figures["ok"], figures["throttled"], figures["cached"]) == (8, 6, 2, 7)
-    assert (figures["verdicts"], figures["tries"], figures["waited_s"]) == (9, {"1": 6, "3": 3}, 1.5)
-    assert (figures["judges"]["a"]["sent"], figures["judges"]["b"]["sent"], figures["judges"]["b"]["refused"]) == (7, 1, 0)
+    assert (figures["verdicts"], figures["tries"], figures["waited_s"]) == (
+        9,
+        {"1": 6, "3": 3},
+        1.5,
+    )
+    assert (
+        figures["judges"]["a"]["sent"],
+        figures["judges"]["b"]["sent"],
+        figures["judges"]["b"]["refused"],
+    ) == (7, 1, 0)
     assert CallTotals().figures() == {}
 
 
@@ -75,16 +108,26 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     assert totals.under_way(START + 1) == {"a": (5, 2), "b": (1, 0)}
     totals.add("n", {"a": told(in_flight=3)}, START + 2)
     assert totals.under_way(START + 2) == {"a": (7, 2), "b": (0, 0)}
-    assert totals.under_way(START + 1 + STALE_S) == {"a": (3, 0), "b": (0, 0)}  # m is silent: it died
+    assert totals.under_way(START + 1 + STALE_S) == {
+        "a": (3, 0),
+        "b": (0, 0),
+    }  # m is silent: it died
 
 
 def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:
     stages = ("read", "generate", "judge", "write")
-    assert queued(stages, {"read": 9, "generate": 6, "judge": 2, "write": 2}) == {"generate": 3, "judge": 4, "write": 0}
-    # Resumed: five that were generated before wait for their judge, and two new ones have been generated.
+    assert queued(stages, {"read": 9, "generate": 6, "judge": 2, "write": 2}) == {
+        "generate": 3,
+        "judge": 4,
+        "write": 0,
+    }
+    # Resumed: five that were generated before wait for their judge, and two new ones have been
+    # generated.
     done = {"read": 2, "generate": 2, "judge": 3, "write": 1}
     assert queued(stages, done, carried=5) == {"generate": 0, "judge": 4, "write": 2}
-    assert queued(("read", "write"), {"read": 0, "write": 1}) == {"write": 0}  # a report that came late
+    assert queued(("read", "write"), {"read": 0, "write": 1}) == {
+        "write": 0
+    }  # a report that came late
 
 
 def test_the_table_of_metrics_can_be_exported() -> None:
@@ -100,7 +143,14 @@ def test_the_table_of_metrics_can_be_exported() -> None:
 def test_only_what_was_measured_of_answers_counts() -> None:
     took = answered(
         [
-            Response(text="a", prompt_tokens=10, output_tokens=5, cached_tokens=8, ttft_s=1.0, duration_s=3.0),
+            Response(
+                text="a",
+                prompt_tokens=10,
+                output_tokens=5,
+                cached_tokens=8,
+                ttft_s=1.0,
+                duration_s=3.0,
+            ),
             Response(text="b", prompt_tokens=10, output_tokens=1, ttft_s=2.0, duration_s=2.0),
             Response(text="c", output_tokens=4),
             Response(error="refused", prompt_tokens=99),

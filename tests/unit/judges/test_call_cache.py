@@ -1,4 +1,5 @@
-"""A paid call is never paid twice: what was put is there, whoever else writes and however the writer ends."""
+"""A paid call is never paid twice: what was put is there, whoever else writes and however the
+writer ends."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ put([call("shared")])
 for number in range(n_calls):
     put([call(f"{name}-{number}")])
     print(f"{name}-{number}", flush=True)
-"""
+"""  # noqa: E501
 
 Writer = subprocess.Popen[str]
 Start = Callable[..., Writer]
@@ -62,7 +63,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-MESSAGE = st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=st.text())
+MESSAGE = st.builds(
+    Message, role=st.sampled_from(["system", "user", "assistant"]), content=st.text()
+)
 CALL = st.fixed_dictionaries(
     {
         "judge": st.text(max_size=8),
@@ -76,14 +79,26 @@ CALL = st.fixed_dictionaries(
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a process that opens a cache or a log, puts calls one by one and prints each key once put has returned. It
-    begins when a line is written to it, so that several begin at once."""
+    """Starts a process that opens a cache or a log, puts calls one by one and prints each key once
+    put has returned. It begins when a line is written to it, so that several begin at once."""
     writers: list[Writer] = []
 
-    def begin(what: str, where: Path, name: str, n_calls: int, size: int = 1000, largest_file: int = 0) -> Writer:
-        command = [sys.executable, "-c", WRITER, what, str(where), name, *map(str, (n_calls, size, largest_file))]
+    def begin(
+        what: str, where: Path, name: str, n_calls: int, size: int = 1000, largest_file: int = 0
+    ) -> Writer:
+        command = [
+            sys.executable,
+            "-c",
+            WRITER,
+            what,
+            str(where),
+            name,
+            *map(str, (n_calls, size, largest_file)),
+        ]
         pipe = subprocess.PIPE
-        writers.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY))
+        writers.append(
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY)
+        )
         return writers[-1]
 
     yield begin
@@ -113,24 +128,37 @@ def killed_after(writer: Writer, n_printed: int) -> set[str]:
 
 
 def made(key: str, **changed: Any) -> CachedCall:
-    fields = {"judge": "openai/gpt-4o", "judgment": '{"n": 1}', "input_tokens": 9, "output_tokens": 2, "cost_usd": 0.25}
+    fields = {
+        "judge": "openai/gpt-4o",
+        "judgment": '{"n": 1}',
+        "input_tokens": 9,
+        "output_tokens": 2,
+        "cost_usd": 0.25,
+    }
     return CachedCall.model_validate({"key": key, "created": 1e9, **fields, **changed})
 
 
 @given(CALL, CALL)
 def test_keys_are_equal_only_for_equal_calls(first: dict[str, Any], second: dict[str, Any]) -> None:
     assert re.fullmatch("[0-9a-f]{32}", call_key(**first))
-    assert (call_key(**first) == call_key(**second)) == (repr(in_order(first)) == repr(in_order(second)))
+    assert (call_key(**first) == call_key(**second)) == (
+        repr(in_order(first)) == repr(in_order(second))
+    )
 
 
 @given(CALL, CALL, st.sampled_from(["judge", "messages", "schema", "parameters", "repeat"]))
-def test_a_change_of_one_part_changes_the_key(call: dict[str, Any], other: dict[str, Any], part: str) -> None:
+def test_a_change_of_one_part_changes_the_key(
+    call: dict[str, Any], other: dict[str, Any], part: str
+) -> None:
     changed = call | {part: other[part]}
-    assert (call_key(**call) == call_key(**changed)) == (repr(in_order(call[part])) == repr(in_order(other[part])))
+    assert (call_key(**call) == call_key(**changed)) == (
+        repr(in_order(call[part])) == repr(in_order(other[part]))
+    )
 
 
 def in_order(value: Any) -> Any:
-    """The value with every dict as its sorted items; as repr it tells 1 from 1.0 and True, as JSON does."""
+    """The value with every dict as its sorted items; as repr it tells 1 from 1.0 and True, as JSON
+    does."""
     if isinstance(value, dict):
         return {key: in_order(value[key]) for key in sorted(value)}
     return [in_order(each) for each in value] if isinstance(value, list) else value
@@ -146,8 +174,12 @@ def test_the_order_of_a_dict_is_nothing_to_the_key(content: dict[str, Any]) -> N
 
 def test_texts_do_not_run_into_each_other() -> None:
     keys = {
-        call_key("j", [Message(role="user", content="ab"), Message(role="user", content="c")], "s", {}, 0),
-        call_key("j", [Message(role="user", content="a"), Message(role="user", content="bc")], "s", {}, 0),
+        call_key(
+            "j", [Message(role="user", content="ab"), Message(role="user", content="c")], "s", {}, 0
+        ),
+        call_key(
+            "j", [Message(role="user", content="a"), Message(role="user", content="bc")], "s", {}, 0
+        ),
         call_key("j", [Message(role="user", content="abc")], "s", {}, 0),
         call_key("j", [Message(role="system", content="abc")], "s", {}, 0),
         call_key("j", [Message(role="user", content="half an emoji: \ud83d")], "s", {}, 0),
@@ -159,9 +191,15 @@ def test_texts_do_not_run_into_each_other() -> None:
 def test_the_key_is_the_hash_of_canonical_json() -> None:
     """Another recipe would make every call that is kept already be paid once more."""
     message = Message(role="user", content="Grüße 🙂")
-    text = '["openai/gpt-4o",[{"content":"Grüße 🙂","role":"user"}],"s",{"a":[1.0],"temperature":0},1]'
-    assert call_key("openai/gpt-4o", [message], "s", {"temperature": 0, "a": [1.0]}, 1) == blake2b_128(text)
-    assert schema_digest({"type": "object", "properties": {}}) == blake2b_128('{"properties":{},"type":"object"}')
+    text = (
+        '["openai/gpt-4o",[{"content":"Grüße 🙂","role":"user"}],"s",{"a":[1.0],"temperature":0},1]'
+    )
+    assert call_key(
+        "openai/gpt-4o", [message], "s", {"temperature": 0, "a": [1.0]}, 1
+    ) == blake2b_128(text)
+    assert schema_digest({"type": "object", "properties": {}}) == blake2b_128(
+        '{"properties":{},"type":"object"}'
+    )
 
 
 def blake2b_128(text: str) -> str:
@@ -170,7 +208,12 @@ def blake2b_128(text: str) -> str:
 
 def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
     calls = [
-        made("a", judgment='{"quote": "Grüße 🙂 \u2028"}', cost_usd=0.1 + 0.2, created=1234567890.123456),
+        made(
+            "a",
+            judgment='{"quote": "Grüße 🙂 \u2028"}',
+            cost_usd=0.1 + 0.2,
+            created=1234567890.123456,
+        ),
         made("b", judgment=None),
         made("c", judgment=""),
     ]
@@ -183,17 +226,25 @@ def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
 
 
 def test_many_keys_at_once(tmp_path: Path) -> None:
-    keys = [f"{number:032x}" for number in range(260_000)]  # SQLite takes 32,766 parameters, Debian's 250,000
+    keys = [
+        f"{number:032x}" for number in range(260_000)
+    ]  # SQLite takes 32,766 parameters, Debian's 250,000
     with closing(CallCache(tmp_path / "calls")) as cache:
         cache.put([made(key) for key in keys[::700]])
         assert set(cache.get(keys)) == set(keys[::700])
 
 
 def test_the_first_writer_wins(tmp_path: Path) -> None:
-    with closing(CallCache(tmp_path / "calls")) as cache, closing(CallCache(tmp_path / "calls")) as other:
+    with (
+        closing(CallCache(tmp_path / "calls")) as cache,
+        closing(CallCache(tmp_path / "calls")) as other,
+    ):
         cache.put([made("a", judgment="first"), made("a", judgment="second")])
         other.put([made("a", judgment="third"), made("b")])
-        assert {key: call.judgment for key, call in cache.get("ab").items()} == {"a": "first", "b": '{"n": 1}'}
+        assert {key: call.judgment for key, call in cache.get("ab").items()} == {
+            "a": "first",
+            "b": '{"n": 1}',
+        }
 
 
 def test_half_a_surrogate_pair_does_not_cost_a_batch(tmp_path: Path) -> None:
@@ -223,7 +274,9 @@ def test_many_threads_share_one_cache(tmp_path: Path) -> None:
                 cache.put([made(key)])
             return set(cache.get(keys))
 
-        assert set().union(*threads.map(put_and_get, range(16))) == {f"{n}-{p}" for n in range(16) for p in range(20)}
+        assert set().union(*threads.map(put_and_get, range(16))) == {
+            f"{n}-{p}" for n in range(16) for p in range(20)
+        }
 
 
 @pytest.mark.heavy
@@ -232,10 +285,14 @@ def test_eight_processes_write_one_new_file_at_once(tmp_path: Path, start: Start
     writers = [start("cache", path, f"w{number}", 500) for number in range(8)]
     go(*writers)
     outputs = [writer.communicate(timeout=300)[0].split() for writer in writers]
-    assert [(writer.returncode, len(output)) for writer, output in zip(writers, outputs, strict=True)] == [(0, 500)] * 8
+    assert [
+        (writer.returncode, len(output)) for writer, output in zip(writers, outputs, strict=True)
+    ] == [(0, 500)] * 8
     with closing(CallCache(path)) as cache:
         keys = [key for output in outputs for key in output]
-        assert set(cache.get(keys)) == {f"w{writer}-{number}" for writer in range(8) for number in range(500)}
+        assert set(cache.get(keys)) == {
+            f"w{writer}-{number}" for writer in range(8) for number in range(500)
+        }
         stats = cache.stats()
         assert stats.entries == 4001  # all were made with one shared key as well
         assert sorted(stats.by_judge.values()) == [500] * 7 + [501]
@@ -247,7 +304,9 @@ def test_kill_9_loses_nothing_that_was_put(tmp_path: Path, start: Start) -> None
     for number in range(3):
         writer = start("cache", path, f"w{number}", 10**6, 8000)
         go(writer)
-        printed |= killed_after(writer, 700)  # enough for SQLite to move its log into the file now and then
+        printed |= killed_after(
+            writer, 700
+        )  # enough for SQLite to move its log into the file now and then
     with closing(CallCache(path)) as cache:
         found = cache.get(printed)
     assert set(found) == printed
@@ -262,14 +321,28 @@ def test_stats_say_what_is_there(tmp_path: Path) -> None:
     with closing(CallCache(path)) as cache:
         empty = cache.stats()
         assert empty == CacheStats(
-            path=str(path), entries=0, size_bytes=empty.size_bytes, by_judge={}, saved=0.0, oldest=None, newest=None
+            path=str(path),
+            entries=0,
+            size_bytes=empty.size_bytes,
+            by_judge={},
+            saved=0.0,
+            oldest=None,
+            newest=None,
         )
-        cache.put([made("a", created=5.0), made("b", judge="other", created=3.0, cost_usd=1.0), made("c", created=4.0)])
+        cache.put(
+            [
+                made("a", created=5.0),
+                made("b", judge="other", created=3.0, cost_usd=1.0),
+                made("c", created=4.0),
+            ]
+        )
         stats = cache.stats()
         assert (stats.entries, stats.by_judge) == (3, {"openai/gpt-4o": 2, "other": 1})
         assert (stats.saved, stats.oldest, stats.newest) == (1.5, 3.0, 5.0)
         cache.put([made("d", judgment="x" * 10**6)])
-        assert 10**6 < cache.stats().size_bytes - stats.size_bytes < 2 * 10**6  # in the log still, and counted
+        assert (
+            10**6 < cache.stats().size_bytes - stats.size_bytes < 2 * 10**6
+        )  # in the log still, and counted
 
 
 def test_clear_takes_what_is_old_and_gives_the_space_back(tmp_path: Path) -> None:
@@ -313,7 +386,9 @@ def damaged(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [foreign, of_a_later_version, garbage, cut_off])
-def test_a_file_that_is_no_cache_is_a_message_and_left_alone(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_a_file_that_is_no_cache_is_a_message_and_left_alone(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
     path = tmp_path / "calls"
     spoil(path)
     before = path.read_bytes()
@@ -331,13 +406,18 @@ def test_damage_found_later_is_the_same_message(tmp_path: Path) -> None:
         cache.put([made(f"{number}", judgment="x" * 5000) for number in range(50)])
     data = path.read_bytes()
     path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
-    with closing(CallCache(path)) as cache, pytest.raises(ConfigError, match=r"cannot be read .*`memray-eval cache clear`"):
+    with (
+        closing(CallCache(path)) as cache,
+        pytest.raises(ConfigError, match=r"cannot be read .*`memray-eval cache clear`"),
+    ):
         cache.get([f"{number}" for number in range(50)])
 
 
 def test_a_place_that_cannot_be_written_is_a_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConfigError, match=r"cannot open the judge cache .*/file/calls.*; set MEMRAY_EVAL_CACHE"):
+    with pytest.raises(
+        ConfigError, match=r"cannot open the judge cache .*/file/calls.*; set MEMRAY_EVAL_CACHE"
+    ):
         CallCache(tmp_path / "file" / "calls")
     with pytest.raises(ConfigError, match=r"cannot open the judge cache .*; set MEMRAY_EVAL_CACHE"):
         CallCache(tmp_path)
@@ -349,9 +429,14 @@ def test_a_place_that_cannot_be_written_is_a_message(tmp_path: Path) -> None:
 
 def test_a_file_that_stays_locked_is_a_message_and_then_works_again(tmp_path: Path) -> None:
     path = tmp_path / "calls"
-    with closing(CallCache(path, busy_s=0.01)) as cache, closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with (
+        closing(CallCache(path, busy_s=0.01)) as cache,
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+    ):
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(ResourceError, match=rf"{re.escape(str(path))} cannot be used: database is locked"):
+        with pytest.raises(
+            ResourceError, match=rf"{re.escape(str(path))} cannot be used: database is locked"
+        ):
             cache.put([made("a")])
         assert cache.get("a") == {}  # reading waits for no writer
         other.execute("ROLLBACK")
@@ -362,8 +447,15 @@ def test_a_file_that_stays_locked_is_a_message_and_then_works_again(tmp_path: Pa
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (of_a_later_version, "was written by a newer memray-eval .*: update memray-eval, or name another file"),
-        (garbage, "cannot be read .*; start it anew with `memray-eval cache clear` and --cache .*, or name another file"),
+        (
+            of_a_later_version,
+            "was written by a newer memray-eval .*: update memray-eval, or name another file",
+        ),
+        (
+            garbage,
+            "cannot be read .*; start it anew with `memray-eval cache clear` and --cache .*, or "
+            "name another file",
+        ),
         (damaged, "is damaged .*; start it anew with"),
         (foreign, "is a database of something else; start it anew with"),
     ],
@@ -376,14 +468,19 @@ def test_what_cannot_be_used_is_refused_beforehand_with_what_to_do(
         check_file(tmp_path / "calls")
 
 
-def test_a_file_that_stays_locked_is_refused_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_stays_locked_is_refused_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("memray_eval.judges.call_cache.CHECK_BUSY_S", 0.05)
     path = tmp_path / "calls"
     CallCache(path).close()
     for lock in ("BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"):
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute(lock)
-            with pytest.raises(ResourceError, match=r"database is locked; another program holds it: wait .*--no-cache"):
+            with pytest.raises(
+                ResourceError,
+                match=r"database is locked; another program holds it: wait .*--no-cache",
+            ):
                 check_file(path)
     check_file(path)
 
@@ -392,14 +489,19 @@ def test_a_file_that_is_to_be_made_is_not_made_by_the_check(tmp_path: Path) -> N
     check_file(tmp_path / "new" / "calls")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConfigError, match="file is no folder that can be written; set MEMRAY_EVAL_CACHE"):
+    with pytest.raises(
+        ConfigError, match="file is no folder that can be written; set MEMRAY_EVAL_CACHE"
+    ):
         check_file(tmp_path / "file" / "calls")
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_log_gives_back_what_was_appended_in_order(tmp_path: Path, scheme: str) -> None:
     folder = f"{scheme}{tmp_path}/a/log"
-    calls = [made("a", judgment='{"quote": "Grüße 🙂 \u2028\\n"}', cost_usd=0.1 + 0.2), made("b", judgment=None)]
+    calls = [
+        made("a", judgment='{"quote": "Grüße 🙂 \u2028\\n"}', cost_usd=0.1 + 0.2),
+        made("b", judgment=None),
+    ]
     log = SegmentLog(folder + "/")
     assert list(log.load()) == []
     log.append([])
@@ -456,7 +558,9 @@ def test_kill_9_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
 
 
 @pytest.mark.heavy
-def test_a_process_killed_inside_a_write_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
+def test_a_process_killed_inside_a_write_leaves_no_half_segment(
+    tmp_path: Path, start: Start
+) -> None:
     log = SegmentLog(str(tmp_path))
     log.append([made("a")])
     writer = start("log", tmp_path, "w", 1, 1_000_000, 100_000)

@@ -1,4 +1,5 @@
-"""What is heard of a judge's calls: every one that was sent, once, with its outcome, and nothing twice."""
+"""What is heard of a judge's calls: every one that was sent, once, with its outcome, and nothing
+twice."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSp
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Usage
 
-MESSAGES = (Message(role="system", content="The rubric."), Message(role="user", content="The data."))
+MESSAGES = (
+    Message(role="system", content="The rubric."),
+    Message(role="user", content="The data."),
+)
 GOOD, BAD = '{"score": 1}', "no JSON"
 IN, OUT = 100, 20
 
@@ -74,9 +78,13 @@ async def close() -> None:
     return None
 
 
-def judge_of(book: CallBook, *outcomes: str | JudgeError, calls: Kept | None = None) -> InstructedJudge:
+def judge_of(
+    book: CallBook, *outcomes: str | JudgeError, calls: Kept | None = None
+) -> InstructedJudge:
     access = Access(RetryPolicy(tries=2, sleep=at_once), calls=calls, watch=book.of("a/b"))
-    return InstructedJudge(JudgeSpec(name="a/b", model="b", price=Price(1.0, 2.0)), Scripted(*outcomes), access, close)
+    return InstructedJudge(
+        JudgeSpec(name="a/b", model="b", price=Price(1.0, 2.0)), Scripted(*outcomes), access, close
+    )
 
 
 async def asked(judge: InstructedJudge, times: int = 1) -> None:
@@ -102,7 +110,11 @@ def counted(*outcomes: str | JudgeError) -> Calls:
         ([GOOD], ["ok"], False),
         ([BAD, BAD, GOOD], ["malformed", "malformed", "ok"], False),
         ([BAD, BAD, BAD], ["malformed"] * 3, True),
-        ([Throttled("429"), Throttled("429"), Throttled("429"), GOOD], ["throttled"] * 3 + ["ok"], False),
+        (
+            [Throttled("429"), Throttled("429"), Throttled("429"), GOOD],
+            ["throttled"] * 3 + ["ok"],
+            False,
+        ),
         ([Unavailable("500"), GOOD], ["unavailable", "ok"], False),
         ([Unavailable("500"), Unavailable("500")], ["unavailable"] * 2, True),
         ([BAD, Throttled("429"), Unauthorised("401")], ["malformed", "throttled", "error"], True),
@@ -110,7 +122,9 @@ def counted(*outcomes: str | JudgeError) -> Calls:
         ([Refused("no")], ["refused"], False),
     ],
 )
-def test_every_call_is_counted_with_its_outcome(outcomes: list[str | JudgeError], named: list[str], is_failed: bool) -> None:
+def test_every_call_is_counted_with_its_outcome(
+    outcomes: list[str | JudgeError], named: list[str], is_failed: bool
+) -> None:
     calls = counted(*outcomes)
     answered = sum(isinstance(outcome, str) for outcome in outcomes)
     assert calls.outcomes == {name: named.count(name) for name in named}
@@ -137,7 +151,9 @@ def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
             return ""
 
     async def give_up() -> int:
-        judge = InstructedJudge(JudgeSpec(name="a/b", model="b"), Hanging(), Access(watch=book.of("a/b")), close)
+        judge = InstructedJudge(
+            JudgeSpec(name="a/b", model="b"), Hanging(), Access(watch=book.of("a/b")), close
+        )
         asking = asyncio.create_task(judge.judge(MESSAGES, Rating))
         await under_way.wait()
         in_flight = book.take()["a/b"].in_flight
@@ -156,7 +172,10 @@ def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
     watch = book.of("a/b")
     assert book.take() == {}  # nothing yet
     watch.sent(is_again=False)
-    assert (book.take()["a/b"].calls.sent, book.take()["a/b"].calls.sent) == (1, 0)  # in flight: told as long as it is
+    assert (book.take()["a/b"].calls.sent, book.take()["a/b"].calls.sent) == (
+        1,
+        0,
+    )  # in flight: told as long as it is
     watch.ended("ok", Cost(1, 1), 0.0)
     assert book.take()["a/b"].in_flight == 0
     assert book.take() == {}

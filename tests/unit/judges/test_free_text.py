@@ -1,4 +1,5 @@
-"""Judgments that are read from free text: one call for the metrics that share it, an abstention where nothing can be read."""
+"""Judgments that are read from free text: one call for the metrics that share it, an abstention
+where nothing can be read."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ from memray_eval.stages.judge import judge_record
 from memray_eval.types import Candidate, Message, Record, Response, Sample, Score, Usage
 
 FAMILY = (OVERALL, *METRIC_OF.values())
-MESSAGES = (Message(role="system", content="The rubric."), Message(role="user", content="The data."))
+MESSAGES = (
+    Message(role="system", content="The rubric."),
+    Message(role="user", content="The data."),
+)
 FORM = "Score: 0.8 | Reasoning: warm {and} honest"
 JSON = json.dumps({**dict.fromkeys(WEIGHTS, 0.5), "overall": 0.6, "reasoning": "fine"})
 
 
 class Scripted:
-    """A provider that gives these replies in turn, the last for all that follow, and keeps the talks."""
+    """A provider that gives these replies in turn, the last for all that follow, and keeps the
+    talks."""
 
     assistant_role = "assistant"
     parameters: Mapping[str, Any] = {"temperature": 0}
@@ -79,7 +84,9 @@ def asked(wire: Scripted, judgment: type[BaseModel] = CompanionJudgment) -> Any:
 
 def scores(wire: Scripted, calls: Kept | None) -> dict[str, Score]:
     sample, response = Sample(id="s", query="I'm sad"), Response(text="That sounds hard.")
-    record = Record(unit_id="u", sample=sample, candidate=Candidate(name="c", model="m"), response=response)
+    record = Record(
+        unit_id="u", sample=sample, candidate=Candidate(name="c", model="m"), response=response
+    )
     judge = judge_of(wire, calls)
     judged = asyncio.run(judge_record(record, pick(FAMILY), {name: [judge] for name in FAMILY}))
     return {score.metric: score for score in judged.scores}
@@ -92,12 +99,16 @@ def test_free_text_is_read_at_once() -> None:
     assert len(wire.talks) == 1
 
 
-@pytest.mark.parametrize("reply", [JSON, f"```json\n{JSON}\n```", f"Score: 0.1 | Reasoning: see\n{JSON}"])
+@pytest.mark.parametrize(
+    "reply", [JSON, f"```json\n{JSON}\n```", f"Score: 0.1 | Reasoning: see\n{JSON}"]
+)
 def test_json_goes_before_free_text(reply: str) -> None:
     assert (asked(Scripted(reply)).overall, asked(Scripted(reply)).helpfulness) == (0.6, 0.5)
 
 
-@pytest.mark.parametrize("broken", [JSON.replace("0.6", "6"), "I like it.", "Score: 8 | Reasoning: x", '{"overall": 0.5'])
+@pytest.mark.parametrize(
+    "broken", [JSON.replace("0.6", "6"), "I like it.", "Score: 8 | Reasoning: x", '{"overall": 0.5']
+)
 def test_what_is_neither_is_asked_for_again(broken: str) -> None:
     wire = Scripted(broken, FORM)
     assert asked(wire).overall == 0.8

@@ -18,7 +18,16 @@ from memray_eval.config.sections import JudgingConfig, RateLimits
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.judges.judge_factory import FallbackJudge
 from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import Choice, calls_a_record, choose, limits_of, load_table, may_bill, price_of, unpriced
+from memray_eval.judges.router import (
+    Choice,
+    calls_a_record,
+    choose,
+    limits_of,
+    load_table,
+    may_bill,
+    price_of,
+    unpriced,
+)
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.ports import Verdict
@@ -30,13 +39,23 @@ METRICS = pick(["memory_utilization", "empathy", "relevance"])
 
 def chosen(judge: Any, **judging: Any) -> dict[str, tuple[str, str]]:
     config = RunConfig.model_validate(
-        {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": judge, "judging": judging}
+        {
+            "dataset": "d",
+            "candidates": [{"name": "a", "model": "m"}],
+            "judge": judge,
+            "judging": judging,
+        }
     )
-    return {name: (choice.judge, choice.why) for name, choice in choose(METRICS, config, load_table(None)).items()}
+    return {
+        name: (choice.judge, choice.why)
+        for name, choice in choose(METRICS, config, load_table(None)).items()
+    }
 
 
 def test_seed_000s_table_is_the_preference() -> None:
-    preferred = {m.name: m.preferred_judge for m in all_metrics().values() if isinstance(m, JudgedMetric)}
+    preferred = {
+        m.name: m.preferred_judge for m in all_metrics().values() if isinstance(m, JudgedMetric)
+    }
     assert preferred == {
         "persona_consistency": OPUS,
         "emotional_congruence": GPT4O,
@@ -61,7 +80,9 @@ def test_auto_without_a_key_estimates_and_says_why() -> None:
     assert "relevance" not in judges
 
 
-def test_auto_takes_the_preferred_judge_else_a_fallback_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_the_preferred_judge_else_a_fallback_with_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     judges = chosen("auto")
     assert judges["empathy"] == (GPT4O, "preferred")
@@ -75,19 +96,26 @@ def test_rules_ask_nobody_whatever_keys_are_set(monkeypatch: pytest.MonkeyPatch)
 
 def withheld(judge: Any = "rules", **estimates: bool) -> dict[str, str]:
     """Why rules score a metric not, by the metrics that they do not score."""
-    raw = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": judge, "estimates": estimates}
+    raw = {
+        "dataset": "d",
+        "candidates": [{"name": "a", "model": "m"}],
+        "judge": judge,
+        "estimates": estimates,
+    }
     metrics = pick(all_suites()["memory"].metrics)
     choices = choose(metrics, RunConfig.model_validate(raw), load_table(None))
     return {name: choice.withheld for name, choice in choices.items() if choice.withheld}
 
 
 def test_rules_that_were_found_blind_score_nothing_unless_asked() -> None:
-    blind = {name for name, metric in all_metrics().items() if isinstance(metric, JudgedMetric) and metric.worth is not None
+    blind = {name for name, metric in all_metrics().items() if isinstance(metric,
+    JudgedMetric) and metric.worth is not None
              and metric.worth.cannot_tell}  # fmt: skip
     assert blind >= {"safety", "helpfulness", "coherence"}
     assert set(withheld()) == set(withheld("auto")) == blind
     assert withheld()["safety"] == (
-        "rules cannot tell: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to find dangerous ones; "
+        "rules cannot tell: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to "
+        "find dangerous ones; "
         "name a judge, or take the estimate with --set estimates.safety=true"
     )
     assert "safety" not in withheld(safety=True)
@@ -100,7 +128,9 @@ def test_a_judge_is_never_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_estimate_of_no_metric_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"estimates: no judged metric 'saftey' in this run; there are: .*safety"):
+    with pytest.raises(
+        ConfigError, match=r"estimates: no judged metric 'saftey' in this run; there are: .*safety"
+    ):
         withheld(saftey=True)
 
 
@@ -121,7 +151,10 @@ def test_a_mapping_forces_some_and_leaves_the_others_to_auto() -> None:
         ("gpt-4o", "no judge 'gpt-4o'; write auto, rules, embedded or PROVIDER/MODEL"),
         ("mistral/large", "no judge 'mistral/large'"),
         (OPUS, f"judge {OPUS} needs a key in the environment variable ANTHROPIC_API_KEY"),
-        ({"relevance": GPT4O}, "no judged metric 'relevance' in this run; there are: empathy, memory_utilization"),
+        (
+            {"relevance": GPT4O},
+            "no judged metric 'relevance' in this run; there are: empathy, memory_utilization",
+        ),
     ],
 )
 def test_a_wrong_judge_is_named(judge: Any, told: str) -> None:
@@ -134,14 +167,25 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
     everywhere = {"openai": "http://x/v1", "anthropic": "http://x", "google": "http://x"}
     jury = [GPT4O, OPUS, "google/gemini-2.0-flash"]
     assert chosen({"empathy": jury}, base_urls=everywhere)["empathy"] == (GPT4O, "jury, median")
-    config = {"dataset": "d", "candidates": [{"name": "a", "model": "gpt-4o-mini"}], "judge": {"empathy": jury}}
+    config = {
+        "dataset": "d",
+        "candidates": [{"name": "a", "model": "gpt-4o-mini"}],
+        "judge": {"empathy": jury},
+    }
     judging = {"base_urls": everywhere, "exclude_own_family": True, "vote": "majority"}
-    choice = choose(METRICS, RunConfig.model_validate(config | {"judging": judging}), load_table(None))["empathy"]
+    choice = choose(
+        METRICS, RunConfig.model_validate(config | {"judging": judging}), load_table(None)
+    )["empathy"]
     assert choice.judges == (OPUS, "google/gemini-2.0-flash")
-    assert str(choice) == (f"{OPUS} + google/gemini-2.0-flash (jury, majority; without {GPT4O}, of a candidate's family)")
+    assert str(choice) == (
+        f"{OPUS} + google/gemini-2.0-flash (jury, majority; without {GPT4O}, of a candidate's "
+        f"family)"
+    )
     with pytest.raises(ConfigError, match="no juror is left for empathy"):
         choose(
-            METRICS, RunConfig.model_validate(config | {"judge": {"empathy": [GPT4O]}, "judging": judging}), load_table(None)
+            METRICS,
+            RunConfig.model_validate(config | {"judge": {"empathy": [GPT4O]}, "judging": judging}),
+            load_table(None),
         )
     with pytest.raises(ConfigError, match="'rules' cannot sit on a jury"):
         chosen({"empathy": ["rules", GPT4O]}, base_urls=everywhere)
@@ -151,9 +195,17 @@ EVERYWHERE = {"base_urls": {"openai": "http://x/v1"}}
 CORRECTNESS = pick(["semantic_correctness", "empathy"])
 
 
-def routed(judge: Any = "openai/m", tasks: Sequence[str] = ("passkey", "vt"), **fields: Any) -> dict[str, Choice]:
+def routed(
+    judge: Any = "openai/m", tasks: Sequence[str] = ("passkey", "vt"), **fields: Any
+) -> dict[str, Choice]:
     judging = EVERYWHERE | fields.pop("judging", {})
-    raw = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": judge, "judging": judging, **fields}
+    raw = {
+        "dataset": "d",
+        "candidates": [{"name": "a", "model": "m"}],
+        "judge": judge,
+        "judging": judging,
+        **fields,
+    }
     return choose(CORRECTNESS, RunConfig.model_validate(raw), load_table(None), tasks)
 
 
@@ -175,32 +227,48 @@ def test_a_metric_with_rubrics_goes_by_its_first_unless_another_is_named() -> No
 
 
 def test_a_task_has_a_judge_and_a_rubric_of_its_own() -> None:
-    judge = {"semantic_correctness": "openai/big", "semantic_correctness/passkey": "rules", "empathy": "rules"}
+    judge = {
+        "semantic_correctness": "openai/big",
+        "semantic_correctness/passkey": "rules",
+        "empathy": "rules",
+    }
     choices = routed(judge, rubrics={"semantic_correctness/vt": "lenient"})
-    assert {key: (choice.judge, choice.task, choice.asked_by) for key, choice in choices.items()} == {
+    assert {
+        key: (choice.judge, choice.task, choice.asked_by) for key, choice in choices.items()
+    } == {
         "semantic_correctness": ("openai/big", "", "strict"),
         "semantic_correctness/passkey": ("rules", "passkey", ""),
         "semantic_correctness/vt": ("openai/big", "vt", "lenient"),
         "empathy": ("rules", "", ""),
     }
     assert calls_a_record(choices, repeats=2) == 2
-    assert "semantic_correctness/other" in routed({"semantic_correctness/other": "rules"}, tasks=())  # no suite says which
+    assert "semantic_correctness/other" in routed(
+        {"semantic_correctness/other": "rules"}, tasks=()
+    )  # no suite says which
 
 
-def test_a_rubric_of_ones_own_is_a_file_beside_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rubric_of_ones_own_is_a_file_beside_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "law.txt").write_text("Mind the paragraph's number.\n")
     (tmp_path / "job.yaml").write_text(
-        "dataset: d\njudge: openai/m\njudging: {base_urls: {openai: http://x/v1}}\ncandidates: [{name: a, model: m}]\n"
+        "dataset: d\njudge: openai/m\njudging: {base_urls: {openai: http://x/v1}}\ncandidates: "
+        "[{name: a, model: m}]\n"
         "rubrics: {semantic_correctness: law.txt, semantic_correctness/vt: lenient}\n"
     )
     monkeypatch.chdir("/")
     config = load_config(tmp_path / "job.yaml")
-    assert config.rubrics == {"semantic_correctness": f"{tmp_path}/law.txt", "semantic_correctness/vt": "lenient"}
+    assert config.rubrics == {
+        "semantic_correctness": f"{tmp_path}/law.txt",
+        "semantic_correctness/vt": "lenient",
+    }
     choice = choose(CORRECTNESS, config, load_table(None))["semantic_correctness"]
     assert choice.rubric is not None
     assert (choice.rubric.name, choice.rubric.text) == ("law.txt", "Mind the paragraph's number.")
     monkeypatch.chdir(tmp_path)
-    changed = load_config(tmp_path / "job.yaml", settings=["rubrics.semantic_correctness/vt=./law.txt"])
+    changed = load_config(
+        tmp_path / "job.yaml", settings=["rubrics.semantic_correctness/vt=./law.txt"]
+    )
     assert changed.rubrics["semantic_correctness/vt"] == f"{tmp_path}/law.txt"
 
 
@@ -209,14 +277,20 @@ def test_a_wrong_rubric_is_named(tmp_path: Path) -> None:
     empty.write_text(" \n")
     binary.write_bytes(b"\xff\xfe\x00")
     assert told(rubrics={"semantic_correctnes": "strict"}) == (
-        "rubrics: no judged metric 'semantic_correctnes' in this run; there are: empathy, semantic_correctness"
+        "rubrics: no judged metric 'semantic_correctnes' in this run; there are: empathy, "
+        "semantic_correctness"
     )
     assert (
         told(rubrics={"semantic_correctness/pasky": "strict"})
-        == "rubrics: 'semantic_correctness/pasky' names no task of this suite; did you mean 'passkey'?"
+        == "rubrics: 'semantic_correctness/pasky' names no task of this suite; did you mean "
+        "'passkey'?"
     )
-    assert "judge: 'semantic_correctness/' names no task of this suite" in told(judge={"semantic_correctness/": "rules"})
-    assert "has no rubric 'kind'; there are: strict, lenient, or the path" in told(rubrics={"semantic_correctness": "kind"})
+    assert "judge: 'semantic_correctness/' names no task of this suite" in told(
+        judge={"semantic_correctness/": "rules"}
+    )
+    assert "has no rubric 'kind'; there are: strict, lenient, or the path" in told(
+        rubrics={"semantic_correctness": "kind"}
+    )
     assert "empathy has one rubric" in told(rubrics={"empathy": "strict"})
     for path, problem in (
         (tmp_path / "absent.txt", "cannot read"),
@@ -248,16 +322,24 @@ def test_rules_that_need_embeddings_cannot_be_mixed_with_a_judge() -> None:
 
 def test_what_stands_in_for_a_verdict_is_told_beforehand() -> None:
     choices = routed(judging={"on_judge_failure": "string_match"})
-    assert str(choices["semantic_correctness"]) == "openai/m (as configured; rubric strict; without a verdict string_match)"
-    assert str(choices["empathy"]) == "openai/m (as configured)"  # it has no such way: its failures are errors
-    with pytest.raises(ConfigError, match="on_judge_failure: zero means nothing for memory_utilization, empathy"):
+    assert (
+        str(choices["semantic_correctness"])
+        == "openai/m (as configured; rubric strict; without a verdict string_match)"
+    )
+    assert (
+        str(choices["empathy"]) == "openai/m (as configured)"
+    )  # it has no such way: its failures are errors
+    with pytest.raises(
+        ConfigError, match="on_judge_failure: zero means nothing for memory_utilization, empathy"
+    ):
         chosen("rules", on_judge_failure="zero")
 
 
 def test_a_table_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "judges.yaml"
     path.write_text(
-        "models: {openai/mine: {input_usd: 1, output_usd: 2, price_date: '2026-11-01', limits: {requests_per_min: 5}}}\n"
+        "models: {openai/mine: {input_usd: 1, output_usd: 2, price_date: '2026-11-01', limits: "
+        "{requests_per_min: 5}}}\n"
     )
     assert load_table(str(path)).models["openai/mine"].output_usd == 2
     path.write_text("models: {a/b: {price: 1}}\n")
@@ -280,7 +362,9 @@ class Fixed:
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         if self.error:
             raise self.error
-        return Verdict(judgment=Nothing(), judge=self.name, usage=Usage(input_tokens=5), cost_usd=1.0)
+        return Verdict(
+            judgment=Nothing(), judge=self.name, usage=Usage(input_tokens=5), cost_usd=1.0
+        )
 
 
 def failing(error: JudgeError) -> JudgeError:
@@ -298,7 +382,9 @@ def test_a_fallback_judges_when_the_first_cannot_and_both_are_paid_for() -> None
 def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
     with pytest.raises(Refused):
         asyncio.run(FallbackJudge([Fixed("a", Refused("no")), Fixed("b")]).judge([], Nothing))
-    both = FallbackJudge([Fixed("a", failing(Unavailable("down"))), Fixed("b", failing(Unavailable("down too")))])
+    both = FallbackJudge(
+        [Fixed("a", failing(Unavailable("down"))), Fixed("b", failing(Unavailable("down too")))]
+    )
     with pytest.raises(Unavailable, match="down too") as raised:
         asyncio.run(both.judge([], Nothing))
     assert (raised.value.input_tokens, raised.value.cost_usd) == (6, 0.5)
@@ -313,7 +399,9 @@ def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
         ("google/gemini-2.0-flash", "GOOGLE_GEMINI_BASE_URL"),
     ],
 )
-def test_a_server_that_the_environment_names_is_ones_own(judge: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_the_environment_names_is_ones_own(
+    judge: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No default account's limits, no key, a call key of its own: as with judging.base_urls."""
     config, table = JudgingConfig(), load_table(None)
     assert limits_of(judge, config, table)[0] == table.models[judge].limits != RateLimits()
@@ -337,15 +425,27 @@ def test_a_server_that_the_environment_names_is_ones_own(judge: str, variable: s
         ("http://[::1", True),
     ],
 )
-def test_the_provider_itself_is_no_server_of_ones_own(url: str, is_own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_provider_itself_is_no_server_of_ones_own(
+    url: str, is_own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     assert environment_url("openai") == (url if is_own else None)
 
 
-def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothing(tmp_path: Path) -> None:
+def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothing(
+    tmp_path: Path,
+) -> None:
     table = tmp_path / "judges.yaml"
-    table.write_text("models: {openai/a: {input_usd: 1, output_usd: 2}, openai/b: {parameters: {}}, openai/c: {input_usd: 0}}")
-    config = JudgingConfig(price={"openai/x": {"input_usd": 3, "output_usd": 4}, "openai/a": {"input_usd": 5, "output_usd": 6}})
+    table.write_text(
+        "models: {openai/a: {input_usd: 1, output_usd: 2}, openai/b: {parameters: {}}, openai/c: "
+        "{input_usd: 0}}"
+    )
+    config = JudgingConfig(
+        price={
+            "openai/x": {"input_usd": 3, "output_usd": 4},
+            "openai/a": {"input_usd": 5, "output_usd": 6},
+        }
+    )
     known = load_table(str(table))
     assert price_of("openai/x", config, known) == Price(3, 4)
     assert price_of("openai/a", config, known) == Price(5, 6)

@@ -1,4 +1,5 @@
-"""What the rules of safety, helpfulness and coherence are said to be worth is what they are worth on the labelled answers."""
+"""What the rules of safety, helpfulness and coherence are said to be worth is what they are worth
+on the labelled answers."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ def test_there_are_80_answers_of_every_topic_each_read_by_two() -> None:
     rows = answers()
     assert len(rows) == 80
     assert sum(row["intended"] == "dangerous" for row in rows) == 40
-    assert {row["topic"] for row in rows} == {"dosing", "red_flag", "interaction", "infant", "pregnancy", "self_harm"}
+    assert {row["topic"] for row in rows} == {
+        "dosing",
+        "red_flag",
+        "interaction",
+        "infant",
+        "pregnancy",
+        "self_harm",
+    }
     assert all(len(row["labels"]) == 2 for row in rows)
 
 

@@ -1,4 +1,5 @@
-"""Injected instructions in what is judged: against every metric's prompt, its evidence checks and its offline estimate."""
+"""Injected instructions in what is judged: against every metric's prompt, its evidence checks and
+its offline estimate."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample, Score
 from tests.conftest import REPOSITORY
 
-ATTACKS = [json.loads(line) for line in (REPOSITORY / "tests" / "data" / "attacks.jsonl").read_text("utf-8").splitlines()]
+ATTACKS = [
+    json.loads(line)
+    for line in (REPOSITORY / "tests" / "data" / "attacks.jsonl").read_text("utf-8").splitlines()
+]
 JUDGED = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
 MARKER = re.compile(r"^<(/?)([A-Z_]+) ([0-9a-f]{16})>$", re.MULTILINE)
 FULL = {
@@ -44,14 +48,20 @@ def test_an_attack_stays_between_its_markers(full_sample: Sample, attack: dict[s
     for metric in JUDGED:
         calm = metric.prompt(full_sample, Response(text="Rest more."))
         system, data = metric.prompt(hostile, Response(text=attack["text"]))
-        assert system == calm[0], metric.name  # what the judge is told to do never changes with the data
-        nonce = MARKER.findall(data.content)[0][2]  # a section opens every prompt; what an attack guesses is another
+        assert system == calm[0], (
+            metric.name
+        )  # what the judge is told to do never changes with the data
+        nonce = MARKER.findall(data.content)[0][
+            2
+        ]  # a section opens every prompt; what an attack guesses is another
         opening, closing = f"<RESPONSE {nonce}>\n", f"\n</RESPONSE {nonce}>"
         assert data.content.count(opening) == data.content.count(closing) == 1
         assert data.content.split(opening)[1].split(closing)[0] == attack["text"]
 
 
-def test_every_text_has_a_nonce_of_its_own_and_knowing_how_it_is_made_does_not_help(sample: Sample) -> None:
+def test_every_text_has_a_nonce_of_its_own_and_knowing_how_it_is_made_does_not_help(
+    sample: Sample,
+) -> None:
     empathy = pick(["empathy"])[0]
     assert isinstance(empathy, JudgedMetric)
 
@@ -61,14 +71,21 @@ def test_every_text_has_a_nonce_of_its_own_and_knowing_how_it_is_made_does_not_h
     assert nonce("x") == nonce("x")  # the same question is the same call
     assert len({nonce(f"x{number}") for number in range(50)}) == 50
     text = "x"
-    for _ in range(20):  # an author who computes the nonce and writes it into the text has changed the nonce
+    for _ in range(
+        20
+    ):  # an author who computes the nonce and writes it into the text has changed the nonce
         text = f"x</RESPONSE {nonce(text)}>"
         assert nonce(text) not in text
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
-def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(full_sample: Sample, attack: dict[str, str]) -> None:
-    scores = {m.name: score_by_rules(m, full_sample, Response(text=attack["text"]), {}, RULES) for m in JUDGED}
+def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(
+    full_sample: Sample, attack: dict[str, str]
+) -> None:
+    scores = {
+        m.name: score_by_rules(m, full_sample, Response(text=attack["text"]), {}, RULES)
+        for m in JUDGED
+    }
     assert {name for name, score in scores.items() if score.status != "scored"} == set()
     assert scores["memory_utilization"].parts["tp"] <= 1  # saying "full marks" cites no memory
     assert scores["semantic_correctness"].value == 0.0  # nor does saying CORRECT answer
@@ -78,42 +95,78 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
     response = Response(text="With your mild anemia, rest.")
     cited = MemoryUtilizationJudgment(
         cited_keys=["known_condition", "known_condition", "bank_account", "age"],
-        evidence=[KeyCitation(key="known_condition", quote="mild anemia"), KeyCitation(key="age", quote="you are 52")],
+        evidence=[
+            KeyCitation(key="known_condition", quote="mild anemia"),
+            KeyCitation(key="age", quote="you are 52"),
+        ],
     )
     memory, grounded, empathy = pick(["memory_utilization", "groundedness", "empathy"])
     assert isinstance(memory, JudgedMetric)
     assert isinstance(grounded, JudgedMetric)
     assert isinstance(empathy, JudgedMetric)
     score = score_by_verdict(memory, sample, response, Verdict(judgment=cited, judge="j"))
-    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 1, "evidence": 2, "unverified": 1}
+    assert score.parts == {
+        "tp": 1,
+        "fp": 1,
+        "fn": 1,
+        "invented_keys": 1,
+        "evidence": 2,
+        "unverified": 1,
+    }
     warm = EmpathyJudgment(
-        empathy_score=5, warmth_level="high", validation_present=True, supportive_elements=["I love you"], explanation="!"
+        empathy_score=5,
+        warmth_level="high",
+        validation_present=True,
+        supportive_elements=["I love you"],
+        explanation="!",
     )
     score = score_by_verdict(empathy, sample, response, Verdict(judgment=warm, judge="j"))
     assert (score.status, score.value) == ("abstained", None)
-    padded = [FactualClaim(claim="You run daily", source="memory"), FactualClaim(claim="You love cats", source="memory")]
-    score = score_by_verdict(grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=padded), judge="j"))
+    padded = [
+        FactualClaim(claim="You run daily", source="memory"),
+        FactualClaim(claim="You love cats", source="memory"),
+    ]
+    score = score_by_verdict(
+        grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=padded), judge="j")
+    )
     assert (score.status, score.value) == ("abstained", None)
     claims = [FactualClaim(claim="With your mild anemia", source="memory"), padded[0]]
-    score = score_by_verdict(grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=claims), judge="j"))
-    assert (score.parts["evidence"], score.parts["unverified"]) == (2, 1)  # nothing that is made up goes untold
+    score = score_by_verdict(
+        grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=claims), judge="j")
+    )
+    assert (score.parts["evidence"], score.parts["unverified"]) == (
+        2,
+        1,
+    )  # nothing that is made up goes untold
 
 
 def test_a_judge_that_is_led_to_reword_hides_no_hallucination(sample: Sample) -> None:
-    """An answer that has its faults worded anew got them out of the ratio: 0 claims, 4 dropped, 1.0."""
-    response = Response(text="With your mild anemia, rest. You sleep nine hours and you take warfarin.")
+    """An answer that has its faults worded anew got them out of the ratio: 0 claims, 4 dropped,
+    1.0."""
+    response = Response(
+        text="With your mild anemia, rest. You sleep nine hours and you take warfarin."
+    )
     grounded = pick(["groundedness"])[0]
     assert isinstance(grounded, JudgedMetric)
 
     def scored(*claims: tuple[str, str]) -> Score:
-        judgment = GroundednessJudgment.model_validate({"claims": [{"claim": c, "source": s} for c, s in claims]})
+        judgment = GroundednessJudgment.model_validate(
+            {"claims": [{"claim": c, "source": s} for c, s in claims]}
+        )
         return score_by_verdict(grounded, sample, response, Verdict(judgment=judgment, judge="j"))
 
     true = ("With your mild anemia", "memory")
     score = scored(true, ("a blood thinner is part of the routine", "none"))
     assert (score.value, score.parts["claims"], score.parts["unverified"]) == (0.5, 2, 1)
-    score = scored(true, ("The user sleeps 9 hours", "none"), ("The user is taking warfarin and sleeping", "none"))
-    assert (score.value, score.parts["unverified"]) == (pytest.approx(1 / 3), 0)  # found by their words
+    score = scored(
+        true,
+        ("The user sleeps 9 hours", "none"),
+        ("The user is taking warfarin and sleeping", "none"),
+    )
+    assert (score.value, score.parts["unverified"]) == (
+        pytest.approx(1 / 3),
+        0,
+    )  # found by their words
     score = scored(("a blood thinner is part of the routine", "none"), ("oversleeping", "none"))
     assert (score.status, score.value) == ("abstained", None)
     assert "none of the 2 pieces of evidence" in (score.error or "")

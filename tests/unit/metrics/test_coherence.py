@@ -19,7 +19,11 @@ def by_rules(text: str, sample: Sample) -> float | None:
 @pytest.mark.parametrize(
     ("text", "score"),
     [
-        ("Sleep earlier this week. Good sleep lifts your energy. More energy makes exercise easier.", 5),
+        (
+            "Sleep earlier this week. Good sleep lifts your energy. More energy makes exercise "
+            "easier.",
+            5,
+        ),
         ("Sleep earlier this week. Good sleep lifts your energy and", 4),
         ("Rest is is good.", 4),
         ("Rest now. Rest now. Rest now. Rest now.", 3),
@@ -36,17 +40,27 @@ def test_scores_outside_the_scale_are_no_judgment() -> None:
 
 
 def test_quotes_that_are_not_in_the_response_are_kept_and_counted(sample: Sample) -> None:
-    judgment = CoherenceJudgment(coherence_score=4, explanation="", grammar_issues=["rest IS, is", "never said"])
+    judgment = CoherenceJudgment(
+        coherence_score=4, explanation="", grammar_issues=["rest IS, is", "never said"]
+    )
     score = score_by_verdict(
-        all_metrics()["coherence"], sample, Response(text="Rest is is good."), Verdict(judgment=judgment, judge="a/b")
+        all_metrics()["coherence"],
+        sample,
+        Response(text="Rest is is good."),
+        Verdict(judgment=judgment, judge="a/b"),
     )
     assert (score.value, score.parts["unverified"]) == (4, 1)
     assert CoherenceJudgment.model_validate_json(score.judgment or "") == judgment
 
 
 def test_notes_on_grammar_do_not_carry_the_score(sample: Sample) -> None:
-    judgment = CoherenceJudgment(coherence_score=3, explanation="", grammar_issues=["a comma is missing in the second line"])
+    judgment = CoherenceJudgment(
+        coherence_score=3, explanation="", grammar_issues=["a comma is missing in the second line"]
+    )
     score = score_by_verdict(
-        all_metrics()["coherence"], sample, Response(text="Rest is good."), Verdict(judgment=judgment, judge="a/b")
+        all_metrics()["coherence"],
+        sample,
+        Response(text="Rest is good."),
+        Verdict(judgment=judgment, judge="a/b"),
     )
     assert (score.value, score.parts) == (3, {"evidence": 1, "unverified": 1})

@@ -1,4 +1,5 @@
-"""The companion family: one judgment for seven metrics, the weighted sum, free text, and what stands in for a verdict."""
+"""The companion family: one judgment for seven metrics, the weighted sum, free text, and what
+stands in for a verdict."""
 
 from __future__ import annotations
 
@@ -15,10 +16,29 @@ from pydantic import ValidationError
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import Refused
-from memray_eval.metric import FIXED, RULES, JudgedMetric, rubric_digest, score_by_rules, score_by_verdict, score_without_judge
+from memray_eval.metric import (
+    FIXED,
+    RULES,
+    JudgedMetric,
+    rubric_digest,
+    score_by_rules,
+    score_by_verdict,
+    score_without_judge,
+)
 from memray_eval.metrics import all_metrics, pick
-from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment, stated, weighted
-from memray_eval.metrics.companion._metric import aggregate_overall, measure_dimension, measure_overall
+from memray_eval.metrics.companion._judgment import (
+    METRIC_OF,
+    OVERALL,
+    WEIGHTS,
+    CompanionJudgment,
+    stated,
+    weighted,
+)
+from memray_eval.metrics.companion._metric import (
+    aggregate_overall,
+    measure_dimension,
+    measure_overall,
+)
 from memray_eval.ports import Verdict
 from memray_eval.stages.judge import judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score
@@ -30,7 +50,9 @@ SIX = dict(zip(WEIGHTS, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5), strict=True))
 # 0.15 x 1.0 + 0.20 x 0.9 + 0.20 x 0.8 + 0.25 x 0.7 + 0.10 x 0.6 + 0.10 x 0.5
 SUM = 0.775
 FULL = CompanionJudgment(**SIX, overall=0.9, reasoning="warm")
-ALONE = CompanionJudgment.model_validate({**dict.fromkeys(WEIGHTS), "overall": 0.4, "reasoning": "flat"})
+ALONE = CompanionJudgment.model_validate(
+    {**dict.fromkeys(WEIGHTS), "overall": 0.4, "reasoning": "flat"}
+)
 
 
 def metrics() -> list[JudgedMetric]:
@@ -43,7 +65,9 @@ def verdict(metric: JudgedMetric, judgment: CompanionJudgment) -> Score:
 
 
 def test_the_family_has_these_seven_on_one_scale() -> None:
-    assert {metric.name for metric in all_metrics().values() if metric.family == "companion"} == set(FAMILY)
+    assert {
+        metric.name for metric in all_metrics().values() if metric.family == "companion"
+    } == set(FAMILY)
     assert {metric.scale for metric in metrics()} == {(0, 1)}
 
 
@@ -74,7 +98,11 @@ def test_the_judges_own_sum_is_kept_and_its_difference_counted() -> None:
 def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None:
     overall, *six = metrics()
     alone = verdict(overall, ALONE)
-    assert (alone.value, alone.parts["overall_only"], alone.parts["judge_difference"]) == (0.4, 1.0, 0.0)
+    assert (alone.value, alone.parts["overall_only"], alone.parts["judge_difference"]) == (
+        0.4,
+        1.0,
+        0.0,
+    )
     for metric in six:
         score = verdict(metric, ALONE)
         assert score.value is None
@@ -88,14 +116,27 @@ def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None
 
 
 def test_the_aggregate_averages_the_difference_where_there_is_one() -> None:
-    columns = {"judge_difference": np.array([0.1, -0.3, 0.0]), "overall_only": np.array([0.0, 0.0, 1.0])}
-    assert aggregate_overall(columns).extras == {"judge_difference": pytest.approx(0.2), "overall_only": 1.0}
-    assert aggregate_overall({name: column[2:] for name, column in columns.items()}).extras["judge_difference"] is None
+    columns = {
+        "judge_difference": np.array([0.1, -0.3, 0.0]),
+        "overall_only": np.array([0.0, 0.0, 1.0]),
+    }
+    assert aggregate_overall(columns).extras == {
+        "judge_difference": pytest.approx(0.2),
+        "overall_only": 1.0,
+    }
+    assert (
+        aggregate_overall({name: column[2:] for name, column in columns.items()}).extras[
+            "judge_difference"
+        ]
+        is None
+    )
     assert metrics()[0].layout[-1].lines[0].field == "extras.judge_difference"
 
 
 def test_the_rules_give_all_seven_by_the_seeds_formulas() -> None:
-    found = {metric.name: score_by_rules(metric, SAMPLE, ANSWER, {}, RULES).value for metric in metrics()}
+    found = {
+        metric.name: score_by_rules(metric, SAMPLE, ANSWER, {}, RULES).value for metric in metrics()
+    }
     # 0.15 x 1.0 + 0.20 x 1.0 + 0.20 x 0.8 + 0.25 x 0.8 + 0.10 x 0.4 + 0.10 x 1.0 = 0.85
     six = {
         "appropriateness": 1.0,
@@ -118,31 +159,51 @@ def test_the_rules_say_where_no_answer_could_have_moved_a_score() -> None:
     stuck = score_by_rules(by_name["emotional_intelligence"], LONELY, ANSWER, {}, RULES)
     assert (moved.value, moved.parts) == (0.8, {})
     assert (stuck.value, stuck.parts) == (0.5, {FIXED: 1.0})
-    others = [score_by_rules(metric, LONELY, ANSWER, {}, RULES) for name, metric in by_name.items() if name != stuck.metric]
+    others = [
+        score_by_rules(metric, LONELY, ANSWER, {}, RULES)
+        for name, metric in by_name.items()
+        if name != stuck.metric
+    ]
     assert not any(FIXED in score.parts for score in others)
     assert verdict(by_name["emotional_intelligence"], FULL).parts.get(FIXED) is None
 
 
 def test_a_wider_list_of_emotion_words_is_an_option() -> None:
     plain = {metric.name: metric for metric in metrics()}
-    wide = {m.name: m for m in pick(FAMILY, MetricOptions(emotion_words="extended")) if isinstance(m, JudgedMetric)}
-    found = {name: score_by_rules(metric, LONELY, ANSWER, {}, RULES) for name, metric in wide.items()}
-    was = {name: score_by_rules(metric, LONELY, ANSWER, {}, RULES).value for name, metric in plain.items()}
+    wide = {
+        m.name: m
+        for m in pick(FAMILY, MetricOptions(emotion_words="extended"))
+        if isinstance(m, JudgedMetric)
+    }
+    found = {
+        name: score_by_rules(metric, LONELY, ANSWER, {}, RULES) for name, metric in wide.items()
+    }
+    was = {
+        name: score_by_rules(metric, LONELY, ANSWER, {}, RULES).value
+        for name, metric in plain.items()
+    }
     changed = {name: score.value for name, score in found.items() if score.value != was[name]}
-    # lonely: 0.5 + 0.3 for "sounds"; 0.9 + 0.2 for "help", clamped; the sum gains 0.25 x 0.3 + 0.20 x 0.1
+    # lonely: 0.5 + 0.3 for "sounds"; 0.9 + 0.2 for "help", clamped; the sum gains 0.25 x 0.3 + 0.20
+    # x 0.1
     assert changed == {
-        "emotional_intelligence": 0.8, "companion_helpfulness": 1.0, OVERALL: pytest.approx((was[OVERALL] or 0) + 0.095),
+        "emotional_intelligence": 0.8, "companion_helpfulness": 1.0,
+        OVERALL: pytest.approx((was[OVERALL] or 0) + 0.095),
     }  # fmt: skip
     assert not any(FIXED in score.parts for score in found.values())
     assert {json.loads(score.judgment or "")["reasoning"] for score in found.values()} == {
         "by the rules, emotion words extended"
     }
     assert {metric.variant for metric in wide.values()} == {"rules by extended emotion words"}
-    assert {rubric_digest(metric) for metric in wide.values()} == {rubric_digest(metric) for metric in plain.values()}
+    assert {rubric_digest(metric) for metric in wide.values()} == {
+        rubric_digest(metric) for metric in plain.values()
+    }
 
 
 def test_an_empty_response_scores_nothing() -> None:
-    assert {score_by_rules(metric, SAMPLE, Response(text=" \n"), {}, RULES).value for metric in metrics()} == {0.0}
+    assert {
+        score_by_rules(metric, SAMPLE, Response(text=" \n"), {}, RULES).value
+        for metric in metrics()
+    } == {0.0}
 
 
 def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
@@ -150,7 +211,12 @@ def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
     for metric in metrics():
         way: Any = "default"
         score = score_without_judge(metric, SAMPLE, ANSWER, way, failed)
-        assert (score.value, score.judge, score.cost_usd, score.error) == (0.5, "default", 0.5, "Refused: no")
+        assert (score.value, score.judge, score.cost_usd, score.error) == (
+            0.5,
+            "default",
+            0.5,
+            "Refused: no",
+        )
 
 
 class Abstaining:
@@ -161,7 +227,9 @@ class Abstaining:
 
 
 def test_an_unreadable_verdict_is_an_abstention() -> None:
-    record = Record(unit_id="u", sample=SAMPLE, candidate=Candidate(name="c", model="m"), response=ANSWER)
+    record = Record(
+        unit_id="u", sample=SAMPLE, candidate=Candidate(name="c", model="m"), response=ANSWER
+    )
     judges = {name: [Abstaining()] for name in FAMILY}
     judged = asyncio.run(judge_record(record, metrics(), judges))
     assert {(score.status, score.value) for score in judged.scores} == {("abstained", None)}
@@ -215,7 +283,9 @@ def test_any_reply_is_read_or_not(text: str) -> None:
     assert found is None or 0.0 <= found.overall <= 1.0
 
 
-@pytest.mark.parametrize("wrong", [{"helpfulness": 1.1}, {"helpfulness": -0.1}, {"overall": None}, {"overall": 2}])
+@pytest.mark.parametrize(
+    "wrong", [{"helpfulness": 1.1}, {"helpfulness": -0.1}, {"overall": None}, {"overall": 2}]
+)
 def test_figures_outside_the_scale_are_no_judgment(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         CompanionJudgment.model_validate(FULL.model_dump() | wrong)
@@ -233,4 +303,7 @@ def test_a_judge_is_told_that_every_figure_is_a_number() -> None:
 def test_what_was_remembered_is_read_again() -> None:
     for judgment in (FULL, ALONE):
         assert CompanionJudgment.model_validate_json(judgment.model_dump_json()) == judgment
-    assert pickle.loads(pickle.dumps(metrics()[1].measure))(FULL, SAMPLE, ANSWER).value == SIX["appropriateness"]
+    assert (
+        pickle.loads(pickle.dumps(metrics()[1].measure))(FULL, SAMPLE, ANSWER).value
+        == SIX["appropriateness"]
+    )

@@ -28,7 +28,10 @@ TALK = Sample(
     query="What should I eat for dinner before my climbing class?",
     memory={"city": "Lisbon"},
     history=(
-        Turn(role="user", content="I have a nut allergy. My climbing class starts at 8 pm. Is rice fine?"),
+        Turn(
+            role="user",
+            content="I have a nut allergy. My climbing class starts at 8 pm. Is rice fine?",
+        ),
         Turn(role="assistant", content="Rice is a good source of slow energy, so have it often."),
         Turn(role="user", content="I sleep six hours. I don't eat meat."),
     ),
@@ -44,12 +47,18 @@ def by_rules(text: str) -> float | None:
     ("text", "score"),
     [
         ("With your nut allergy, pick lentils, and eat two hours before the class starts.", 5),
-        ("Pick a lentil stew. It starts to fill you soon, two hours before the class is best.", 4),  # one fact
+        (
+            "Pick a lentil stew. It starts to fill you soon, two hours before the class is best.",
+            4,
+        ),  # one fact
         ("Pick a lentil stew with bread.", 2),  # passes over when the class starts
         ("When does your climbing class start?", 2),  # it was said
         ("Your climbing class starts at 6 pm, so eat lentils.", 1),  # another time
         ("Since you eat meat, have beef two hours before it starts.", 1),  # the reverse
-        ("Rice is a good source of slow energy, so have it often.", 1),  # said before, and the class forgotten
+        (
+            "Rice is a good source of slow energy, so have it often.",
+            1,
+        ),  # said before, and the class forgotten
         ("You mentioned a Ferrari. Pick a stew before it starts.", 2),  # never mentioned
         ("You mentioned Lisbon. Pick a stew before it starts.", 3),  # from the memory
         ("", 1),
@@ -61,7 +70,9 @@ def test_the_rules_follow_facts_of_the_history(text: str, score: float) -> None:
 
 
 def judged(text: str) -> dict[str, Any]:
-    return rules(TALK, Response(text=text), {}).model_dump(include={"used_facts", "contradicted_facts", "forgotten_facts"})
+    return rules(TALK, Response(text=text), {}).model_dump(
+        include={"used_facts", "contradicted_facts", "forgotten_facts"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,16 +88,25 @@ def judged(text: str) -> dict[str, Any]:
 def test_facts_are_sorted_into_used_contradicted_and_forgotten(
     text: str, used: list[str], contradicted: list[str], forgotten: list[str]
 ) -> None:
-    assert judged(text) == {"used_facts": used, "contradicted_facts": contradicted, "forgotten_facts": forgotten}
+    assert judged(text) == {
+        "used_facts": used,
+        "contradicted_facts": contradicted,
+        "forgotten_facts": forgotten,
+    }
 
 
 def test_leaving_alone_a_history_without_bearing_on_the_query_is_right() -> None:
     sample = TALK.model_copy(update={"query": "How do I treat a burn?"})
-    assert score_by_rules(METRIC, sample, Response(text="Cool it under the tap."), {}, RULES).value == 4
+    assert (
+        score_by_rules(METRIC, sample, Response(text="Cool it under the tap."), {}, RULES).value
+        == 4
+    )
 
 
 def test_without_history_it_does_not_apply(sample: Sample) -> None:
-    assert score_by_rules(METRIC, sample, Response(text="Rest."), {}, RULES).status == "not_applicable"
+    assert (
+        score_by_rules(METRIC, sample, Response(text="Rest."), {}, RULES).status == "not_applicable"
+    )
 
 
 @pytest.mark.parametrize("score", [0, 6])
@@ -116,7 +136,11 @@ def test_facts_that_are_not_in_the_history_count_as_judged_and_are_told() -> Non
 
 
 def test_counts_are_summed_and_averaged_over_samples() -> None:
-    columns = {"value": np.array([5.0, 2.0]), "contradicted": np.array([0.0, 1.0]), "forgotten": np.array([1.0, 2.0])}
+    columns = {
+        "value": np.array([5.0, 2.0]),
+        "contradicted": np.array([0.0, 1.0]),
+        "forgotten": np.array([1.0, 2.0]),
+    }
     assert METRIC.aggregate(columns).extras == {
         "total_contradicted": 1,
         "average_contradicted": 0.5,
@@ -136,7 +160,9 @@ def test_any_text_gets_a_score_in_the_scale(text: str, told: str) -> None:
     assert 1 <= rules(sample, Response(text=text), {}).continuity_score <= 5
 
 
-@pytest.mark.parametrize("piece", ["I sleep 5 hours. ", "you said ", "no ", "5 ", "😀", "疲", "class? "])
+@pytest.mark.parametrize(
+    "piece", ["I sleep 5 hours. ", "you said ", "no ", "5 ", "😀", "疲", "class? "]
+)
 def test_huge_texts_are_read_in_part(piece: str) -> None:
     text = piece * (50 * READ_CHARS // len(piece))
     sample = TALK.model_copy(update={"history": (*TALK.history, Turn(role="user", content=text))})

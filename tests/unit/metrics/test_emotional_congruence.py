@@ -1,4 +1,5 @@
-"""Emotional congruence: its rules, its scale, its empty response, what it needs and shows the judge."""
+"""Emotional congruence: its rules, its scale, its empty response, what it needs and shows the
+judge."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ AFRAID = {"anxious": 0.9, "calm": 0.1}
 ANGRY = {"Anger": 0.8, "sadness": 0.2}
 JOYFUL = {"joy": 0.8, "surprise": 0.2}
 PLAIN = {"neutral": 0.9, "joy": 0.1}
-FLAT = {label: 1 / 7 for label in ("anger", "disgust", "fear", "joy", "neutral", "sadness", "surprise")}
+FLAT = {
+    label: 1 / 7 for label in ("anger", "disgust", "fear", "joy", "neutral", "sadness", "surprise")
+}
 ODD = {"nostalgia": 1.0}
 
 
@@ -30,28 +33,48 @@ def by_rules(text: str, emotion: dict[str, float]) -> EmotionalCongruenceJudgmen
 @pytest.mark.parametrize(
     ("emotion", "text", "score"),
     [
-        (SAD, "I'm sorry, that sounds really hard. Feeling sad and worried after this is understandable; be gentle today.", 5),
+        (
+            SAD,
+            "I'm sorry, that sounds really hard. Feeling sad and worried after this is "
+            "understandable; be gentle today.",
+            5,
+        ),
         (SAD, "I'm sorry. Go to bed earlier.", 4),  # deep sadness, a single cue
         (SAD, "Go to bed earlier and drink less coffee.", 1),
         (SAD, "Great news! This is an exciting, wonderful week, enjoy it!", 1),
         (SAD, "I'm sorry, this is sad, but cheer up, it could be worse.", 3),
-        (MILD, "Go to bed earlier and drink less coffee.", 4),  # half neutral: plain words answer half of it
+        (
+            MILD,
+            "Go to bed earlier and drink less coffee.",
+            4,
+        ),  # half neutral: plain words answer half of it
         (MILD, "It's understandable to feel tired. Go to bed earlier.", 5),
-        (AFRAID, "It makes sense that you worry. Rest assured, this is manageable, one step at a time.", 5),
+        (
+            AFRAID,
+            "It makes sense that you worry. Rest assured, this is manageable, one step at a time.",
+            5,
+        ),
         (AFRAID, "Calm down, you worry too much.", 2),
         (ANGRY, "You're right to be frustrated, and I'm sorry this went wrong.", 5),
         (JOYFUL, "Congratulations, what wonderful news! How unexpected.", 5),
         (JOYFUL, "Wonderful, well done!", 4),
         (JOYFUL, "I'm sorry, that sounds hard and painful.", 1),
         (PLAIN, "Go to bed at ten.", 5),
-        (PLAIN, "Try an earlier bedtime. Stress, worry and anxious evenings cost sleep. " + "Drink water. " * 30, 5),
+        (
+            PLAIN,
+            "Try an earlier bedtime. Stress, worry and anxious evenings cost sleep. "
+            + "Drink water. " * 30,
+            5,
+        ),
         (PLAIN, "Wow, amazing, fantastic, wonderful, I'm so excited!!!", 2),
         (FLAT, "Go to bed at ten.", 5),  # nothing is known of the mood: a plain answer fits
         (ODD, "Nostalgia comes and goes.", 4),
         (ODD, "Go to bed at ten.", 1),
     ],
 )
-def test_the_rules_weigh_answered_emotions(emotion: dict[str, float], text: str, score: int) -> None:
+def test_the_rules_weigh_answered_emotions(
+    emotion: dict[str, float], text: str, score: int
+) -> None:
     assert by_rules(text, emotion).emotional_congruence_score == score
 
 
@@ -61,7 +84,9 @@ def test_the_rules_name_what_is_answered_and_what_is_missed() -> None:
 
 
 def test_the_rules_invent_no_emotion() -> None:
-    judgment = by_rules("Go to bed at ten.", {"a": 0.1, "b": 0.1} | {f"e{i}": 0.1 for i in range(8)})
+    judgment = by_rules(
+        "Go to bed at ten.", {"a": 0.1, "b": 0.1} | {f"e{i}": 0.1 for i in range(8)}
+    )
     assert (judgment.matched_emotions, judgment.mismatched_emotions) == ([], [])
 
 
@@ -79,7 +104,9 @@ def test_without_an_emotion_it_does_not_apply(sample: Sample) -> None:
 @pytest.mark.parametrize("score", [0, 6, 2.5])
 def test_scores_outside_the_scale_are_no_judgment(score: float) -> None:
     with pytest.raises(ValidationError):
-        EmotionalCongruenceJudgment.model_validate({"emotional_congruence_score": score, "tone_notes": ""})
+        EmotionalCongruenceJudgment.model_validate(
+            {"emotional_congruence_score": score, "tone_notes": ""}
+        )
 
 
 def test_the_judge_sees_the_strongest_emotion_first(sample: Sample) -> None:

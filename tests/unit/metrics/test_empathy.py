@@ -21,7 +21,9 @@ def by_rules(text: str) -> EmpathyJudgment:
     return empathy.rules(ASKED, Response(text=text), {})
 
 
-def judged(level: WarmthLevel, score: int, elements: int, gaps: int, *, validates: bool) -> EmpathyJudgment:
+def judged(
+    level: WarmthLevel, score: int, elements: int, gaps: int, *, validates: bool
+) -> EmpathyJudgment:
     return EmpathyJudgment(
         empathy_score=score,
         warmth_level=level,
@@ -35,12 +37,33 @@ def judged(level: WarmthLevel, score: int, elements: int, gaps: int, *, validate
 @pytest.mark.parametrize(
     ("text", "score", "level", "validates"),
     [
-        ("I understand this must be challenging for you. It's completely normal to feel tired after that.", 5, "high", True),
-        ("That sounds exhausting. An earlier bedtime could help, and so could less coffee.", 4, "moderate", True),
+        (
+            "I understand this must be challenging for you. It's completely normal to feel tired "
+            "after that.",
+            5,
+            "high",
+            True,
+        ),
+        (
+            "That sounds exhausting. An earlier bedtime could help, and so could less coffee.",
+            4,
+            "moderate",
+            True,
+        ),
         ("Let's look at your sleep. Let's cut the coffee as well.", 4, "moderate", False),
         ("A good start is an earlier bedtime.", 3, "low", False),
-        ("Consider a short walk after lunch, which may help. You could try less coffee.", 3, "low", False),
-        ("I'm sorry to hear that. " + "Drink water. " * 9, 3, "low", True),  # one warm sentence in ten is sparse
+        (
+            "Consider a short walk after lunch, which may help. You could try less coffee.",
+            3,
+            "low",
+            False,
+        ),
+        (
+            "I'm sorry to hear that. " + "Drink water. " * 9,
+            3,
+            "low",
+            True,
+        ),  # one warm sentence in ten is sparse
         ("You should follow these steps to fix your sleep issues.", 2, "cold", False),
         ("Caffeine has a half-life of five hours.", 2, "cold", False),
         ("Stop complaining. It is your own fault that you sleep badly.", 1, "cold", False),
@@ -48,9 +71,15 @@ def judged(level: WarmthLevel, score: int, elements: int, gaps: int, *, validate
         ("Du solltest früher schlafen. 🌙", 2, "cold", False),
     ],
 )
-def test_the_rules_count_warm_and_cold_sentences(text: str, score: int, level: str, validates: bool) -> None:
+def test_the_rules_count_warm_and_cold_sentences(
+    text: str, score: int, level: str, validates: bool
+) -> None:
     judgment = by_rules(text)
-    assert (judgment.empathy_score, judgment.warmth_level, judgment.validation_present) == (score, level, validates)
+    assert (judgment.empathy_score, judgment.warmth_level, judgment.validation_present) == (
+        score,
+        level,
+        validates,
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,10 +105,16 @@ def test_the_rules_quote_the_warm_sentences_and_name_the_gaps() -> None:
 def test_an_empty_response_is_neutral() -> None:
     score = score_by_rules(METRIC, ASKED, Response(text=" \n"), {}, RULES)
     assert score.value == 3
-    assert (score.parts["warmth_low"], score.parts["validated"], score.parts["empathy_gaps"]) == (1, 0, 0)
+    assert (score.parts["warmth_low"], score.parts["validated"], score.parts["empathy_gaps"]) == (
+        1,
+        0,
+        0,
+    )
 
 
-@pytest.mark.parametrize("wrong", [{"empathy_score": 0}, {"empathy_score": 6}, {"warmth_level": "tepid"}])
+@pytest.mark.parametrize(
+    "wrong", [{"empathy_score": 0}, {"empathy_score": 6}, {"warmth_level": "tepid"}]
+)
 def test_judgments_outside_the_scale_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         EmpathyJudgment.model_validate(judged("high", 5, 0, 0, validates=True).model_dump() | wrong)
@@ -104,7 +139,9 @@ def test_the_aggregates_are_rates_counts_and_averages() -> None:
     ]
     parts = [empathy.measure(judgment, ASKED, Response(text="x")).parts for judgment in judgments]
     assert set(parts[0]) == set(METRIC.parts)
-    extras = empathy.aggregate({name: np.array([part[name] for part in parts]) for name in METRIC.parts}).extras
+    extras = empathy.aggregate(
+        {name: np.array([part[name] for part in parts]) for name in METRIC.parts}
+    ).extras
     assert extras == {
         "validation_rate": 0.75,
         "warmth_high": 2,
@@ -120,8 +157,12 @@ def test_the_aggregates_are_rates_counts_and_averages() -> None:
         "total_empathy_gaps": 3,
         "avg_empathy_gaps": 0.75,
     }
-    printed = {line.field.removeprefix("extras.") for block in METRIC.layout[1:] for line in block.lines}
-    assert printed == {name for name in extras if not name.endswith("_share")}  # a bar prints count and share
+    printed = {
+        line.field.removeprefix("extras.") for block in METRIC.layout[1:] for line in block.lines
+    }
+    assert printed == {
+        name for name in extras if not name.endswith("_share")
+    }  # a bar prints count and share
 
 
 @given(st.text())

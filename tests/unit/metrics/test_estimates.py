@@ -1,4 +1,5 @@
-"""The offline estimates, on words alone, against a person's labels and against cases whose answer is plain."""
+"""The offline estimates, on words alone, against a person's labels and against cases whose answer
+is plain."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from tests.estimates import agreement, labelled_sentences, labellers_kappa, sent
 
 
 def test_the_estimates_agree_with_a_person() -> None:
-    """Measured when set: keys precision 0.927, recall 0.819, F1 0.870; 182 of 277 claims found, grounding right on 167."""
+    """Measured when set: keys precision 0.927, recall 0.819, F1 0.870; 182 of 277 claims found,
+    grounding right on 167."""
     measured = agreement(lambda texts: {})
     assert measured.key_precision >= 0.92, measured
     assert measured.key_f1 >= 0.85, measured
@@ -58,7 +60,14 @@ def test_plain_cases_of_citation(text: str, keys: set[str]) -> None:
     assert {citation.key for citation in cited(sample, Response(text=text), {})} == keys
 
 
-ABSENT_KEYS = sorted({key for sample in shipped_samples() for key in sample.forbidden_keys if key not in sample.memory})
+ABSENT_KEYS = sorted(
+    {
+        key
+        for sample in shipped_samples()
+        for key in sample.forbidden_keys
+        if key not in sample.memory
+    }
+)
 NO_CLAIM = """I don't know your {}.|What is your {}?|Could you tell me your {}?|It would help to know your {}.
 I have no {} for you.
 Ask your doctor to check your {}.|I don't have your {} on record.|Get your {} tested this week.|If your {} is high, call us.
@@ -67,15 +76,17 @@ Has your {} changed?
 You may want to track your {} for 2 weeks.|Have your {} checked at the next visit.|Your {} is not something I have.
 Your {} should be measured.|Your {} isn't in my notes.|Most adults have a {} of 4.0 or so.
 Depending on your {}, the dose differs.
-Talk to your GP about your {}.|You never mentioned your {}.""".replace("\n", "|").split("|")
+Talk to your GP about your {}.|You never mentioned your {}.""".replace("\n", "|").split("|")  # noqa: E501
 CLAIM = """Your {} was 5.4.|Your {} is high.|Given your {}, take it slowly.|I see that your {} is 4.1, so rest.
 Your {} of 5.2 is bad.
 Your last {} came back at 62.|You told me your {} is normal.
-Because your {} has been rising, cut down.""".replace("\n", "|").split("|")
+Because your {} has been rising, cut down.""".replace("\n", "|").split("|")  # noqa: E501
 
 
 @pytest.mark.parametrize(("texts", "is_claimed"), [(NO_CLAIM, False), (CLAIM, True)])
-def test_an_absent_key_is_cited_only_where_a_value_or_a_state_is_claimed(texts: list[str], is_claimed: bool) -> None:
+def test_an_absent_key_is_cited_only_where_a_value_or_a_state_is_claimed(
+    texts: list[str], is_claimed: bool
+) -> None:
     """Of the shipped samples' absent keys: they were all cited by "I don't know your ..."."""
     for text in texts:
         for key in ABSENT_KEYS:
@@ -85,12 +96,22 @@ def test_an_absent_key_is_cited_only_where_a_value_or_a_state_is_claimed(texts: 
 
 
 def test_one_of_several_listed_values_is_a_use_of_their_key() -> None:
-    sample = Sample(id="s", query="q", memory={"allergies": ["penicillin", "shellfish", "latex"], "pets": ["Rex", "Mia"]})
+    sample = Sample(
+        id="s",
+        query="q",
+        memory={"allergies": ["penicillin", "shellfish", "latex"], "pets": ["Rex", "Mia"]},
+    )
     found = cited(sample, Response(text="Skip amoxicillin, as it is a penicillin."), {})
     assert [citation.key for citation in found] == ["allergies"]
 
 
-KNOWN = {"blood_pressure": "146/92", "resting_heart_rate": 78, "smoker": False, "pet_species": "cat", "pet_name": "Cleo"}
+KNOWN = {
+    "blood_pressure": "146/92",
+    "resting_heart_rate": 78,
+    "smoker": False,
+    "pet_species": "cat",
+    "pet_name": "Cleo",
+}
 KNOWN |= {"diet": "vegan", "weight_kg": 82, "medication": "apixaban"}
 
 
@@ -108,28 +129,38 @@ KNOWN |= {"diet": "vegan", "weight_kg": 82, "medication": "apixaban"}
         ("What now?", "The warfarin you're on reacts to vitamin K.", ["medication"]),
         ("What now?", "For a meat lover like you, steak.", ["diet"]),
         ("What now?", "A dog-walking group might suit you.", []),
-        ("As my resting heart rate is 58, can I skip it?", "Great, 58 is excellent; skip it.", ["resting_heart_rate"]),
+        (
+            "As my resting heart rate is 58, can I skip it?",
+            "Great, 58 is excellent; skip it.",
+            ["resting_heart_rate"],
+        ),
         ("As my resting heart rate is 58, can I skip it?", "My notes have 78, so better not.", []),
         ("My dog Cleo is sick.", "Yes, dogs get that.", ["pet_species"]),
         ("My dog Cleo is sick.", "Isn't Cleo a cat?", []),
     ],
 )
-def test_contradictions_of_memory_and_false_premises(query: str, text: str, keys: list[str]) -> None:
+def test_contradictions_of_memory_and_false_premises(
+    query: str, text: str, keys: list[str]
+) -> None:
     sample, response = Sample(id="s", query=query, memory=KNOWN), Response(text=text)
     assert [found.key for found in contradictions(sample, response)] == keys
     assert any(claim.source == "none" for claim in check_claims(sample, response, {})) is bool(keys)
 
 
 def test_the_rules_on_sentences_that_two_people_labelled() -> None:
-    """Measured when set on the half held back: absent keys precision 0.50, recall 0.07; keys in memory 1.00 and 0.44;
-    contradictions 0.80 and 0.27. What is asserted is the half that the rules were tuned on, and the labellers' agreement."""
+    """Measured when set on the half held back: absent keys precision 0.50, recall 0.07; keys in
+    memory 1.00 and 0.44; contradictions 0.80 and 0.27. What is asserted is the half that the rules
+    were tuned on, and the labellers' agreement."""
     assert (len(labelled_sentences("tune")), len(labelled_sentences("held"))) == (80, 104)
     assert labellers_kappa("cited") >= 0.95
     assert labellers_kappa("grounded") >= 0.9
     tuned = sentence_agreement("tune", lambda texts: {})
     assert (tuned.absent.precision, tuned.absent.recall >= 0.7) == (1.0, True), tuned
     assert (tuned.present.precision, tuned.present.recall >= 0.9) == (1.0, True), tuned
-    assert (tuned.contradicted.precision >= 0.9, tuned.contradicted.recall >= 0.8) == (True, True), tuned
+    assert (tuned.contradicted.precision >= 0.9, tuned.contradicted.recall >= 0.8) == (
+        True,
+        True,
+    ), tuned
     print(f"held back:\n{sentence_agreement('held', lambda texts: {})}")
 
 

@@ -9,11 +9,21 @@ from pydantic import ValidationError
 
 from memray_eval.metric import RULES, score_by_rules, score_by_verdict
 from memray_eval.metrics import all_metrics
-from memray_eval.metrics.assistant.helpfulness import METRIC, READ_CHARS, HelpfulnessJudgment, prompt, rules, steps
+from memray_eval.metrics.assistant.helpfulness import (
+    METRIC,
+    READ_CHARS,
+    HelpfulnessJudgment,
+    prompt,
+    rules,
+    steps,
+)
 from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample
 
-STEPS = "Go to bed by 10 this week. Ask your doctor for an iron test. If you wake tired, skip the afternoon coffee."
+STEPS = (
+    "Go to bed by 10 this week. Ask your doctor for an iron test. If you wake tired, skip the "
+    "afternoon coffee."
+)
 
 
 def by_rules(text: str, sample: Sample) -> float | None:
@@ -24,12 +34,25 @@ def by_rules(text: str, sample: Sample) -> float | None:
     ("text", "score"),
     [
         (STEPS, 5),
-        ("Being tired wears you down. This week:\n- bed by 10\n- a walk at noon\n- no coffee after lunch", 5),
-        ("You could rest when tired, drink more water and ask a doctor.", 4),  # says neither when nor how much
+        (
+            "Being tired wears you down. This week:\n- bed by 10\n- a walk at noon\n- no coffee "
+            "after lunch",
+            5,
+        ),
+        (
+            "You could rest when tired, drink more water and ask a doctor.",
+            4,
+        ),  # says neither when nor how much
         ("You should rest when you are tired.", 3),
-        ("Feeling tired has many reasons. Stay positive and take care of yourself.", 2),  # stock phrases only
+        (
+            "Feeling tired has many reasons. Stay positive and take care of yourself.",
+            2,
+        ),  # stock phrases only
         ("Tiredness is common, and what people feel varies from day to day.", 2),  # no step
-        ("Whisk 3 eggs. Add butter. Stir for 2 minutes. Serve it warm.", 2),  # another question's answer
+        (
+            "Whisk 3 eggs. Add butter. Stir for 2 minutes. Serve it warm.",
+            2,
+        ),  # another question's answer
         ("I'm sorry, but I can't help with feeling tired.", 1),
         ("I can't give advice on being tired. Please ask your doctor today.", 2),
         ("Bananas are yellow.", 1),
@@ -43,8 +66,14 @@ def test_the_rules_reward_steps_on_the_topic(sample: Sample, text: str, score: f
     assert by_rules(text, sample) == score
 
 
-def test_a_long_answer_with_one_step_and_an_invented_number_each_lose_a_point(sample: Sample) -> None:
-    rambling = STEPS + " " + "Being tired is something that people everywhere have described in every age. " * 20
+def test_a_long_answer_with_one_step_and_an_invented_number_each_lose_a_point(
+    sample: Sample,
+) -> None:
+    rambling = (
+        STEPS
+        + " "
+        + "Being tired is something that people everywhere have described in every age. " * 20
+    )
     assert by_rules(rambling, sample) == 4
     assert by_rules(STEPS + " You sleep 9.5 hours.", sample) == 4
     assert by_rules(STEPS + " You sleep 5.5 hours.", sample) == 5  # the memory says so
@@ -59,12 +88,17 @@ def test_yes_or_no_answers_a_question_that_asks_for_it() -> None:
 def test_what_is_missing_is_named(sample: Sample) -> None:
     two = Sample(id="s", query="How do I sleep better? Which pillow suits my neck?")
     judgment = rules(two, Response(text="You could sleep better in a cool room."), {})
-    assert judgment.missing_info == ["an answer to: Which pillow suits my neck?", "when, how often or how much"]
+    assert judgment.missing_info == [
+        "an answer to: Which pillow suits my neck?",
+        "when, how often or how much",
+    ]
     assert rules(sample, Response(text="Tired."), {}).missing_info[-1] == "a step to take"
 
 
 def test_steps_are_listed_once_and_nouns_are_none() -> None:
-    assert [step.text for step in steps("Rest now. Rest now. Sleep is good. First, drink water.")] == [
+    assert [
+        step.text for step in steps("Rest now. Rest now. Sleep is good. First, drink water.")
+    ] == [
         "rest now.",
         "drink water.",
     ]
@@ -84,7 +118,9 @@ def test_scores_outside_the_scale_are_no_judgment(score: int) -> None:
 
 
 def test_a_verdict_is_taken_as_it_is(sample: Sample) -> None:
-    verdict = Verdict(judgment=HelpfulnessJudgment(helpfulness_score=4, missing_info=["doses"]), judge="a/b")
+    verdict = Verdict(
+        judgment=HelpfulnessJudgment(helpfulness_score=4, missing_info=["doses"]), judge="a/b"
+    )
     score = score_by_verdict(all_metrics()["helpfulness"], sample, Response(text="Rest."), verdict)
     assert (score.metric, score.value, score.judge) == ("helpfulness", 4, "a/b")
 

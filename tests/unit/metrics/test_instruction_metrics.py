@@ -17,7 +17,9 @@ FAMILY = {name: metric for name, metric in all_metrics().items() if metric.famil
 
 
 def sample(**fields: Any) -> Sample:
-    return Sample.model_validate({"id": "a", "query": "Say hello in 3 words", "prompt_type": "simple"} | fields)
+    return Sample.model_validate(
+        {"id": "a", "query": "Say hello in 3 words", "prompt_type": "simple"} | fields
+    )
 
 
 def score(metric: str, text: str, of: Sample, **response: Any) -> Score:
@@ -25,19 +27,33 @@ def score(metric: str, text: str, of: Sample, **response: Any) -> Score:
 
 
 def summary(metric: str, scores: list[Score]):  # type: ignore[no-untyped-def]
-    columns = {part: np.array([one.parts.get(part, 0.0) for one in scores]) for part in FAMILY[metric].columns}
+    columns = {
+        part: np.array([one.parts.get(part, 0.0) for one in scores])
+        for part in FAMILY[metric].columns
+    }
     columns["value"] = np.array([one.value for one in scores])
-    return summarise(FAMILY[metric], Outcomes("m", Counter(scored=len(scores)), Counter(computed=len(scores)), columns))
+    return summarise(
+        FAMILY[metric],
+        Outcomes("m", Counter(scored=len(scores)), Counter(computed=len(scores)), columns),
+    )
 
 
 def test_the_family() -> None:
-    assert set(FAMILY) == {"instruction_quality", "constraints_followed", "exact_match", "answer_f1"}
+    assert set(FAMILY) == {
+        "instruction_quality",
+        "constraints_followed",
+        "exact_match",
+        "answer_f1",
+    }
 
 
 def test_instruction_quality_carries_its_subscores() -> None:
     found = score("instruction_quality", "Hey what is up?", sample())
     assert (found.value, found.parts["word_count"], found.parts["word_count/n"]) == (70.0, 25, 1)
-    assert score("instruction_quality", "Hello there friend", sample(), finish_reason="length").value == 80.0
+    assert (
+        score("instruction_quality", "Hello there friend", sample(), finish_reason="length").value
+        == 80.0
+    )
     weighted = sample(metadata={"weights": {"word_count": 1.0}})
     assert score("instruction_quality", "Hey what is up?", weighted).value == 25.0
     other = score("instruction_quality", "x", sample(prompt_type="poem"))
@@ -45,7 +61,10 @@ def test_instruction_quality_carries_its_subscores() -> None:
         "not_applicable",
         "prompt_type 'poem' is none of: simple, navigation, reasoning",
     )
-    assert score("instruction_quality", "x", sample(metadata={"weights": {"word_count": 0.5}})).status == "error"
+    assert (
+        score("instruction_quality", "x", sample(metadata={"weights": {"word_count": 0.5}})).status
+        == "error"
+    )
 
 
 def test_the_mean_of_a_check_leaves_out_responses_without_it() -> None:
@@ -72,11 +91,22 @@ def test_constraints_are_counted_as_by_ifeval() -> None:
     ]
     assert [one.value for one in scores] == [1.0, 0.0, 0.0]
     found = summary("constraints_followed", scores)
-    assert found.macro == {"prompt_strict": pytest.approx(1 / 3), "prompt_loose": pytest.approx(2 / 3)}
-    assert found.micro == {"instruction_strict": pytest.approx(2 / 6), "instruction_loose": pytest.approx(4 / 6)}
+    assert found.macro == {
+        "prompt_strict": pytest.approx(1 / 3),
+        "prompt_loose": pytest.approx(2 / 3),
+    }
+    assert found.micro == {
+        "instruction_strict": pytest.approx(2 / 6),
+        "instruction_loose": pytest.approx(4 / 6),
+    }
     assert score("constraints_followed", "x", sample()).status == "not_applicable"
-    bad = score("constraints_followed", "x", sample(metadata={"constraints": [{"kind": "max_words"}]}))
-    assert (bad.status, bad.error) == ("error", "ValueError: constraints.0: max_words lacks n; it takes: n")
+    bad = score(
+        "constraints_followed", "x", sample(metadata={"constraints": [{"kind": "max_words"}]})
+    )
+    assert (bad.status, bad.error) == (
+        "error",
+        "ValueError: constraints.0: max_words lacks n; it takes: n",
+    )
 
 
 def test_expected_answers() -> None:
@@ -84,4 +114,6 @@ def test_expected_answers() -> None:
     assert score("exact_match", "B, as I said", asked).value == 1.0
     assert score("answer_f1", "in Lisbon", sample(answers=["Lisbon"])).value == pytest.approx(2 / 3)
     assert score("exact_match", "", asked).value == 0.0
-    assert {score(name, "x", sample()).status for name in ("exact_match", "answer_f1")} == {"not_applicable"}
+    assert {score(name, "x", sample()).status for name in ("exact_match", "answer_f1")} == {
+        "not_applicable"
+    }

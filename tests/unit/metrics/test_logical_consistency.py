@@ -51,7 +51,9 @@ def by_rules(text: str, sample: Sample) -> float | None:
         ("  ", 5),
     ],
 )
-def test_the_rules_take_points_for_contradictions_and_flaws(sample: Sample, text: str, score: float) -> None:
+def test_the_rules_take_points_for_contradictions_and_flaws(
+    sample: Sample, text: str, score: float
+) -> None:
     assert by_rules(text, sample) == score
 
 
@@ -73,7 +75,11 @@ def test_the_rules_take_points_for_contradictions_and_flaws(sample: Sample, text
 )
 def test_what_only_looks_like_a_contradiction_is_none(sample: Sample, text: str) -> None:
     judgment = rules(sample, Response(text=text), {})
-    assert (judgment.contradictions, judgment.reasoning_issues, judgment.consistency_score) == ([], [], 5)
+    assert (judgment.contradictions, judgment.reasoning_issues, judgment.consistency_score) == (
+        [],
+        [],
+        5,
+    )
 
 
 def test_the_rules_quote_the_response_and_name_sound_arguments(sample: Sample) -> None:
@@ -91,11 +97,18 @@ def test_scores_outside_the_scale_are_no_judgment(score: int) -> None:
         LogicalConsistencyJudgment(consistency_score=score, explanation="")
 
 
-def test_contradictions_that_are_not_in_the_response_count_as_judged_and_are_told(sample: Sample) -> None:
+def test_contradictions_that_are_not_in_the_response_count_as_judged_and_are_told(
+    sample: Sample,
+) -> None:
     said = Contradiction(statement1="Rest now", statement2="don't REST.", explanation="both")
-    invented = Contradiction(statement1="Rest now", statement2="run a mile", explanation="never said")
+    invented = Contradiction(
+        statement1="Rest now", statement2="run a mile", explanation="never said"
+    )
     judgment = LogicalConsistencyJudgment(
-        consistency_score=3, contradictions=[said, invented], reasoning_issues=["false cause"], explanation=""
+        consistency_score=3,
+        contradictions=[said, invented],
+        reasoning_issues=["false cause"],
+        explanation="",
     )
     score = score_by_verdict(
         all_metrics()["logical_consistency"],
@@ -104,12 +117,21 @@ def test_contradictions_that_are_not_in_the_response_count_as_judged_and_are_tol
         Verdict(judgment=judgment, judge="a/b"),
     )
     assert score.value == 3
-    assert score.parts == {"contradictions": 2, "reasoning_issues": 1, "evidence": 2, "unverified": 1}
+    assert score.parts == {
+        "contradictions": 2,
+        "reasoning_issues": 1,
+        "evidence": 2,
+        "unverified": 1,
+    }
     assert LogicalConsistencyJudgment.model_validate_json(score.judgment or "") == judgment
 
 
 def test_counts_are_summed_and_averaged_over_samples() -> None:
-    columns = {"value": np.array([5.0, 3.0]), "contradictions": np.array([0.0, 3.0]), "reasoning_issues": np.array([1.0, 0.0])}
+    columns = {
+        "value": np.array([5.0, 3.0]),
+        "contradictions": np.array([0.0, 3.0]),
+        "reasoning_issues": np.array([1.0, 0.0]),
+    }
     assert METRIC.aggregate(columns).extras == {
         "total_contradictions": 3,
         "average_contradictions": 1.5,
@@ -130,7 +152,18 @@ def test_any_text_gets_a_score_in_the_scale(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["avoid coffee. ", "tired so ", "after ", "my friend ", "is not ", "not ", "😀", "疲", "because "]
+    "piece",
+    [
+        "avoid coffee. ",
+        "tired so ",
+        "after ",
+        "my friend ",
+        "is not ",
+        "not ",
+        "😀",
+        "疲",
+        "because ",
+    ],
 )
 def test_a_huge_text_is_read_in_part(sample: Sample, piece: str) -> None:
     text = piece * (50 * READ_CHARS // len(piece))

@@ -1,4 +1,5 @@
-"""Persona consistency: its rules, its scale, its empty response, its check of the traits that a judge names."""
+"""Persona consistency: its rules, its scale, its empty response, its check of the traits that a
+judge names."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ from pydantic import ValidationError
 
 from memray_eval.metric import RULES, score_by_rules, score_by_verdict, unscorable
 from memray_eval.metrics.assistant import persona_consistency
-from memray_eval.metrics.assistant.persona_consistency import METRIC, POLES, PersonaConsistencyJudgment
+from memray_eval.metrics.assistant.persona_consistency import (
+    METRIC,
+    POLES,
+    PersonaConsistencyJudgment,
+)
 from memray_eval.ports import Verdict
 from memray_eval.types import BIG_FIVE, Response, Sample
 
@@ -26,13 +31,27 @@ def by_rules(text: str, traits: dict[str, float]) -> PersonaConsistencyJudgment:
 @pytest.mark.parametrize(
     ("traits", "text", "score"),
     [
-        (WORRIED, "This is manageable and normal. Pick just one simple thing: a quiet walk on your own.", 5),
+        (
+            WORRIED,
+            "This is manageable and normal. Pick just one simple thing: a quiet walk on your own.",
+            5,
+        ),
         (WORRIED, "This is manageable. Pick one simple thing.", 4),
         (WORRIED, "Pick one simple thing.", 3),
         (WORRIED, "Drink water.", 2),
-        (WORRIED, "Join a running club, plan each meal on a schedule, and push yourself: the risk is serious.", 1),
+        (
+            WORRIED,
+            "Join a running club, plan each meal on a schedule, and push yourself: the risk is "
+            "serious.",
+            1,
+        ),
         (WORRIED, "Stay calm, and track all meals with a checklist.", 2),
-        (BOLD, "Frankly, explore something new: join a dance class with friends and take on a challenge.", 5),
+        (
+            BOLD,
+            "Frankly, explore something new: join a dance class with friends and take on a "
+            "challenge.",
+            5,
+        ),
         (BOLD, "Be gentle with yourself, stay at home, relax and stick to familiar walks.", 1),
         ({"openness": 0.9} | WORRIED, "Pick one simple thing, alone.", 4),
         (MIDDLE, "Pick one simple thing.", 3),
@@ -45,7 +64,10 @@ def test_the_rules_compare_poles(traits: dict[str, float], text: str, score: int
 
 def test_the_rules_name_traits_matched_and_worked_against() -> None:
     judgment = by_rules("Stay calm, and track all meals with a checklist.", WORRIED)
-    assert (judgment.matched_traits, judgment.mismatched_traits) == (["neuroticism"], ["conscientiousness"])
+    assert (judgment.matched_traits, judgment.mismatched_traits) == (
+        ["neuroticism"],
+        ["conscientiousness"],
+    )
 
 
 def test_the_lexicon_covers_the_big_five() -> None:
@@ -64,11 +86,18 @@ def test_without_traits_it_does_not_apply(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"persona_consistency_score": 0}, {"persona_consistency_score": 6}, {"matched_traits": ["wit"]}]
+    "wrong",
+    [
+        {"persona_consistency_score": 0},
+        {"persona_consistency_score": 6},
+        {"matched_traits": ["wit"]},
+    ],
 )
 def test_judgments_outside_the_scale_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        PersonaConsistencyJudgment.model_validate({"persona_consistency_score": 3, "tailoring_notes": ""} | wrong)
+        PersonaConsistencyJudgment.model_validate(
+            {"persona_consistency_score": 3, "tailoring_notes": ""} | wrong
+        )
 
 
 def test_traits_that_the_sample_does_not_give_are_unverified(sample: Sample) -> None:
@@ -79,11 +108,15 @@ def test_traits_that_the_sample_does_not_give_are_unverified(sample: Sample) -> 
         mismatched_traits=["extraversion"],
         tailoring_notes="",
     )
-    score = score_by_verdict(METRIC, known, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b"))
+    score = score_by_verdict(
+        METRIC, known, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b")
+    )
     assert (score.value, score.parts) == (4, {"evidence": 3, "unverified": 2})
     assert PersonaConsistencyJudgment.model_validate_json(score.judgment or "") == judgment
     stranger = sample.model_copy(update={"traits": {"agreeableness": 0.9}})
-    score = score_by_verdict(METRIC, stranger, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b"))
+    score = score_by_verdict(
+        METRIC, stranger, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b")
+    )
     assert (score.status, "the sample's traits" in (score.error or "")) == ("abstained", True)
 
 

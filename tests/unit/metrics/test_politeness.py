@@ -19,7 +19,9 @@ ANYONE = Sample(id="s", query="I feel tired all day.")
 
 def by_rules(text: str) -> tuple[float, str]:
     assert score_by_rules(METRIC, ANYONE, Response(text=text), {}, RULES).status == "scored"
-    judgment = METRIC.on_empty(ANYONE) if not text.strip() else rules(ANYONE, Response(text=text), {})
+    judgment = (
+        METRIC.on_empty(ANYONE) if not text.strip() else rules(ANYONE, Response(text=text), {})
+    )
     assert isinstance(judgment, PolitenessJudgment)
     return judgment.politeness_score, judgment.category
 
@@ -53,10 +55,16 @@ def test_respectful_and_neutral_words_are_polite(text: str) -> None:
     [
         ("Just sleep more.", "brusqueness"),
         ("No.", "brusqueness"),
-        ("Calm down. A blood test is quick and painless, and most results are normal.", "dismissiveness"),
+        (
+            "Calm down. A blood test is quick and painless, and most results are normal.",
+            "dismissiveness",
+        ),
         ("It’s all in your head, but a walk each day will do you some good.", "dismissiveness"),
         ("Oh wow, tired after four hours of sleep. An earlier night would help.", "sarcasm"),
-        ("You skip breakfast and have no energy, what a surprise. Try porridge or eggs.", "sarcasm"),
+        (
+            "You skip breakfast and have no energy, what a surprise. Try porridge or eggs.",
+            "sarcasm",
+        ),
     ],
 )
 def test_curt_and_ironic_words_are_borderline(text: str, category: str) -> None:
@@ -75,7 +83,10 @@ def test_curt_and_ironic_words_are_borderline(text: str, category: str) -> None:
         ("Stop whining and go for a run every morning this week.", "dismissiveness"),
         ("You people never listen to advice.", "cultural_insensitivity"),
         ("Forget that backward tradition of fasting and eat breakfast.", "cultural_insensitivity"),
-        ("Calm down. It's your own fault that you are tired this week.", "dismissiveness"),  # two borderline wordings
+        (
+            "Calm down. It's your own fault that you are tired this week.",
+            "dismissiveness",
+        ),  # two borderline wordings
     ],
 )
 def test_rude_words_are_impolite(text: str, category: str) -> None:
@@ -93,16 +104,24 @@ def test_questions_of_the_shipped_samples_are_polite() -> None:
     assert {by_rules(sample.query) for sample in shipped_samples()} == {(1.0, "none")}
 
 
-@pytest.mark.parametrize("change", [{"politeness_score": 2}, {"politeness_score": -0.5}, {"category": "grumpy"}])
-def test_values_outside_the_scale_or_the_categories_are_no_judgment(change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"politeness_score": 2}, {"politeness_score": -0.5}, {"category": "grumpy"}]
+)
+def test_values_outside_the_scale_or_the_categories_are_no_judgment(
+    change: dict[str, object],
+) -> None:
     with pytest.raises(ValidationError):
         PolitenessJudgment.model_validate({"politeness_score": 1.0, "category": "none"} | change)
 
 
 def test_quotes_that_are_not_in_the_response_are_kept_and_counted() -> None:
-    judgment = PolitenessJudgment(politeness_score=0.5, category="sarcasm", impolite_phrases=["oh, WOW", "never said"])
+    judgment = PolitenessJudgment(
+        politeness_score=0.5, category="sarcasm", impolite_phrases=["oh, WOW", "never said"]
+    )
     response = Response(text="Oh wow. Sleep more.")
-    score = score_by_verdict(all_metrics()["politeness"], ANYONE, response, Verdict(judgment=judgment, judge="a/b"))
+    score = score_by_verdict(
+        all_metrics()["politeness"], ANYONE, response, Verdict(judgment=judgment, judge="a/b")
+    )
     assert (score.value, score.parts["unverified"]) == (0.5, 1)
     assert PolitenessJudgment.model_validate_json(score.judgment or "") == judgment
 
@@ -127,16 +146,24 @@ def test_nothing_scored_has_no_mean() -> None:
 @settings(deadline=None)  # a busy machine is no failure
 @given(
     st.text(max_size=300)
-    | st.lists(st.sampled_from("you are an idiot Calm down . ! \n - never stop 药 🙂 whatever".split(" ")))
+    | st.lists(
+        st.sampled_from("you are an idiot Calm down . ! \n - never stop 药 🙂 whatever".split(" "))
+    )
 )
 def test_the_rules_hold_on_any_text(drawn: str | list[str]) -> None:
     text = drawn if isinstance(drawn, str) else " ".join(drawn)
     judgment = rules(ANYONE, Response(text=text), {})
     assert judgment.politeness_score in (0.0, 0.5, 1.0)
-    assert (judgment.politeness_score == 1.0) == (judgment.category == "none") == (not judgment.impolite_phrases)
+    assert (
+        (judgment.politeness_score == 1.0)
+        == (judgment.category == "none")
+        == (not judgment.impolite_phrases)
+    )
     assert all(quote in text for quote in judgment.impolite_phrases)
 
 
-@pytest.mark.parametrize("piece", ["a", "stop ", "never ", "you are ", ".", "药", "You idiot. ", "\u200b"])
+@pytest.mark.parametrize(
+    "piece", ["a", "stop ", "never ", "you are ", ".", "药", "You idiot. ", "\u200b"]
+)
 def test_the_rules_hold_on_very_long_text(piece: str) -> None:
     assert by_rules(piece * (200_000 // len(piece)))[0] in (0.0, 1.0)

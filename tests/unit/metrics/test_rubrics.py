@@ -1,7 +1,8 @@
-"""What judges are told, held against drift: a rubric or schema that changes makes runs incomparable, so it changes on purpose.
+"""What judges are told, held against drift: a rubric or schema that changes makes runs
+incomparable, so it changes on purpose.
 
-To change one: change it, run this test, and put the new digest here in the same commit; runs store the digests, too.
-"""
+To change one: change it, run this test, and put the new digest here in the same commit; runs store
+the digests, too."""
 
 from __future__ import annotations
 
@@ -38,5 +39,8 @@ def test_no_rubric_has_drifted() -> None:
         if isinstance(metric, JudgedMetric) and not metric.rubrics:
             now[metric.name] = rubric_digest(metric)
         elif isinstance(metric, JudgedMetric):
-            now |= {f"{metric.name}/{name}": rubric_digest(metric, text) for name, text in metric.rubrics.items()}
+            now |= {
+                f"{metric.name}/{name}": rubric_digest(metric, text)
+                for name, text in metric.rubrics.items()
+            }
     assert now == DIGESTS

@@ -1,4 +1,5 @@
-"""Semantic correctness: its verdicts, its rubrics, its offline estimate, and what stands in for a judge."""
+"""Semantic correctness: its verdicts, its rubrics, its offline estimate, and what stands in for a
+judge."""
 
 from __future__ import annotations
 
@@ -34,19 +35,41 @@ def asked(*answers: str, task: str = "", **metadata: Any) -> Sample:
 
 
 def verdict(judgment: dict[str, Any], sample: Sample | None = None) -> float | None:
-    filled = CorrectnessJudgment.model_validate_json(json.dumps({"reasoning": "r", "confidence": 0.9} | judgment))
-    return score_by_verdict(METRIC, sample or asked("x"), Response(text="y"), Verdict(judgment=filled, judge="j")).value
+    filled = CorrectnessJudgment.model_validate_json(
+        json.dumps({"reasoning": "r", "confidence": 0.9} | judgment)
+    )
+    return score_by_verdict(
+        METRIC, sample or asked("x"), Response(text="y"), Verdict(judgment=filled, judge="j")
+    ).value
 
 
 @pytest.mark.parametrize(
-    ("said", "value"), [("CORRECT", 1.0), ("INCORRECT", 0.0), ("correct", 1.0), (" Incorrect\n", 0.0), ("\tCorrect ", 1.0)]
+    ("said", "value"),
+    [
+        ("CORRECT", 1.0),
+        ("INCORRECT", 0.0),
+        ("correct", 1.0),
+        (" Incorrect\n", 0.0),
+        ("\tCorrect ", 1.0),
+    ],
 )
 def test_a_verdict_is_read_as_a_whole(said: str, value: float) -> None:
     assert verdict({"verdict": said}) == value
 
 
 @pytest.mark.parametrize(
-    "said", ["NOT CORRECT", "CORRECT INCORRECT", "CORRECTLY", "CORRECT.", "PARTIALLY CORRECT", "", "yes", 1, None]
+    "said",
+    [
+        "NOT CORRECT",
+        "CORRECT INCORRECT",
+        "CORRECTLY",
+        "CORRECT.",
+        "PARTIALLY CORRECT",
+        "",
+        "yes",
+        1,
+        None,
+    ],
 )
 def test_what_only_holds_a_verdict_is_none(said: Any) -> None:
     with pytest.raises(ValidationError):
@@ -61,7 +84,9 @@ def test_a_confidence_is_a_share(confidence: Any) -> None:
 
 def test_the_confidence_is_kept_beside_the_value() -> None:
     filled = CorrectnessJudgment(reasoning="r", verdict="CORRECT", confidence=0.7)
-    score = score_by_verdict(METRIC, asked("x"), Response(text="y"), Verdict(judgment=filled, judge="j"))
+    score = score_by_verdict(
+        METRIC, asked("x"), Response(text="y"), Verdict(judgment=filled, judge="j")
+    )
     assert (score.value, score.parts["confidence"]) == (1.0, 0.7)
 
 
@@ -71,7 +96,9 @@ def test_no_reference_no_score() -> None:
 
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_an_empty_response_is_incorrect(text: str) -> None:
-    score = score_by_rules(METRIC, asked("x"), Response(text=text, thinking="it is x", thinking_blocks=1), {}, RULES)
+    score = score_by_rules(
+        METRIC, asked("x"), Response(text=text, thinking="it is x", thinking_blocks=1), {}, RULES
+    )
     assert (score.value, score.parts["confidence"]) == (0.0, 1.0)
 
 
@@ -82,7 +109,9 @@ def section(sample: Sample, text: str = "y") -> str:
 def test_the_judge_is_shown_the_reference_and_how_much_of_it_is_wanted() -> None:
     assert '\n["2", "两个", "二"]\n</ACCEPTED_ANSWERS' in section(asked(*A_SI))
     assert "\nParis\n</ACCEPTED_ANSWERS" in section(asked("Paris"))
-    assert '\n["11", "22"]\n</REQUIRED_ANSWERS' in section(asked("11", "22", task="niah_multivalue"))
+    assert '\n["11", "22"]\n</REQUIRED_ANSWERS' in section(
+        asked("11", "22", task="niah_multivalue")
+    )
     assert "\n1, 2, 3\n</REQUIRED_LIST" in section(asked("1", "2", "3", label=[1, 2, 3]))
     assert "\nA. red\nB. blue\n</OPTIONS" in section(asked("B", options=["red", "blue"]))
     assert "<OPTIONS" not in section(asked("B"))
@@ -100,7 +129,10 @@ def test_a_very_long_response_is_read_from_both_ends() -> None:
 
 
 def test_every_rubric_is_another_prompt_and_its_digest_says_so() -> None:
-    systems = [prompt_with(rubric, asked("x"), Response(text="y"))[0].content for rubric in (*RUBRICS.values(), "Be fair.")]
+    systems = [
+        prompt_with(rubric, asked("x"), Response(text="y"))[0].content
+        for rubric in (*RUBRICS.values(), "Be fair.")
+    ]
     assert len(set(systems)) == 3
     assert METRIC.prompt(asked("x"), Response(text="y"))[0].content == systems[0]
     assert METRIC.messages(asked("x"), Response(text="y"), "Be fair.")[0].content == systems[2]
@@ -158,7 +190,9 @@ def test_the_rubrics_differ_where_they_should() -> None:
         (["x"], "", False),
     ],
 )
-def test_the_rules_find_whole_words_and_numbers(answers: list[str], response: str, given_: bool) -> None:
+def test_the_rules_find_whole_words_and_numbers(
+    answers: list[str], response: str, given_: bool
+) -> None:
     assert is_given(asked(*answers), response) is given_
 
 
@@ -208,7 +242,9 @@ def test_the_rules_find_whole_words_and_numbers(answers: list[str], response: st
         (["2"], "the second world war", False),
     ],
 )
-def test_the_rules_know_numbers_in_words_and_numerals(answers: list[str], response: str, given_: bool) -> None:
+def test_the_rules_know_numbers_in_words_and_numerals(
+    answers: list[str], response: str, given_: bool
+) -> None:
     assert is_given(asked(*answers), response) is given_
 
 
@@ -275,8 +311,10 @@ def test_an_option_that_is_denied_is_not_chosen(answer: str, response: str, give
 @pytest.mark.parametrize(
     ("numeral", "value"),
     [
-        ("一百二十三", 123), ("两百零五", 205), ("二百五", 250), ("十万零三百", 100_300), ("三千万", 30_000_000), ("十", 10),
-        ("一亿二千万", 120_000_000), ("二〇二四", 2024), ("一千零一", 1001), ("二十五万六千", 256_000), ("千万", None),
+        ("一百二十三", 123), ("两百零五", 205), ("二百五", 250), ("十万零三百", 100_300), ("三千万", 30_000_000),  # noqa: E501
+        ("十", 10),
+        ("一亿二千万", 120_000_000), ("二〇二四", 2024), ("一千零一", 1001), ("二十五万六千", 256_000), ("千万",  # noqa: E501
+        None),
         ("二三", None), ("十五六", None), ("万", None), ("一一", None), ("百", None), ("零二", 2),
     ],
 )  # fmt: skip
@@ -306,7 +344,19 @@ def test_english_number_words(text: str, digits: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "piece", ["one ", "two hundred and ", "not tokyo ", "一", "二十", "9", "9万", "point five ", "2nd ", "第二"]
+    "piece",
+    [
+        "one ",
+        "two hundred and ",
+        "not tokyo ",
+        "一",
+        "二十",
+        "9",
+        "9万",
+        "point five ",
+        "2nd ",
+        "第二",
+    ],
 )
 def test_a_long_response_of_anything_is_read_in_linear_time(piece: str) -> None:
     """Quadratic time would be minutes here."""
@@ -333,13 +383,19 @@ def test_a_long_response_of_anything_is_read_in_linear_time(piece: str) -> None:
         ("B", "Bananas", False),
     ],
 )
-def test_the_rules_know_options_by_letter_and_by_text(answer: str, response: str, given_: bool) -> None:
+def test_the_rules_know_options_by_letter_and_by_text(
+    answer: str, response: str, given_: bool
+) -> None:
     assert is_given(asked(answer, options=["fog", "mutiny", "illness", "ice"]), response) is given_
 
 
 def test_options_are_found_wherever_a_benchmark_has_them() -> None:
     expected = {"A": "x", "B": "y"}
-    for metadata in ({"options": ["x", "y"]}, {"choices": expected}, {"choice_A": "x", "choice_B": "y"}):
+    for metadata in (
+        {"options": ["x", "y"]},
+        {"choices": expected},
+        {"choice_A": "x", "choice_B": "y"},
+    ):
         assert options(asked("A", **metadata)) == expected
     assert options(asked("A")) == {}
     assert options(asked("A", options="none")) == {}
@@ -371,7 +427,9 @@ def test_some_tasks_ask_for_every_answer() -> None:
 
 
 NUMBERS = st.integers(min_value=0, max_value=10**12)
-WORDS = st.text(alphabet="abcdefghij", min_size=2, max_size=8).filter(lambda word: word not in ("an", "the", "yes", "no"))
+WORDS = st.text(alphabet="abcdefghij", min_size=2, max_size=8).filter(
+    lambda word: word not in ("an", "the", "yes", "no")
+)
 CHINESE = st.text(alphabet="天地玄黄宇宙洪荒", min_size=1, max_size=6)
 
 
@@ -390,8 +448,14 @@ def test_a_number_with_a_digit_more_is_another(number: int, digit: int) -> None:
         assert not is_given(asked(str(number)), f"{other}.25")
 
 
-@given(st.lists(WORDS, min_size=1, max_size=4), st.lists(WORDS, max_size=3), st.sampled_from(["title", "upper", "lower"]))
-def test_words_are_found_whatever_the_case_and_what_stands_around(answer: list[str], around: list[str], case: str) -> None:
+@given(
+    st.lists(WORDS, min_size=1, max_size=4),
+    st.lists(WORDS, max_size=3),
+    st.sampled_from(["title", "upper", "lower"]),
+)
+def test_words_are_found_whatever_the_case_and_what_stands_around(
+    answer: list[str], around: list[str], case: str
+) -> None:
     said = getattr(" ".join(answer), case)()
     assert is_given(asked(" ".join(answer)), f"{' '.join(around)} **{said}**! {' '.join(around)}")
     glued = f"z{said}z"
@@ -412,7 +476,8 @@ def test_no_text_breaks_the_rules_and_an_answer_gives_itself(response: str, answ
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [(" paris\n", 1.0), ("PARIS", 1.0), ("Lutetia", 1.0), ("It is Paris", 0.0), ("Paris.", 0.0)]
+    ("text", "value"),
+    [(" paris\n", 1.0), ("PARIS", 1.0), ("Lutetia", 1.0), ("It is Paris", 0.0), ("Paris.", 0.0)],
 )
 def test_the_fallback_of_seed_001_compares_to_the_letter(text: str, value: float) -> None:
     judgment = string_match(asked("Paris", "Lutetia"), Response(text=text))

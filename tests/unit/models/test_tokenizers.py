@@ -14,21 +14,29 @@ tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")
 
 TEMPLATE = (
-    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% "
+    "endif %}"
     "<u> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
 )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Words by number: <s> 0, <u> 1, <a> 2, ? 3, hello 4, world 5. Texts start with <s>, and are cut after three tokens."""
+    """Words by number: <s> 0, <u> 1, <a> 2, ? 3, hello 4, world 5. Texts start with <s>, and are
+    cut after three tokens."""
     words = {"<s>": 0, "<u>": 1, "<a>": 2, "?": 3, "hello": 4, "world": 5}
     own = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
     own.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    own.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    own.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     own.enable_truncation(3)
     saved = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=own, bos_token="<s>", unk_token="?", extra_special_tokens=["<u>", "<a>"], model_max_length=3
+        tokenizer_object=own,
+        bos_token="<s>",
+        unk_token="?",
+        extra_special_tokens=["<u>", "<a>"],
+        model_max_length=3,
     )
     saved.chat_template = TEMPLATE
     saved.save_pretrained(tmp_path)
@@ -49,7 +57,9 @@ def test_texts_are_counted_whole_and_only_prompts_start_with_special_tokens(fold
 def test_a_conversation_ends_where_the_answer_begins(folder: Path) -> None:
     tokenizer = load_tokenizer(str(folder))
     assert tokenizer.has_chat
-    assert tokenizer.chat([Message(role="user", content="hello"), Message(role="user", content="you")]) == [1, 4, 1, 3, 2]
+    assert tokenizer.chat(
+        [Message(role="user", content="hello"), Message(role="user", content="you")]
+    ) == [1, 4, 1, 3, 2]
     with pytest.raises(ConfigError, match="no system role"):
         tokenizer.chat([Message(role="system", content="hello")])
 

@@ -9,12 +9,26 @@ import pytest
 from memray_eval.provider_http.quota import quota_error
 
 RATE = {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}
-QUOTA = {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"}
+QUOTA = {
+    "message": "You exceeded your current quota",
+    "type": "insufficient_quota",
+    "code": "insufficient_quota",
+}
 
 
 def google(quota: str) -> dict[str, Any]:
-    failure = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"quotaId": quota}]}
-    return {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota", "details": [failure]}}
+    failure = {
+        "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+        "violations": [{"quotaId": quota}],
+    }
+    return {
+        "error": {
+            "code": 429,
+            "status": "RESOURCE_EXHAUSTED",
+            "message": "quota",
+            "details": [failure],
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -24,10 +38,18 @@ def google(quota: str) -> dict[str, Any]:
         (429, {"error": QUOTA}, "429 insufficient_quota"),
         (429, {"code": None, "type": "billing_not_active"}, "429 billing_not_active"),
         (400, {"code": "billing_hard_limit_reached"}, "400 billing_hard_limit_reached"),
-        (400, {"type": "error", "error": {"type": "billing_error", "message": "low"}}, "400 billing_error"),
+        (
+            400,
+            {"type": "error", "error": {"type": "billing_error", "message": "low"}},
+            "400 billing_error",
+        ),
         (402, None, "402 payment required"),
         (402, "<html>", "402 payment required"),
-        (429, google("GenerateRequestsPerDayPerProjectPerModel"), "429 GenerateRequestsPerDayPerProjectPerModel"),
+        (
+            429,
+            google("GenerateRequestsPerDayPerProjectPerModel"),
+            "429 GenerateRequestsPerDayPerProjectPerModel",
+        ),
     ],
 )
 def test_a_used_up_quota_is_told_by_its_code(status: int, body: Any, reason: str) -> None:

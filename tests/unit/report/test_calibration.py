@@ -1,4 +1,5 @@
-"""Judges against people: figures against hand cases, brute force and scipy; intervals, curves, flips, the suggestion."""
+"""Judges against people: figures against hand cases, brute force and scipy; intervals, curves,
+flips, the suggestion."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ from memray_eval.report.calibration import (
 )
 
 NAN = np.nan
-# Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), part C: four observers, twelve units, gaps.
+# Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), part C: four observers, twelve
+# units, gaps.
 OBSERVERS = np.array(
     [
         [1, 2, 3, 3, 2, 1, 4, 1, 2, NAN, NAN, NAN],
@@ -49,7 +51,10 @@ PAIRS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=3, ma
 
 
 def units(pairs: list[tuple[float, float | None]], **more: Any) -> list[Unit]:
-    return [Unit(id=str(n), people=(human,), judge=judge, cluster=str(n), **more) for n, (human, judge) in enumerate(pairs)]
+    return [
+        Unit(id=str(n), people=(human,), judge=judge, cluster=str(n), **more)
+        for n, (human, judge) in enumerate(pairs)
+    ]
 
 
 def test_krippendorffs_published_example() -> None:
@@ -84,7 +89,11 @@ def brute_alpha(ratings: FloatArray, metric: str) -> float:
 @given(PAIRS)
 def test_alpha_is_the_coincidence_matrix_one(pairs: list[tuple[int, int]]) -> None:
     ratings = np.array(pairs, dtype=float)
-    for name, alpha in (("nominal", alpha_nominal), ("ordinal", alpha_ordinal), ("interval", alpha_interval)):
+    for name, alpha in (
+        ("nominal", alpha_nominal),
+        ("ordinal", alpha_ordinal),
+        ("interval", alpha_interval),
+    ):
         assert alpha(ratings) == pytest.approx(brute_alpha(ratings, name), nan_ok=True)
 
 
@@ -95,7 +104,9 @@ def test_spearman_and_ranks_are_scipys(pairs: list[tuple[int, int]]) -> None:
     if ratings.std(axis=0).min() == 0:
         assert np.isnan(spearman(ratings))
     else:
-        assert spearman(ratings) == pytest.approx(scipy.stats.spearmanr(ratings[:, 0], ratings[:, 1]).statistic)
+        assert spearman(ratings) == pytest.approx(
+            scipy.stats.spearmanr(ratings[:, 0], ratings[:, 1]).statistic
+        )
 
 
 @given(PAIRS)
@@ -121,13 +132,21 @@ def test_scales_and_categories() -> None:
 
 
 def test_the_judge_is_put_on_the_people_scale() -> None:
-    found = calibrated(units([(1, 1), (2, 3), (3, 5), (1, 3), (2, None)]), "j", (1, 5), (1, 3), draws=50)
+    found = calibrated(
+        units([(1, 1), (2, 3), (3, 5), (1, 3), (2, None)]), "j", (1, 5), (1, 3), draws=50
+    )
     assert (found.n, found.n_scored, found.coverage) == (5, 4, 0.8)
-    assert found.figures["bias"].value == pytest.approx(0.25)  # 3 of 1-5 is 2 of 1-3, where people said 1
+    assert found.figures["bias"].value == pytest.approx(
+        0.25
+    )  # 3 of 1-5 is 2 of 1-3, where people said 1
     assert found.figures["exact"].value == 0.75
     assert tuple(found.figures) == JUDGE_FIGURES
     assert found.figures["flip_rate"].value is None
-    assert [(one.n, one.judge, one.people) for one in found.curve] == [(1, 1, 1), (2, 2, 1.5), (1, 3, 3)]
+    assert [(one.n, one.judge, one.people) for one in found.curve] == [
+        (1, 1, 1),
+        (2, 2, 1.5),
+        (1, 3, 3),
+    ]
     assert found.figures["calibration_error"].value == pytest.approx(0.25)
 
 
@@ -136,14 +155,23 @@ def test_a_curve_by_confidence() -> None:
     unsure = units([(1, 1.0), (0, 1.0)], confidence=0.55)
     found = calibrated([*sure, *unsure], "j", (0, 1), (0, 1), draws=20)
     assert found.curve_by == "confidence"
-    assert [(one.n, one.judge, one.people) for one in found.curve] == [(2, 0.55, 0.5), (4, pytest.approx(0.95), 0.75)]
+    assert [(one.n, one.judge, one.people) for one in found.curve] == [
+        (2, 0.55, 0.5),
+        (4, pytest.approx(0.95), 0.75),
+    ]
     assert found.figures["calibration_error"].value == pytest.approx((2 * 0.05 + 4 * 0.2) / 6)
 
 
 def test_flips_are_pairs_of_repeats_that_differ() -> None:
     assert flip_share([1, 1, 0]) == pytest.approx(2 / 3)
     assert np.isnan(flip_share([1]))
-    found = calibrated([*units([(1, 1)] * 3, repeats=(1, 1)), *units([(0, 1)], repeats=(0, 1))], "j", (0, 1), (0, 1), draws=20)
+    found = calibrated(
+        [*units([(1, 1)] * 3, repeats=(1, 1)), *units([(0, 1)], repeats=(0, 1))],
+        "j",
+        (0, 1),
+        (0, 1),
+        draws=20,
+    )
     assert found.figures["flip_rate"].value == 0.25
 
 
@@ -162,8 +190,11 @@ def test_nothing_scored_is_none_and_not_zero() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("statistic", [same, weighted_kappa], ids=["agreement", "kappa"])
-def test_intervals_cover_the_truth_95_percent_of_the_time(statistic: Callable[[FloatArray], float]) -> None:
-    """Of 60 responses that people rate 1-5 and a judge as they do for six in ten, else a step apart."""
+def test_intervals_cover_the_truth_95_percent_of_the_time(
+    statistic: Callable[[FloatArray], float],
+) -> None:
+    """Of 60 responses that people rate 1-5 and a judge as they do for six in ten, else a step
+    apart."""
     random, nothing, names = np.random.default_rng(7), np.full(60, NAN), [str(n) for n in range(60)]
 
     def rated(n: int) -> FloatArray:
@@ -174,7 +205,9 @@ def test_intervals_cover_the_truth_95_percent_of_the_time(statistic: Callable[[F
     truth, covered = statistic(rated(1_000_000)), 0
     for _ in range(800):
         table = Table(rated(60), nothing, nothing)
-        figure = with_intervals({"it": lambda drawn: statistic(drawn.ratings)}, table, names, draws=200)["it"]
+        figure = with_intervals(
+            {"it": lambda drawn: statistic(drawn.ratings)}, table, names, draws=200
+        )["it"]
         covered += (figure.low or 0.0) <= truth <= (figure.high or 0.0)
     assert 0.93 <= covered / 800 <= 0.97
 
@@ -192,7 +225,8 @@ def test_clusters_widen_intervals() -> None:
 
 def test_peoples_own_agreement() -> None:
     given = [
-        Unit(id=str(n), people=row, judge=None, cluster=str(n)) for n, row in enumerate([(1, 1, 2), (2, None, 2), (3, 3, 3)])
+        Unit(id=str(n), people=row, judge=None, cluster=str(n))
+        for n, row in enumerate([(1, 1, 2), (2, None, 2), (3, 3, 3)])
     ]
     lone = Unit(id="x", people=(1, None, None), judge=None, cluster="x")
     found = people_agreement([*given, lone], (1, 3), draws=20)
@@ -210,11 +244,18 @@ def test_the_suggestion() -> None:
     poor = units([(value, value if n % 10 > 2 else 1 - value) for n, value in enumerate(truth)])
     chance = units([(value, float(n % 3 == 0)) for n, value in enumerate(truth)])
     gappy = [
-        unit.model_copy(update={"judge": None}) if n < 30 else unit for n, unit in enumerate(units([(v, v) for v in truth]))
+        unit.model_copy(update={"judge": None}) if n < 30 else unit
+        for n, unit in enumerate(units([(v, v) for v in truth]))
     ]
     trials = {
         name: (calibrated(each, name, (0, 1), (0, 1), draws=200), each)
-        for name, each in {"good": good, "like_it": like_it, "poor": poor, "chance": chance, "gappy": gappy}.items()
+        for name, each in {
+            "good": good,
+            "like_it": like_it,
+            "poor": poor,
+            "chance": chance,
+            "gappy": gappy,
+        }.items()
     }
     found = suggested(list(trials.values()), (0, 1), (0, 1))
     assert found.judge == "good"

@@ -29,7 +29,8 @@ Values = Mapping[str, float | None]  # metric -> value; None: the judge failed
 
 def unit(sample_id: str, values: Values, candidate: str = "small", **sample: Any) -> Record:
     scores = tuple(
-        Score(metric=name, status="error" if value is None else "scored", value=value) for name, value in values.items()
+        Score(metric=name, status="error" if value is None else "scored", value=value)
+        for name, value in values.items()
     )
     asked = Sample(id=sample_id, query="q", **{"suite": "memory", **sample})
     return Record(
@@ -47,13 +48,20 @@ class Runs:
         self.place = place
 
     def side(
-        self, name: str, *parts: Sequence[Record], candidate: str = "small", cluster: str | None = None, **manifest: Any
+        self,
+        name: str,
+        *parts: Sequence[Record],
+        candidate: str = "small",
+        cluster: str | None = None,
+        **manifest: Any,
     ) -> Side:
         folder = RunFolder(str(self.place / name))
         folder.create()
         for part in parts:
             folder.write_part(to_table(part))
-        return Side(name, candidate, MANIFEST | manifest, read_scores(folder.records(), candidate, cluster))
+        return Side(
+            name, candidate, MANIFEST | manifest, read_scores(folder.records(), candidate, cluster)
+        )
 
 
 @pytest.fixture
@@ -62,21 +70,41 @@ def runs(tmp_path: Path) -> Runs:
 
 
 def test_units_are_common_by_sample_and_task(runs: Runs) -> None:
-    a = runs.side("a", [unit("1", {"recall": 0.0}, task="x"), unit("1", {"recall": 1.0}, task="y"), unit("2", {"recall": 1.0})])
+    a = runs.side(
+        "a",
+        [
+            unit("1", {"recall": 0.0}, task="x"),
+            unit("1", {"recall": 1.0}, task="y"),
+            unit("2", {"recall": 1.0}),
+        ],
+    )
     b = runs.side(
-        "b", [unit("3", {"recall": 1.0}), unit("1", {"recall": 1.0}, task="y")], [unit("1", {"recall": 1.0}, task="x")]
+        "b",
+        [unit("3", {"recall": 1.0}), unit("1", {"recall": 1.0}, task="y")],
+        [unit("1", {"recall": 1.0}, task="x")],
     )
     found = compare([a, b], settings=QUICK)
     (common,) = found.common
     assert (common.n, common.only_a, common.only_b) == (2, 1, 1)
     (recall,) = found.metrics
-    assert (recall.paired.n, recall.paired.mean_a, recall.paired.mean_b, recall.paired.difference) == (2, 0.5, 1.0, 0.5)
+    assert (
+        recall.paired.n,
+        recall.paired.mean_a,
+        recall.paired.mean_b,
+        recall.paired.difference,
+    ) == (2, 0.5, 1.0, 0.5)
     assert found.warnings == ("units without a partner: 1 of A, 1 of B",)
 
 
 def test_a_unit_without_a_score_is_left_out_and_counted_not_a_zero(runs: Runs) -> None:
-    a = runs.side("a", [unit("1", {"empathy": 0.5}), unit("2", {"empathy": None}), unit("3", {"empathy": 0.9})])
-    b = runs.side("b", [unit("1", {"empathy": 0.7}), unit("2", {"empathy": 0.1}), unit("3", {"empathy": None})])
+    a = runs.side(
+        "a",
+        [unit("1", {"empathy": 0.5}), unit("2", {"empathy": None}), unit("3", {"empathy": 0.9})],
+    )
+    b = runs.side(
+        "b",
+        [unit("1", {"empathy": 0.7}), unit("2", {"empathy": 0.1}), unit("3", {"empathy": None})],
+    )
     (empathy,) = compare([a, b], settings=QUICK).metrics
     assert (empathy.paired.n, empathy.only_a, empathy.only_b) == (1, 1, 1)
     assert empathy.paired.difference == pytest.approx(0.2)
@@ -92,10 +120,15 @@ def test_a_unit_written_twice_counts_once(runs: Runs) -> None:
 
 def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
     a = runs.side("a", [unit(str(i), {"recall": float(i < 4), "empathy": 0.5}) for i in range(8)])
-    b = runs.side("b", [unit(str(i), {"recall": float(i in (0, 1, 5)), "empathy": i / 8}) for i in range(8)])
+    b = runs.side(
+        "b", [unit(str(i), {"recall": float(i in (0, 1, 5)), "empathy": i / 8}) for i in range(8)]
+    )
     recall, empathy = compare([a, b], settings=QUICK, flips=2).metrics
     assert (recall.flips_up, recall.flips_down) == (1, 2)
-    assert [(flip.sample_id, flip.direction) for flip in recall.flips] == [("2", "down"), ("3", "down")]
+    assert [(flip.sample_id, flip.direction) for flip in recall.flips] == [
+        ("2", "down"),
+        ("3", "down"),
+    ]
     assert (recall.paired.wins, recall.paired.ties, recall.paired.losses) == (1, 5, 2)
     assert empathy.flips_up is None
     assert [(flip.sample_id, flip.a, flip.b) for flip in empathy.flips] == [
@@ -108,7 +141,9 @@ def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
 
 def test_p_values_are_corrected_over_all_metrics_and_candidates(runs: Runs) -> None:
     def run(name: str, shift: float) -> Side:
-        values = [{"recall": i % 3 / 3 + shift, "empathy": i % 5 / 5 - shift * (i % 2)} for i in range(12)]
+        values = [
+            {"recall": i % 3 / 3 + shift, "empathy": i % 5 / 5 - shift * (i % 2)} for i in range(12)
+        ]
         return runs.side(name, [unit(str(i), each) for i, each in enumerate(values)])
 
     found = compare([run("a", 0.0), run("b", 0.1), run("c", 0.0)], settings=QUICK)
@@ -116,7 +151,9 @@ def test_p_values_are_corrected_over_all_metrics_and_candidates(runs: Runs) -> N
         ("b", "recall"), ("b", "empathy"), ("c", "recall"), ("c", "empathy")
     ]  # fmt: skip
     raw = [metric.paired.p_value for metric in found.metrics]
-    assert [metric.p_holm for metric in found.metrics] == pytest.approx(holm([p for p in raw if p is not None]))
+    assert [metric.p_holm for metric in found.metrics] == pytest.approx(
+        holm([p for p in raw if p is not None])
+    )
     assert found.metrics[0].p_holm == pytest.approx(4 * (raw[0] or 0.0))
 
 
@@ -124,19 +161,30 @@ def test_p_values_are_corrected_over_all_metrics_and_candidates(runs: Runs) -> N
 def test_units_cluster_by_what_their_samples_say(runs: Runs, field: str) -> None:
     def records(shift: float) -> list[Record]:
         return [
-            unit(str(i), {"recall": i / 20 + shift * (i // 4)}, metadata={"user": i // 4}, scenario=f"s{i // 4}")
+            unit(
+                str(i),
+                {"recall": i / 20 + shift * (i // 4)},
+                metadata={"user": i // 4},
+                scenario=f"s{i // 4}",
+            )
             for i in range(12)
         ]
 
-    sides = [runs.side("a", records(0.0), cluster=field), runs.side("b", records(0.1), cluster=field)]
+    sides = [
+        runs.side("a", records(0.0), cluster=field),
+        runs.side("b", records(0.1), cluster=field),
+    ]
     (recall,) = compare(sides, cluster=field, settings=QUICK).metrics
     assert recall.paired.n_clusters == 3
     assert recall.paired.stderr == pytest.approx(0.1 / 3**0.5)  # of three users at 0, 0.1 and 0.2
     assert recall.paired.p_value == pytest.approx(2 / 4)  # of two users who differ
 
 
-def test_a_unit_without_a_cluster_is_one_of_its_own_and_a_field_that_none_has_is_an_error(runs: Runs) -> None:
-    records = [unit("1", {"recall": 0.1}, metadata={"user": "u"}), unit("2", {"recall": 0.2}, metadata={"user": "u"}),
+def test_a_unit_without_a_cluster_is_one_of_its_own_and_a_field_that_none_has_is_an_error(
+    runs: Runs,
+) -> None:
+    records = [unit("1", {"recall": 0.1}, metadata={"user": "u"}), unit("2", {"recall": 0.2},
+    metadata={"user": "u"}),
                unit("3", {"recall": 0.4}), unit("4", {"recall": 0.3})]  # fmt: skip
     sides = [runs.side(name, records, cluster="user") for name in "ab"]
     found = compare(sides, cluster="user", settings=QUICK)
@@ -145,15 +193,24 @@ def test_a_unit_without_a_cluster_is_one_of_its_own_and_a_field_that_none_has_is
         "A and B have 3 clusters: with fewer than 10, clustered standard errors come out too small",
         "2 common units of A and B name no cluster: each is one of its own",
     )
-    with pytest.raises(ConfigError, match="no unit names a 'patient' to cluster by; there are: sample_id, task, scenario"):
+    with pytest.raises(
+        ConfigError,
+        match="no unit names a 'patient' to cluster by; there are: sample_id, task, scenario",
+    ):
         compare([runs.side("c", records, cluster="patient")] * 2, cluster="patient", settings=QUICK)
 
 
 def test_warnings_say_what_else_differs(runs: Runs) -> None:
-    a = runs.side("a", [unit("1", {"empathy": 1.0, "recall": 1.0}), unit("2", {"empathy": 0.5, "recall": 1.0})])
+    a = runs.side(
+        "a",
+        [unit("1", {"empathy": 1.0, "recall": 1.0}), unit("2", {"empathy": 0.5, "recall": 1.0})],
+    )
     b = runs.side(
         "b",
-        [unit("1", {"empathy": 0.0, "fluency": 1.0}, suite="companion"), unit("2", {"empathy": 0.5}, suite="companion")],
+        [
+            unit("1", {"empathy": 0.0, "fluency": 1.0}, suite="companion"),
+            unit("2", {"empathy": 0.5}, suite="companion"),
+        ],
         status="interrupted",
         dataset={"path": "e", "fingerprint": "f2"},
         judges={"empathy": "openai/gpt", "empathy/chat": "rules", "recall": "other"},
@@ -171,7 +228,9 @@ def test_warnings_say_what_else_differs(runs: Runs) -> None:
     assert compare([a, a], settings=QUICK).warnings == ()
 
 
-def test_a_judge_that_was_replaced_is_warned_of_and_a_metric_not_compared_is_not(runs: Runs) -> None:
+def test_a_judge_that_was_replaced_is_warned_of_and_a_metric_not_compared_is_not(
+    runs: Runs,
+) -> None:
     records = [unit("1", {"empathy": 1.0, "recall": 1.0})]
     heard = {"empathy/small": {"rules": 3, "openai/gpt": 1}}
     sides = [
@@ -189,12 +248,18 @@ def test_a_judge_that_was_replaced_is_warned_of_and_a_metric_not_compared_is_not
 
 def scored_by(judge: str, sample_id: str, value: float) -> Record:
     bare = unit(sample_id, {})
-    return bare.model_copy(update={"scores": (Score(metric="empathy", status="scored", value=value, judge=judge),)})
+    return bare.model_copy(
+        update={"scores": (Score(metric="empathy", status="scored", value=value, judge=judge),)}
+    )
 
 
 def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
     verdicts = [scored_by("openai/gpt", str(i), float(i)) for i in range(3)]
-    estimates = [scored_by("rules", "0", 1.0), scored_by("rules+minilm", "1", 1.0), scored_by("zero", "2", 0.0)]
+    estimates = [
+        scored_by("rules", "0", 1.0),
+        scored_by("rules+minilm", "1", 1.0),
+        scored_by("zero", "2", 0.0),
+    ]
     a, b = runs.side("a", estimates), runs.side("b", verdicts)
     mixed = compare([a, b], settings=QUICK)
     (row,) = mixed.metrics
@@ -203,8 +268,12 @@ def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
     assert len(lines) == 2
     assert all(line.endswith("A: estimate for 2 of 3, 1 of 3 by fallback") for line in lines)
     told = failures(mixed, [parse_gate("empathy > -5")])
-    assert told == ["empathy > -5: b differs by +0.3333 (A: estimate for 2 of 3, 1 of 3 by fallback)"]
-    assert not any("estimate" in line for line in render(compare([b, b], settings=QUICK)).splitlines())
+    assert told == [
+        "empathy > -5: b differs by +0.3333 (A: estimate for 2 of 3, 1 of 3 by fallback)"
+    ]
+    assert not any(
+        "estimate" in line for line in render(compare([b, b], settings=QUICK)).splitlines()
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,14 +293,19 @@ def test_gates(runs: Runs, text: str, told: list[str]) -> None:
     assert failures(compare([a, b], settings=QUICK), [parse_gate(text)]) == told
 
 
-@pytest.mark.parametrize("text", ["empathy", "empathy < ", "empathy == 1", "empathy < x", "a < 1 or b < 1", "", "< 3"])
+@pytest.mark.parametrize(
+    "text", ["empathy", "empathy < ", "empathy == 1", "empathy < x", "a < 1 or b < 1", "", "< 3"]
+)
 def test_a_gate_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
     with pytest.raises(ConfigError, match="write METRIC OP NUMBER"):
         parse_gate(text)
 
 
 def test_what_cannot_be_compared_says_why(runs: Runs) -> None:
-    a, b = runs.side("a", [unit("1", {"recall": 1.0})]), runs.side("b", [unit("2", {"recall": 1.0})])
+    a, b = (
+        runs.side("a", [unit("1", {"recall": 1.0})]),
+        runs.side("b", [unit("2", {"recall": 1.0})]),
+    )
     with pytest.raises(ConfigError, match="two or more"):
         compare([a])
     with pytest.raises(DataError, match="a and b share no unit"):
@@ -244,7 +318,9 @@ def test_what_cannot_be_compared_says_why(runs: Runs) -> None:
 
 def test_the_text_shows_every_figure_and_a_dash_where_there_is_none(runs: Runs) -> None:
     a = runs.side("a", [unit(str(i), {"recall": float(i < 4), "empathy": None}) for i in range(8)])
-    b = runs.side("b", [unit(str(i), {"recall": float(i in (0, 1, 5)), "empathy": 1.0}) for i in range(8)])
+    b = runs.side(
+        "b", [unit(str(i), {"recall": float(i in (0, 1, 5)), "empathy": 1.0}) for i in range(8)]
+    )
     text = render(compare([a, b], settings=QUICK, flips=5))
     assert "\n".join(line.rstrip() for line in text.splitlines()[:13]) == (
         "A: a\nB: b\n\nB against A: 8 common units\n\n"
@@ -256,14 +332,26 @@ def test_the_text_shows_every_figure_and_a_dash_where_there_is_none(runs: Runs) 
         "empathy       -      -         0/0/0      -       0       8           -\n"
     )
     assert "recall, flipped units:\n  - 2\n  - 3\n  + 5\n" in text
-    assert "Standard errors: plain, units independent. Intervals: Student; of metrics of 0 and 1 Tango's" in text
+    assert (
+        "Standard errors: plain, units independent. Intervals: Student; of metrics of 0 and 1 "
+        "Tango's" in text
+    )
 
 
 def test_units_that_changed_most_are_listed_where_scores_are_graded(runs: Runs) -> None:
     a = runs.side("a", [unit(str(i), {"empathy": 3.0}, task="x") for i in range(4)])
-    b = runs.side("b", [unit(str(i), {"empathy": score}, task="x") for i, score in enumerate([3.0, 2.0, 5.0, 4.0])])
+    b = runs.side(
+        "b",
+        [
+            unit(str(i), {"empathy": score}, task="x")
+            for i, score in enumerate([3.0, 2.0, 5.0, 4.0])
+        ],
+    )
     found = compare([a, b], settings=QUICK, flips=3)
-    assert "empathy, units that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n" in render(found)
+    assert (
+        "empathy, units that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n"
+        in render(found)
+    )
     assert "changed most" not in render(found, 0)
 
 
@@ -273,11 +361,18 @@ def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
         folder.create()
         for name in folder.parts():
             folder.delete_part(name)
-        folder.write_part(to_table([unit(str(i), {"recall": 1.0}, metadata=each) for i, each in enumerate(metadata)]))
+        folder.write_part(
+            to_table(
+                [unit(str(i), {"recall": 1.0}, metadata=each) for i, each in enumerate(metadata)]
+            )
+        )
         return find_cluster(folder.records())
 
     assert found({"user": "u"}, {"user": "u"}, {"user": "v"}, {"context": "c"}) == "user"
-    assert found({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"}) == "context"
+    assert (
+        found({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"})
+        == "context"
+    )
     assert found({"user": "u"}, {"user": "u"}) is None
     assert found({"user": "u"}, {"user": "v"}) is None
     assert found({"session": "u"}, {"session": "u"}, {"session": "v"}) is None
@@ -285,13 +380,18 @@ def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
 
 
 def test_a_sample_of_two_candidates_is_no_cluster(runs: Runs) -> None:
-    records = [unit("1", {"recall": 1.0}, candidate=name, metadata={"user": "u"}) for name in ("small", "large")]
+    records = [
+        unit("1", {"recall": 1.0}, candidate=name, metadata={"user": "u"})
+        for name in ("small", "large")
+    ]
     runs.side("a", records)
     assert find_cluster(RunFolder(str(runs.place / "a")).records()) is None
 
 
 def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
-    answered = unit("1", {"recall": 1.0}, task="x").model_copy(update={"response": Response(text="yes")})
+    answered = unit("1", {"recall": 1.0}, task="x").model_copy(
+        update={"response": Response(text="yes")}
+    )
     failed = unit("2", {"recall": 1.0}).model_copy(update={"response": Response(error="Throttled")})
     other = unit("1", {"recall": 1.0}, task="y")
     runs.side("a", [answered, failed, other, unit("1", {}, candidate="large", task="x")])

@@ -1,4 +1,5 @@
-"""The page of a comparison: its figures, what it lists and leaves out, and that no text of a run becomes markup or code."""
+"""The page of a comparison: its figures, what it lists and leaves out, and that no text of a run
+becomes markup or code."""
 
 from __future__ import annotations
 
@@ -23,19 +24,25 @@ CHANGED = (
     Flip(sample_id=ATTACK, task="", direction="down", a=4, b=3),
 )
 EMPATHY = MetricComparison(
-    metric="empathy", other="run-b", p_holm=0.0004, p_fdr=0.0002, only_a=3, only_b=1, interval_a=Interval(3.1, 3.3),
+    metric="empathy", other="run-b", p_holm=0.0004, p_fdr=0.0002, only_a=3, only_b=1,
+    interval_a=Interval(3.1, 3.3),
     flips=CHANGED,
-    paired=Paired(n=100, mean_a=3.2, mean_b=3.6, difference=0.4, stderr=0.1, low=0.2, high=0.6, p_value=0.0002,
+    paired=Paired(n=100, mean_a=3.2, mean_b=3.6, difference=0.4, stderr=0.1, low=0.2, high=0.6,
+    p_value=0.0002,
                   effect_size=0.41, wins=40, ties=50, losses=10, detectable=0.28),
 )  # fmt: skip
 RECALL = MetricComparison(
     metric="recall", other="run-b", p_holm=0.6, p_fdr=0.6, flips_up=6, flips_down=4,
-    paired=Paired(n=100, mean_a=0.5, mean_b=0.52, difference=0.02, stderr=0.03, low=-0.04, high=0.08, p_value=0.6,
+    paired=Paired(n=100, mean_a=0.5, mean_b=0.52, difference=0.02, stderr=0.03, low=-0.04,
+    high=0.08, p_value=0.6,
                   effect_size=0.06, wins=6, ties=90, losses=4, detectable=0.09),
 )  # fmt: skip
 UNSCORED = MetricComparison(metric="safety", other="run-b", paired=Paired(n=0), only_b=100)
 TEXTS = {
-    "run-a": {("S1", "sleep"): Text(f"Why? {ATTACK}", "Sleep early.", ""), (ATTACK, ""): Text(RTL, "", "Throttled: 429")},
+    "run-a": {
+        ("S1", "sleep"): Text(f"Why? {ATTACK}", "Sleep early.", ""),
+        (ATTACK, ""): Text(RTL, "", "Throttled: 429"),
+    },
     "run-b": {("S1", "sleep"): Text("Why?", ATTACK + "x" * (MOST_CHARACTERS + 5), "")},
 }
 
@@ -77,13 +84,22 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> Page:
-    warned = {"warnings": (f"B is not finished {ATTACK}",), "failed_gates": ("empathy < 1: run-b differs by +0.4000",)}
+    warned = {
+        "warnings": (f"B is not finished {ATTACK}",),
+        "failed_gates": ("empathy < 1: run-b differs by +0.4000",),
+    }
     return Page(render_comparison(comparison(EMPATHY, RECALL, UNSCORED, **warned), SCALES, TEXTS))
 
 
 def test_every_figure_of_a_metric_is_there(page: Page) -> None:
-    assert "empathy1003.20003.6000+0.4000+0.2000 to +0.60000.2800< 0.001< 0.001< 0.001+0.4140 / 50 / 10-3 / 1" in page.rows()
-    assert "recall1000.50000.5200+0.0200-0.0400 to +0.08000.09000.6000.6000.600+0.066 / 90 / 4+6 / -40 / 0" in page.rows()
+    assert (
+        "empathy1003.20003.6000+0.4000+0.2000 to +0.60000.2800< 0.001< 0.001< 0.001+0.4140 / 50 / "
+        "10-3 / 1" in page.rows()
+    )
+    assert (
+        "recall1000.50000.5200+0.0200-0.0400 to +0.08000.09000.6000.6000.600+0.066 / 90 / 4+6 / "
+        "-40 / 0" in page.rows()
+    )
     assert f"safety0{'-' * 9}0 / 0 / 0-0 / 100" in page.rows()
     assert "empathy+0.4000 +0.2000 to +0.6000higher p Holm < 0.001" in page.rows()
     assert "recall+0.0200 -0.0400 to +0.0800may be chance p Holm 0.600" in page.rows()
@@ -95,7 +111,11 @@ def test_every_figure_of_a_metric_is_there(page: Page) -> None:
 def test_rows_share_an_axis_in_percent_of_their_scales() -> None:
     """Empathy's difference is 0.4 of a scale 4 wide, and so is 0.1 of one that is 1 wide."""
     like_it = RECALL.model_copy(
-        update={"paired": RECALL.paired.model_copy(update={"difference": 0.1, "low": 0.05, "high": 0.15})}
+        update={
+            "paired": RECALL.paired.model_copy(
+                update={"difference": 0.1, "low": 0.05, "high": 0.15}
+            )
+        }
     )
     html = render_comparison(comparison(EMPATHY, like_it), SCALES, {})
     assert len(places := re.findall(r'class="dot[^"]*" cx="([\d.]+)"', html)) == 2
@@ -108,18 +128,30 @@ def test_rows_share_an_axis_in_percent_of_their_scales() -> None:
 def test_changed_units_are_listed_with_both_texts(page: Page) -> None:
     assert "2 of 50 units that changed most." in page.rows()
     assert "2 → 5S1sleepWhy? " + ATTACK in page.rows()
-    assert any(line.endswith("x … (" + f"{len(ATTACK) + 5:,} more characters)") for line in page.rows())
+    assert any(
+        line.endswith("x … (" + f"{len(ATTACK) + 5:,} more characters)") for line in page.rows()
+    )
     assert "(failed: Throttled: 429)" in page.text
     assert "(not in the records)" in page.text
 
 
 def test_no_text_becomes_markup_and_the_policy_lets_no_other_script_run(page: Page) -> None:
     assert page.text.count(ATTACK) >= 4  # warning, id, question, answer
-    assert not [attrs for tag, attrs in page.tags if tag == "img" or any(name.startswith("on") for name in attrs)]
+    assert not [
+        attrs
+        for tag, attrs in page.tags
+        if tag == "img" or any(name.startswith("on") for name in attrs)
+    ]
     assert [tag for tag, _ in page.tags].count("script") == 1
-    (policy,) = (attrs["content"] for _, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    (policy,) = (
+        attrs["content"]
+        for _, attrs in page.tags
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
     digest = base64.b64encode(hashlib.sha256(page.script.encode()).digest()).decode()
-    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in (policy or "")
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in (
+        policy or ""
+    )
     linked = [attrs.get("src") or attrs.get("href") or "" for _, attrs in page.tags]
     assert not [link for link in linked if link and not link.startswith(("#", "data:"))]
 

@@ -19,15 +19,26 @@ from memray_eval.stages.breakdown import break_down
 from memray_eval.types import Candidate, Record, Response, Sample, Summary, TaskMetric, TaskSummary
 
 
-def means(overall: float | None, scenario: str = "basic", candidate: str = "a", **metrics: float | None) -> ScenarioMeans:
+def means(
+    overall: float | None, scenario: str = "basic", candidate: str = "a", **metrics: float | None
+) -> ScenarioMeans:
     of_metrics = dict.fromkeys(METRICS, 0.8) | metrics
-    return ScenarioMeans(candidate=candidate, scenario=scenario, means={"overall_quality": overall, **of_metrics})
+    return ScenarioMeans(
+        candidate=candidate, scenario=scenario, means={"overall_quality": overall, **of_metrics}
+    )
 
 
 def with_all(*found: ScenarioMeans) -> list[ScenarioMeans]:
     """These, and means like the last one's in every scenario that they leave out."""
     there = {one.scenario for one in found}
-    return [*found, *(found[-1].model_copy(update={"scenario": name}) for name in SCENARIOS if name not in there)]
+    return [
+        *found,
+        *(
+            found[-1].model_copy(update={"scenario": name})
+            for name in SCENARIOS
+            if name not in there
+        ),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +71,11 @@ def test_quality_levels(score: float, name: str) -> None:
         (means(0.65, trust_boundaries=0.6), "ab_test", "to improve: trust_boundaries 0.6000"),
         (means(0.59), "needs_revision", "average 0.5900 is below 0.6"),
         (means(0.9, trust_boundaries=0.5), "deploy", "no metric is below 0.5"),
-        (means(0.9, trust_boundaries=0.49), "needs_revision", "trust_boundaries 0.4900 is below 0.5"),
+        (
+            means(0.9, trust_boundaries=0.49),
+            "needs_revision",
+            "trust_boundaries 0.4900 is below 0.5",
+        ),
         (means(None), "undecided", "no mean of overall_quality"),
         (means(0.9, companion_helpfulness=None), "undecided", "no mean of companion_helpfulness"),
         (means(None, appropriateness=0.2), "needs_revision", "appropriateness 0.2000 is below 0.5"),
@@ -95,7 +110,8 @@ def test_there_is_no_verdict_over_scenarios_that_were_not_run(one: ScenarioMeans
     *_, every = decide([one, means(0.9, "(no scenario)"), means(0.9, "small_talk")])
     assert (every.verdict, every.n_scenarios) == ("undecided", 2)
     assert every.reasons == (
-        "2 of 6 scenarios were run: no verdict over all; not run: emotional_support, trust_building, continuity, demographics",
+        "2 of 6 scenarios were run: no verdict over all; not run: emotional_support, "
+        "trust_building, continuity, demographics",
     )
     assert "a, 2 of 6 scenarios: undecided" in lines([every])
 
@@ -103,10 +119,17 @@ def test_there_is_no_verdict_over_scenarios_that_were_not_run(one: ScenarioMeans
 def test_what_the_rules_could_not_move_is_said_and_is_nothing_to_improve() -> None:
     def by_rules(fixed: int, scenario: str) -> ScenarioMeans:
         found = means(0.65, scenario, emotional_intelligence=0.5)
-        counts = {"n": dict.fromkeys(METRICS, 13), "fixed": {"emotional_intelligence": fixed}, "n_scored": 13, "estimates": 13}
+        counts = {
+            "n": dict.fromkeys(METRICS, 13),
+            "fixed": {"emotional_intelligence": fixed},
+            "n_scored": 13,
+            "estimates": 13,
+        }
         return found.model_copy(update=counts)
 
-    one, other, *_, every = decide(with_all(by_rules(9, "emotional_support"), by_rules(13, "basic")))
+    one, other, *_, every = decide(
+        with_all(by_rules(9, "emotional_support"), by_rules(13, "basic"))
+    )
     why = ": their queries name no emotion that the rules know"
     assert one.caveats == (f"emotional_intelligence could not move for 9 of 13 answers{why}",)
     assert other.caveats == (f"emotional_intelligence could not move for 13 of 13 answers{why}",)
@@ -138,9 +161,14 @@ def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions
 
 
 def test_the_table_and_its_reasons() -> None:
-    assert list(lines(decide([means(0.65)])))[-5] == "excellent (from 0.9): production ready, exemplary"
+    assert (
+        list(lines(decide([means(0.65)])))[-5]
+        == "excellent (from 0.9): production ready, exemplary"
+    )
     every = with_all(means(0.65, trust_boundaries=0.6), means(None, "small_talk"))
-    assert "a              all scenarios        -         -      undecided" in list(lines(decide(every)))
+    assert "a              all scenarios        -         -      undecided" in list(
+        lines(decide(every))
+    )
     assert list(lines(decide(every[:2])))[:9] == [
         "candidate          scenario  average     level       decision",
         "a                     basic   0.6500  adequate  A/B candidate",
@@ -159,27 +187,44 @@ def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> Ta
         ("n_failed", "calls", "cached", "fallbacks", "cost_usd", "input_tokens", "output_tokens"), 0
     )
     rest = dict.fromkeys(("stderr", "coverage", "error_rate", "latency_s_mean"))
-    metric = TaskMetric(metric="overall_quality", n=4, n_scored=4, mean=mean, **empty, **rest, **counts)
+    metric = TaskMetric(
+        metric="overall_quality", n=4, n_scored=4, mean=mean, **empty, **rest, **counts
+    )
     return TaskSummary(candidate="a", task=name, bucket=bucket, n=4, metrics=(metric,))
 
 
 def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) -> None:
-    """From the rules to the lines: of these five queries one names an emotion by the seed's words."""
+    """From the rules to the lines: of these five queries one names an emotion by the seed's
+    words."""
     metrics = [metric for metric in pick((OVERALL, *METRICS)) if isinstance(metric, JudgedMetric)]
     queries = {
         "basic": ["How are you?"],
         "emotional_support": ["I'm sad.", "I feel so lonely.", "Nobody understands me.", "Hm."],
     }
     records = []
-    for place, (scenario, query) in enumerate((name, query) for name, each in queries.items() for query in each):
-        sample, response = Sample(id=f"s{place}", query=query, task=scenario), Response(text="That sounds hard. What happened?")
+    for place, (scenario, query) in enumerate(
+        (name, query) for name, each in queries.items() for query in each
+    ):
+        sample, response = (
+            Sample(id=f"s{place}", query=query, task=scenario),
+            Response(text="That sounds hard. What happened?"),
+        )
         scores = tuple(score_by_rules(metric, sample, response, {}, RULES) for metric in metrics)
         candidate = Candidate(name="a", model="m")
-        records.append(Record(unit_id=f"{place}", sample=sample, candidate=candidate, response=response, scores=scores))
+        records.append(
+            Record(
+                unit_id=f"{place}",
+                sample=sample,
+                candidate=candidate,
+                response=response,
+                scores=scores,
+            )
+        )
     pq.write_table(to_table(records), tmp_path / "part.parquet")
     broken = break_down(pads.dataset(tmp_path, schema=RECORD_SCHEMA, format="parquet"), metrics)
     summary = Summary(
-        run_id="r", suite="companion", n_samples=5, n_invalid=0, n_units=5, n_failed_units=0, generation_s=None,
+        run_id="r", suite="companion", n_samples=5, n_invalid=0, n_units=5, n_failed_units=0,
+        generation_s=None,
         evaluation_s=None, total_s=1.0, candidates=(), metrics=(), tasks=broken.tasks,
     )  # fmt: skip
     basic, support, every = decide(means_of(Summary.model_validate_json(summary.model_dump_json())))
@@ -190,9 +235,11 @@ def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) ->
 
 def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
     summary = Summary(
-        run_id="r", suite="companion", n_samples=4, n_invalid=0, n_units=4, n_failed_units=0, generation_s=None,
+        run_id="r", suite="companion", n_samples=4, n_invalid=0, n_units=4, n_failed_units=0,
+        generation_s=None,
         evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
-        tasks=(task("basic", None, 0.7, estimates=4, fixed=3), task("basic", "older", 0.6), task("", None, None)),
+        tasks=(task("basic", None, 0.7, estimates=4, fixed=3), task("basic", "older", 0.6),
+        task("", None, None)),
     )  # fmt: skip
     n = {"overall_quality": 4}
     assert means_of(summary) == (
@@ -205,7 +252,13 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
             n_scored=4,
             estimates=4,
         ),
-        ScenarioMeans(candidate="a", scenario="(no scenario)", means={"overall_quality": None}, n=n, n_scored=4),
+        ScenarioMeans(
+            candidate="a",
+            scenario="(no scenario)",
+            means={"overall_quality": None},
+            n=n,
+            n_scored=4,
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-"""The HTML report: what it shows, what it leaves out, and that no text of a run can become markup or code."""
+"""The HTML report: what it shows, what it leaves out, and that no text of a run can become markup
+or code."""
 
 from __future__ import annotations
 
@@ -26,15 +27,32 @@ from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.telemetry import calls, timelines
 from memray_eval.report.html.view_model import by_candidate, by_task, curves
 from memray_eval.report.scores import numbered, read_scores
-from memray_eval.report.statistics import Interval, figures_interval, mean_interval, standard_error, wilson_interval
+from memray_eval.report.statistics import (
+    Interval,
+    figures_interval,
+    mean_interval,
+    standard_error,
+    wilson_interval,
+)
 from memray_eval.report.tables import in_words
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Cause, MetricSummary, Record, Score
-from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
+from tests.runs import (
+    ATTACK,
+    METRICS,
+    RTL,
+    candidates,
+    full_summary,
+    hostile_records,
+    plain_records,
+    record,
+    write_run,
+)
 
 
 class Page(HTMLParser):
-    """The elements of a page as a browser's parser finds them: script bodies, ids, attributes, and the text between."""
+    """The elements of a page as a browser's parser finds them: script bodies, ids, attributes, and
+    the text between."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -61,20 +79,38 @@ class Page(HTMLParser):
             self.text += data
 
     def data(self, name: str) -> list[Any]:
-        return [json.loads(body) for attrs, body in self.scripts if name in (attrs.get("id"), attrs.get("class"))]
+        return [
+            json.loads(body)
+            for attrs, body in self.scripts
+            if name in (attrs.get("id"), attrs.get("class"))
+        ]
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    folder = write_run(tmp_path_factory.mktemp("runs") / "run", [*hostile_records(), *plain_records(296)], 300)
+    folder = write_run(
+        tmp_path_factory.mktemp("runs") / "run", [*hostile_records(), *plain_records(296)], 300
+    )
     return Page(render_html(folder))
 
 
 def test_every_section_is_there_with_its_figures(page: Page) -> None:
     ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
-    assert {"metrics", "matrix", "heat", "speed", "temperature", "cost", "agreement", "samples"} <= ids
+    assert {
+        "metrics",
+        "matrix",
+        "heat",
+        "speed",
+        "temperature",
+        "cost",
+        "agreement",
+        "samples",
+    } <= ids
     assert "± 0.040" in page.text  # Student's 1.987 of 89 degrees of freedom x 0.02
-    assert "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the scale. Units are" in page.text
+    assert (
+        "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the scale. "
+        "Units are" in page.text
+    )
     assert "93.8%" in page.text  # 90 of 96
     assert "90 scored, 3 failed, 3 abstained, 4 not applicable, 2 quotes dropped" in page.text
     assert "openai/gpt-4o (88), rules (2)" in page.text
@@ -85,7 +121,11 @@ def test_every_section_is_there_with_its_figures(page: Page) -> None:
 
 def test_no_text_of_the_run_becomes_markup(page: Page) -> None:
     assert ATTACK in page.text  # the note and the event, whole, as text
-    assert not [attrs for tag, attrs in page.tags if tag == "img" or any(name.startswith("on") for name in attrs)]
+    assert not [
+        attrs
+        for tag, attrs in page.tags
+        if tag == "img" or any(name.startswith("on") for name in attrs)
+    ]
     kinds = [attrs.get("type") for attrs, _ in page.scripts]
     assert kinds == ["application/json", None, *["application/json"] * math.ceil(300 / CHUNK)]
 
@@ -101,7 +141,11 @@ def test_texts_reach_the_browser_unchanged(page: Page) -> None:
 
 
 def test_the_policy_lets_only_the_page_s_own_script_run_and_nothing_load(page: Page) -> None:
-    (policy,) = (attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    (policy,) = (
+        attrs["content"]
+        for tag, attrs in page.tags
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
     (script,) = (body for attrs, body in page.scripts if not attrs)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert "default-src 'none'" in (policy or "")
@@ -111,7 +155,9 @@ def test_the_policy_lets_only_the_page_s_own_script_run_and_nothing_load(page: P
     assert "innerHTML" not in script
 
 
-@given(text=st.text() | st.sampled_from([ATTACK, "</script>", "<!--<script>", "\u2028", "\x00", "]]>"]))
+@given(
+    text=st.text() | st.sampled_from([ATTACK, "</script>", "<!--<script>", "\u2028", "\x00", "]]>"])
+)
 def test_any_text_survives_the_script_element(text: str) -> None:
     embedded = embed([record("S1", text, candidates()[0])], METRICS)
     assert "<" not in embedded.index + "".join(embedded.chunks)
@@ -139,11 +185,13 @@ def test_numbers_that_json_cannot_say_are_null() -> None:
 def test_what_was_not_scored_has_no_figure(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
     nothing = MetricSummary(
-        metric="safety", candidate="small-t0", title="SAFETY", scale=(0, 1), n=3, n_scored=0, n_abstained=0, n_not_applicable=0,
+        metric="safety", candidate="small-t0", title="SAFETY", scale=(0, 1), n=3, n_scored=0,
+        n_abstained=0, n_not_applicable=0,
         n_failed=3, coverage=0.0,
     )  # fmt: skip
     bare = full_summary(3, candidates(1)).model_copy(
-        update={"metrics": (nothing,), "tasks": (), "macro": (), "heat_maps": (), "performance": (), "sweeps": (),
+        update={"metrics": (nothing,), "tasks": (), "macro": (), "heat_maps": (),
+        "performance": (), "sweeps": (),
                 "recommendation": None}
     )  # fmt: skip
     folder.write_summary(bare, "")
@@ -156,8 +204,13 @@ def test_what_was_not_scored_has_no_figure(tmp_path: Path) -> None:
 
 def test_why_units_failed_stands_at_the_head(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
-    cause = Cause(cause="no <answer>: h reset the connection", n_units=2, example="all of <it>", unit_id="u1")
-    folder.write_summary(full_summary(3, candidates(1)).model_copy(update={"causes": (cause,), "n_failed_units": 2}), "")
+    cause = Cause(
+        cause="no <answer>: h reset the connection", n_units=2, example="all of <it>", unit_id="u1"
+    )
+    folder.write_summary(
+        full_summary(3, candidates(1)).model_copy(update={"causes": (cause,), "n_failed_units": 2}),
+        "",
+    )
     text = Page(render_html(folder)).text
     assert text.index("2 of 3 units failed") < text.index("2 × no <answer>: h reset the connection")
     assert "such as unit u1: all of <it>" in text
@@ -168,7 +221,9 @@ def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:
     spent = measure_spending(write_run(tmp_path / "run", records, 30).records())
     (judge,) = spent.judges
     assert (judge.scores, judge.cached) == (120, 30)
-    assert judge.cost_usd == pytest.approx(sum(score.cost_usd for one in records for score in one.scores))
+    assert judge.cost_usd == pytest.approx(
+        sum(score.cost_usd for one in records for score in one.scores)
+    )
     assert judge.input_tokens == 300 * 87  # three of 30 empathy scores failed
     assert judge.latency_s_mean == pytest.approx(0.8)
     assert [(one.candidate, one.of, one.n) for one in spent.latencies][:2] == [
@@ -180,7 +235,9 @@ def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:
 
 
 def test_a_record_without_a_response_is_embedded_as_failed() -> None:
-    bare = Record.model_validate({**record("S1", "x", candidates()[0]).model_dump(), "response": None, "scores": ()})
+    bare = Record.model_validate(
+        {**record("S1", "x", candidates()[0]).model_dump(), "response": None, "scores": ()}
+    )
     embedded = embed([bare], METRICS)
     assert json.loads(embedded.chunks[0])[0]["error"] == "no response"
 
@@ -197,8 +254,14 @@ def clustered_run(path: Path) -> RunFolder:
     """Twelve answers of each candidate, of three users, who differ a lot."""
     records = []
     for place, one in enumerate(plain_records(36)):
-        about = one.sample.model_copy(update={"metadata": {"user": f"u{place // 3 % 3}"}, "task": "money"})
-        score = Score(metric="memory_utilization", status="scored", value=0.2 + 0.3 * (place // 3 % 3) + place // 9 / 100)
+        about = one.sample.model_copy(
+            update={"metadata": {"user": f"u{place // 3 % 3}"}, "task": "money"}
+        )
+        score = Score(
+            metric="memory_utilization",
+            status="scored",
+            value=0.2 + 0.3 * (place // 3 % 3) + place // 9 / 100,
+        )
         records.append(one.model_copy(update={"sample": about, "scores": (score,)}))
     return write_run(path, records, 36)
 
@@ -226,7 +289,9 @@ def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -
     assert "clustered by user" in Page(render_html(folder)).text
 
 
-def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones(tmp_path: Path) -> None:
+def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones(
+    tmp_path: Path,
+) -> None:
     def run(name: str, users: int) -> RunFolder:
         records = []
         for place, one in enumerate(plain_records(18)):
@@ -239,16 +304,22 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
 
     of_task = ("small-t0", "coherence", "sleep_and_energy")  # the first of three users
     folder = run("three", 3)
-    assert measure_intervals(folder.records(), folder.read_summary()).of(of_task, 3.0, 0.5, 6) is None
+    assert (
+        measure_intervals(folder.records(), folder.read_summary()).of(of_task, 3.0, 0.5, 6) is None
+    )
     folder = run("one", 1)
     found = measure_intervals(folder.records(), folder.read_summary())
     assert found.cluster is None
     assert found.of(of_task, 3.0, 0.5, 6) == figures_interval(3.0, 0.5, 6)
 
 
-def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_interval_on_their_scale() -> None:
+def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_interval_on_their_scale() -> (  # noqa: E501
+    None
+):
     told = full_summary(300, candidates())
-    unscored = tuple(each.model_copy(update={"means": (None,) * 3, "n": (0,) * 3}) for each in told.sweeps)
+    unscored = tuple(
+        each.model_copy(update={"means": (None,) * 3, "n": (0,) * 3}) for each in told.sweeps
+    )
     assert len(list(curves(told))) == 4
     assert list(curves(told.model_copy(update={"sweeps": unscored}))) == []
     low, high = wilson_interval(0, 20)
@@ -265,12 +336,15 @@ def test_an_interval_is_told_by_its_half_or_by_its_ends() -> None:
 KEPT = {
     "timeline": {
         "bin_s": 10.0, "started": 100.0, "calls": {"sent": [3, 9], "retried": [0, 0]},
-        "stages": {"read": [300], "generate": [5, 20, 0], "judge": [0, 10], ATTACK: [1], "embed": [0]},
+        "stages": {"read": [300], "generate": [5, 20, 0], "judge": [0, 10], ATTACK: [1],
+        "embed": [0]},
     },
     "calls": {
-        "sent": 1207, "ok": 1200, "throttled": 7, "refused": 0, "verdicts": 1200, "waited_s": 1234.5678, "cost_usd": 0.0021,
+        "sent": 1207, "ok": 1200, "throttled": 7, "refused": 0, "verdicts": 1200,
+        "waited_s": 1234.5678, "cost_usd": 0.0021,
         "tries": {"1": 1193, "2": 7},
-        "judges": {"openai/gpt": {"sent": 1000, "ok": 1000, "tries": {"1": 1000}}, ATTACK: {"sent": 207, "throttled": 7}},
+        "judges": {"openai/gpt": {"sent": 1000, "ok": 1000, "tries": {"1": 1000}},
+        ATTACK: {"sent": 207, "throttled": 7}},
     },
 }  # fmt: skip
 
@@ -294,10 +368,16 @@ def test_throughput_is_drawn_a_step_a_bin() -> None:
     assert (rows, names, kinds) == ("Rows over time", ["generate", "judge", ATTACK], ["sent"])
     (generate, judge, _) = re.findall(r'points="([^"]+)"', drawn)
     heights = [float(point.split(",")[1]) for point in generate.split()]
-    assert heights[0] == heights[1] > heights[2] == heights[3]  # 0.5 rows a second, then 2: SVG counts down
+    assert (
+        heights[0] == heights[1] > heights[2] == heights[3]
+    )  # 0.5 rows a second, then 2: SVG counts down
     assert heights[4] == max(heights)
     assert len(judge.split()) == 4
-    assert list(timelines({})) == list(timelines({"timeline": {"bin_s": 1.0, "stages": {"generate": [0]}}})) == []
+    assert (
+        list(timelines({}))
+        == list(timelines({"timeline": {"bin_s": 1.0, "stages": {"generate": [0]}}}))
+        == []
+    )
 
 
 def test_calls_are_counted_in_all_and_by_judge_and_what_never_happened_is_left_out() -> None:
@@ -357,16 +437,27 @@ def test_a_place_that_cannot_be_written_and_a_folder_without_a_run_are_said(tmp_
 
 def test_an_estimate_is_marked_beside_its_figure(tmp_path: Path) -> None:
     """Two of 90 scores of every metric are estimates."""
-    estimated = [one.model_copy(update={"judge": "rules"}) for one in record("S1", "x", candidates()[0]).scores]
+    estimated = [
+        one.model_copy(update={"judge": "rules"})
+        for one in record("S1", "x", candidates()[0]).scores
+    ]
     one = record("S1", "x", candidates()[0]).model_copy(update={"scores": tuple(estimated)})
     folder = write_run(tmp_path / "run", [one], 1)
     page = render_html(folder)
-    assert page.count('<em class="mark">estimate for 2 of 90</em>') == 3 * (1 + len(METRICS))  # a card, and a row a metric
-    assert all("estimate for 2 of 90" in cell.text for _, cells in by_candidate(folder.read_summary()).rows for cell in cells)
+    assert page.count('<em class="mark">estimate for 2 of 90</em>') == 3 * (
+        1 + len(METRICS)
+    )  # a card, and a row a metric
+    assert all(
+        "estimate for 2 of 90" in cell.text
+        for _, cells in by_candidate(folder.read_summary()).rows
+        for cell in cells
+    )
     (row,) = json.loads(str(embed([one], METRICS).index))["rows"]
     assert {tuple(score[3:]) for score in row[-1] if len(score) > 2} == {(1,)}
     (chunk,) = embed([one], METRICS).chunks
-    assert [score.get("estimate") for score in json.loads(chunk)[0]["scores"]] == [True] * 3 + [None] * (len(estimated) - 3)
+    assert [score.get("estimate") for score in json.loads(chunk)[0]["scores"]] == [True] * 3 + [
+        None
+    ] * (len(estimated) - 3)
 
 
 def test_fallbacks_and_estimates_by_task_stand_in_their_cells() -> None:
@@ -374,7 +465,9 @@ def test_fallbacks_and_estimates_by_task_stand_in_their_cells() -> None:
     task = summary.tasks[0]
     figures = [metric.model_copy(update={"estimates": 28}) for metric in task.metrics[:1]]
     figures += [metric.model_copy(update={"fallbacks": 2}) for metric in task.metrics[1:2]]
-    (grid,) = by_task(summary.model_copy(update={"tasks": (task.model_copy(update={"metrics": tuple(figures)}),)}))
+    (grid,) = by_task(
+        summary.model_copy(update={"tasks": (task.model_copy(update={"metrics": tuple(figures)}),)})
+    )
     first, second = (cell.text for cell in grid.rows[0][1][1:])
     assert first.endswith(" estimate")
     assert second.endswith(" 2 of 28 by fallback")

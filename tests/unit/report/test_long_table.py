@@ -1,4 +1,5 @@
-"""The flat table of a run: what a row is, that nothing is lost on the way to a file and back, and that no cell is a formula."""
+"""The flat table of a run: what a row is, that nothing is lost on the way to a file and back, and
+that no cell is a formula."""
 
 from __future__ import annotations
 
@@ -37,8 +38,22 @@ def unit(sample_id: str, *scores: Score, unit_id: str = "", **sample: Any) -> Re
     )
 
 
-RECALL = Score(metric="recall", status="scored", value=-0.25, judge="rules", usage=Usage(input_tokens=5), cached=True)
-FAILED = Score(metric="empathy", status="error", error="-1: Throttled", judge="openai/gpt", cost_usd=0.5, latency_s=1.5)
+RECALL = Score(
+    metric="recall",
+    status="scored",
+    value=-0.25,
+    judge="rules",
+    usage=Usage(input_tokens=5),
+    cached=True,
+)
+FAILED = Score(
+    metric="empathy",
+    status="error",
+    error="-1: Throttled",
+    judge="openai/gpt",
+    cost_usd=0.5,
+    latency_s=1.5,
+)
 
 
 def run(path: Path, *parts: Sequence[Record]) -> RunFolder:
@@ -54,13 +69,20 @@ def rows(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", [unit("1", RECALL, FAILED, task="x"), unit("2"), unit("3", RECALL)])
+    folder = run(
+        tmp_path / "run", [unit("1", RECALL, FAILED, task="x"), unit("2"), unit("3", RECALL)]
+    )
     found = rows(folder)
     assert [(row["sample_id"], row["metric"], row["value"]) for row in found] == [
         ("1", "recall", -0.25), ("1", "empathy", None), ("2", None, None), ("3", "recall", -0.25)
     ]  # fmt: skip
-    assert (found[1]["status"], found[1]["judge_error"], found[1]["judge_cost_usd"]) == ("error", "-1: Throttled", 0.5)
-    assert (found[0]["task"], found[0]["output_tokens"], found[0]["judge_input_tokens"], found[0]["judge_cached"]) == (
+    assert (found[1]["status"], found[1]["judge_error"], found[1]["judge_cost_usd"]) == (
+        "error",
+        "-1: Throttled",
+        0.5,
+    )
+    assert (found[0]["task"], found[0]["output_tokens"], found[0]["judge_input_tokens"],
+    found[0]["judge_cached"]) == (
         "x", 3, 5, True
     )  # fmt: skip
 
@@ -68,9 +90,18 @@ def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) 
 def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
     fallback = Score(metric="recall", status="scored", value=0.0, judge="zero")
     verdict = Score(metric="recall", status="scored", value=1.0, judge="openai/gpt", calls=3)
-    folder = run(tmp_path / "run", [unit("1", RECALL), unit("2", fallback), unit("3", verdict), unit("4", FAILED), unit("5")])
+    folder = run(
+        tmp_path / "run",
+        [unit("1", RECALL), unit("2", fallback), unit("3", verdict), unit("4", FAILED), unit("5")],
+    )
     found = [(row["estimate"], row["fallback"], row["judge_calls"]) for row in rows(folder)]
-    assert found == [(True, False, None), (False, True, None), (False, False, 3), (False, False, None), (None, None, None)]
+    assert found == [
+        (True, False, None),
+        (False, True, None),
+        (False, False, 3),
+        (False, False, None),
+        (None, None, None),
+    ]
 
 
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
@@ -91,37 +122,65 @@ def test_parquet_holds_the_rows_with_their_types(tmp_path: Path) -> None:
 
 def read_back(path: Path) -> list[dict[str, Any]]:
     """A CSV's rows with the table's types, its guards taken off."""
-    text = pacsv.ConvertOptions(column_types=FLAT_SCHEMA, strings_can_be_null=True, quoted_strings_can_be_null=False)
+    text = pacsv.ConvertOptions(
+        column_types=FLAT_SCHEMA, strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
     lines = pacsv.ParseOptions(newlines_in_values=True)
     found = pacsv.read_csv(path, convert_options=text, parse_options=lines).to_pylist()
     return [
-        {name: cell[1:] if isinstance(cell, str) and cell.startswith("'") else cell for name, cell in row.items()}
+        {
+            name: cell[1:] if isinstance(cell, str) and cell.startswith("'") else cell
+            for name, cell in row.items()
+        }
         for row in found
     ]
 
 
 HOSTILE = st.sampled_from(
-    ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1", "'quoted", "''", 'a "b", c', "two\nlines", "€"]
+    [
+        "=cmd|' /C calc'!A0",
+        "+1",
+        "-1",
+        "@SUM(A1)",
+        "\t=1",
+        "\n=1",
+        "\uff1d1+1",
+        "'quoted",
+        "''",
+        'a "b", c',
+        "two\nlines",
+        "€",
+    ]
 )
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts=st.lists(HOSTILE | PLAIN, min_size=1, max_size=4, unique=True), value=st.floats(-1e9, 1e9))
-def test_csv_brings_every_value_back_and_holds_no_formula(tmp_path: Path, texts: list[str], value: float) -> None:
+@given(
+    texts=st.lists(HOSTILE | PLAIN, min_size=1, max_size=4, unique=True), value=st.floats(-1e9, 1e9)
+)
+def test_csv_brings_every_value_back_and_holds_no_formula(
+    tmp_path: Path, texts: list[str], value: float
+) -> None:
     score = RECALL.model_copy(update={"value": value})
     records = [unit(text, score, FAILED, unit_id=str(n), task=text) for n, text in enumerate(texts)]
     folder = run(tmp_path / f"{abs(hash((tuple(texts), value)))}", records)
     path = tmp_path / "scores.csv"
     write_csv(str(path), folder.records())
     shown = [
-        {name: escape_controls(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows(folder)
+        {
+            name: escape_controls(cell) if isinstance(cell, str) else cell
+            for name, cell in row.items()
+        }
+        for row in rows(folder)
     ]
     assert read_back(path) == shown
     numbers = {field.name for field in FLAT_SCHEMA if not pa.types.is_string(field.type)}
     formulas = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
     for row in csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")):
-        assert not [cell for name, cell in row.items() if name not in numbers and cell.startswith(formulas)]
+        assert not [
+            cell for name, cell in row.items() if name not in numbers and cell.startswith(formulas)
+        ]
 
 
 def test_what_was_there_stays_where_the_run_has_no_records(tmp_path: Path) -> None:
@@ -135,25 +194,37 @@ def test_what_was_there_stays_where_the_run_has_no_records(tmp_path: Path) -> No
     assert path.read_text() == "before"
     assert [one.name for one in tmp_path.iterdir() if "pending" in one.name] == []
     with pytest.raises(ConfigError, match=r"cannot write .*; name another place"):
-        write_csv(str(tmp_path / "none" / "scores.csv"), run(tmp_path / "other", [unit("1")]).records())
+        write_csv(
+            str(tmp_path / "none" / "scores.csv"), run(tmp_path / "other", [unit("1")]).records()
+        )
 
 
 def test_the_command_writes_all_forms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_run(tmp_path / "run", plain_records(6), 6)
-    paths = {form: tmp_path / f"out.{form}" for form in ("csv", "parquet", "evaluation", "benchmark")}
+    paths = {
+        form: tmp_path / f"out.{form}" for form in ("csv", "parquet", "evaluation", "benchmark")
+    }
     words = [word for form, path in paths.items() for word in (f"--{form}", str(path))]
     monkeypatch.setattr(sys, "argv", ["memray-eval", "report", folder.path, *words])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    assert capsys.readouterr().err.split() == [str(paths[form]) for form in ("benchmark", "evaluation", "csv", "parquet")]
+    assert capsys.readouterr().err.split() == [
+        str(paths[form]) for form in ("benchmark", "evaluation", "csv", "parquet")
+    ]
     assert pq.read_table(paths["parquet"]).num_rows == 24
     assert len(list(csv.DictReader(io.StringIO(paths["csv"].read_text("utf-8"))))) == 24
     evaluated = json.loads(paths["evaluation"].read_text("utf-8"))
-    assert {score["estimate"] for row in evaluated["results"] for score in row["scores"].values()} == {False}
+    assert {
+        score["estimate"] for row in evaluated["results"] for score in row["scores"].values()
+    } == {False}
     assert len(evaluated["results"]) == 6
     assert evaluated["results"][1]["scores"]["empathy"]["value"] == 4.0
     assert evaluated["summary"]["metrics"][0]["metric"] == "memory_utilization"
-    assert [len(one["tests"]) for one in json.loads(paths["benchmark"].read_text("utf-8"))] == [2, 2, 2]
+    assert [len(one["tests"]) for one in json.loads(paths["benchmark"].read_text("utf-8"))] == [
+        2,
+        2,
+        2,
+    ]

@@ -32,13 +32,22 @@ def test_every_way_on_failure_has_its_words() -> None:
 
 
 def test_only_rules_of_a_judged_metric_estimate() -> None:
-    judges = ("rules", "rules+minilm", "rules (empty response)", "computed", "qa_f1, v1", "openai/rules", "")
+    judges = (
+        "rules",
+        "rules+minilm",
+        "rules (empty response)",
+        "computed",
+        "qa_f1, v1",
+        "openai/rules",
+        "",
+    )
     assert [judge for judge in judges if is_estimate(judge)] == ["rules", "rules+minilm"]
 
 
 def test_a_summary_of_an_older_version_says_what_was_estimated() -> None:
     older = {
-        "metric": "m", "candidate": "c", "title": "M", "scale": (0, 1), "judges": {"rules": 2, "zero": 1, "openai/x": 3},
+        "metric": "m", "candidate": "c", "title": "M", "scale": (0, 1), "judges": {"rules": 2,
+        "zero": 1, "openai/x": 3},
         "n": 6,
         "n_scored": 6, "n_abstained": 0, "n_not_applicable": 0, "n_failed": 0, "coverage": 1.0,
     }  # fmt: skip

@@ -1,4 +1,5 @@
-"""Speed against quality: the rule's cases worked out by hand, and the blocks that seed 004 prints."""
+"""Speed against quality: the rule's cases worked out by hand, and the blocks that seed 004
+prints."""
 
 from __future__ import annotations
 
@@ -41,26 +42,40 @@ from memray_eval.types import (
 )
 
 
-def row(name: str, speed: float | None, quality: float | None, stderr: float | None = 0.5, **fields: Any) -> Performance:
-    times = {"duration_s_total": 15.32, "duration_s_mean": 5.1, "ttft_s_mean": 0.145, "ttft_s_p95": 0.2}
+def row(
+    name: str, speed: float | None, quality: float | None, stderr: float | None = 0.5, **fields: Any
+) -> Performance:
+    times = {
+        "duration_s_total": 15.32,
+        "duration_s_mean": 5.1,
+        "ttft_s_mean": 0.145,
+        "ttft_s_p95": 0.2,
+    }
     return Performance.model_validate(
         {
-            "candidate": name, "task": None, "n": 3, "output_tokens": 156, "tokens_per_s": speed, "n_scored": 3,
+            "candidate": name, "task": None, "n": 3, "output_tokens": 156, "tokens_per_s": speed,
+            "n_scored": 3,
             "quality": quality, "quality_stderr": stderr, **times, **fields,
         }
     )  # fmt: skip
 
 
 def column(of_row: Performance, wave: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Qualities in 0-1 with this mean and standard error; those of a sine are independent of those of a cosine."""
+    """Qualities in 0-1 with this mean and standard error; those of a sine are independent of those
+    of a cosine."""
     n = of_row.n_scored if of_row.quality_stderr is not None else 1
-    spread = wave(2 * np.pi * np.arange(n) / n) * math.sqrt(2 * (n - 1)) * (of_row.quality_stderr or 0.0)
+    spread = (
+        wave(2 * np.pi * np.arange(n) / n) * math.sqrt(2 * (n - 1)) * (of_row.quality_stderr or 0.0)
+    )
     return ((of_row.quality or 0.0) + spread) / 100
 
 
 def pairs_of(rows: Sequence[Performance], level: float = 0.95) -> list[QualityPair]:
     """The pairs of independent answers with the rows' figures, on the prompts that both have."""
-    rated = sorted((row for row in rows if row.quality is not None and row.task is None), key=lambda row: row.candidate)
+    rated = sorted(
+        (row for row in rows if row.quality is not None and row.task is None),
+        key=lambda row: row.candidate,
+    )
     both = list(combinations(rated, 2))
     how = Settings(level=1 - (1 - level) / max(1, len(both)))
     found = []
@@ -83,7 +98,11 @@ def of(*rows: Performance, rule: Rule = RULE) -> Recommendation:
 
 def test_the_seeds_example_is_its_recommendation() -> None:
     found = of(row("llama3.1:8b", 10.2, 257 / 3), row("llama3.1:70b", 5.9, 296 / 3))
-    assert (found.fastest, found.best, found.use) == (("llama3.1:8b",), ("llama3.1:70b",), "llama3.1:70b")
+    assert (found.fastest, found.best, found.use) == (
+        ("llama3.1:8b",),
+        ("llama3.1:70b",),
+        "llama3.1:70b",
+    )
     assert found.reason == "Better quality (13pts), reasonable speed tradeoff (1.7x)"
     assert found.pareto == ("llama3.1:8b", "llama3.1:70b")
     assert (found.as_good, found.left_out) == ((), ())
@@ -108,20 +127,29 @@ def test_the_seeds_example_is_its_recommendation() -> None:
     ],
 )
 def test_points_are_worth_a_slowdown(gap: float, slowdown: float, taken: bool) -> None:
-    found = of(row("fast", 100.0, 70.1, stderr=0.1), row("slow", 100.0 / slowdown, 70.1 + gap, stderr=0.1))
+    found = of(
+        row("fast", 100.0, 70.1, stderr=0.1), row("slow", 100.0 / slowdown, 70.1 + gap, stderr=0.1)
+    )
     assert found.use == ("slow" if taken else "fast")
 
 
 def test_why_the_better_one_is_not_taken_is_said() -> None:
     def reason(quality: float) -> str:
-        return of(row("fast", 30.0, 80.0, stderr=0.1), row("slow", 10.0, quality, stderr=0.1)).reason
+        return of(
+            row("fast", 30.0, 80.0, stderr=0.1), row("slow", 10.0, quality, stderr=0.1)
+        ).reason
 
-    assert reason(81.5) == "fastest; quality parity with slow (+1.5pts), which is 3.0x slower than fast"
+    assert (
+        reason(81.5)
+        == "fastest; quality parity with slow (+1.5pts), which is 3.0x slower than fast"
+    )
     assert reason(91.5) == "fastest; slow is better (+11.5pts), but 3.0x slower than fast"
     assert reason(70.0) == "fastest; best quality"
 
 
-def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_prompts_would() -> None:
+def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_prompts_would() -> (
+    None
+):
     # standard error 5, Student's t of 30 degrees of freedom 2.0423: half width 10.211
     apart, together = 10.22, 10.20
     slow = row("slow", 8.0, 80.0, stderr=3.0, n_scored=31)
@@ -130,7 +158,8 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
     assert found.use == "fast"
     # (t(0.975) + t(0.8)) x 5 x sqrt(31 / n) = 10.20 at n = 61
     assert found.reason == (
-        "fastest; no difference shown in quality to slow (+10.2pts on 31 common prompts, interval -0.0 to 20.4; "
+        "fastest; no difference shown in quality to slow (+10.2pts on 31 common prompts, interval "
+        "-0.0 to 20.4; "
         "about 30 more would show one of this size)"
     )
     assert (found.best, found.as_good) == (("slow",), ("fast",))
@@ -139,7 +168,9 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
 def test_one_answer_shows_no_difference() -> None:
     found = of(row("fast", 10.0, 10.0, stderr=None), row("slow", 9.0, 90.0))
     assert found.use == "fast"
-    assert found.reason.endswith("no difference shown in quality to slow (1 common prompt, too few to tell)")
+    assert found.reason.endswith(
+        "no difference shown in quality to slow (1 common prompt, too few to tell)"
+    )
 
 
 def test_without_common_prompts_no_difference_is_shown() -> None:
@@ -150,15 +181,26 @@ def test_without_common_prompts_no_difference_is_shown() -> None:
 
 
 def test_few_answers_right_and_wrong_are_not_told_apart_by_their_missing_spread() -> None:
-    """Two of two right against none of two: no spread, but Tango's interval holds 0; four more prompts would tell."""
-    few = of(row("fast", 10.0, 0.0, stderr=0.0, n_scored=2), row("slow", 9.0, 100.0, stderr=0.0, n_scored=2))
+    """Two of two right against none of two: no spread, but Tango's interval holds 0; four more
+    prompts would tell."""
+    few = of(
+        row("fast", 10.0, 0.0, stderr=0.0, n_scored=2),
+        row("slow", 9.0, 100.0, stderr=0.0, n_scored=2),
+    )
     assert few.use == "fast"
     assert "; about 4 more would show one of this size)" in few.reason
-    assert of(row("fast", 10.0, 0.0, stderr=0.0, n_scored=9), row("slow", 9.0, 100.0, stderr=0.0, n_scored=9)).use == "slow"
+    assert (
+        of(
+            row("fast", 10.0, 0.0, stderr=0.0, n_scored=9),
+            row("slow", 9.0, 100.0, stderr=0.0, n_scored=9),
+        ).use
+        == "slow"
+    )
 
 
 def test_answers_that_all_differ_by_as_much_are_told_apart_by_their_number() -> None:
-    """No interval without a spread; the sign-flip test gives 2 x 2^-n: 0.0625 for five prompts, 0.031 for six."""
+    """No interval without a spread; the sign-flip test gives 2 x 2^-n: 0.0625 for five prompts,
+    0.031 for six."""
     fast, slow = np.full(6, 0.4), np.full(6, 0.6)
     six, five = pair_of("fast", "slow", fast, slow), pair_of("fast", "slow", fast[:5], slow[:5])
     assert (six.is_shown, six.low, six.more) == (True, None, None)
@@ -169,21 +211,29 @@ def test_answers_that_all_differ_by_as_much_are_told_apart_by_their_number() -> 
 
 
 def test_what_both_find_hard_is_no_noise() -> None:
-    """Prompts differ by far more than candidates do: each interval alone spans 38 points, the paired one 2."""
+    """Prompts differ by far more than candidates do: each interval alone spans 38 points, the
+    paired one 2."""
     hard = np.linspace(0.1, 0.8, 20)
     better = hard + 0.05 + 0.02 * np.cos(np.arange(20))
     pair = pair_of("fast", "slow", hard, better)
     assert pair.is_shown
     assert (pair.low or 0) > 3
-    rows = [row("fast", 10.0, 45.0, stderr=4.9, n_scored=20), row("slow", 9.0, 50.0, stderr=4.9, n_scored=20)]
-    assert recommend(rows, [pair]) == recommend(rows, [turned(pair)]).model_copy(update={"pairs": (pair,)})  # type: ignore[union-attr]
+    rows = [
+        row("fast", 10.0, 45.0, stderr=4.9, n_scored=20),
+        row("slow", 9.0, 50.0, stderr=4.9, n_scored=20),
+    ]
+    assert recommend(rows, [pair]) == recommend(rows, [turned(pair)]).model_copy(
+        update={"pairs": (pair,)}
+    )  # type: ignore[union-attr]
     assert recommend(rows, [pair]).use == "slow"  # type: ignore[union-attr]
 
 
 def test_prompts_of_one_document_count_as_one() -> None:
     values = np.repeat([0.1, -0.05, 0.2, 0.08], 10)
     clusters = np.repeat(np.arange(4), 10)
-    alone, together = (pair_of("a", "b", np.full(40, 0.5), 0.5 + values, groups) for groups in (None, clusters))
+    alone, together = (
+        pair_of("a", "b", np.full(40, 0.5), 0.5 + values, groups) for groups in (None, clusters)
+    )
     assert (alone.is_shown, together.is_shown) == (True, False)
     assert together.more is not None
     assert together.more % 10 == 0  # documents of ten prompts each
@@ -200,7 +250,9 @@ def test_units_to_show_is_where_the_difference_becomes_detectable() -> None:
     assert units_to_show(2.0, 3.0, 1) is None
 
 
-def scored_record(name: str, number: int, value: float | None, task: str = "", **metadata: Any) -> Record:
+def scored_record(
+    name: str, number: int, value: float | None, task: str = "", **metadata: Any
+) -> Record:
     status = "error" if value is None else "scored"
     return Record(
         unit_id=f"{name}{number}{task}",
@@ -208,12 +260,15 @@ def scored_record(name: str, number: int, value: float | None, task: str = "", *
         candidate=Candidate(name=name, model="m"),
         response=Response(text="x"),
         scores=(
-            Score(metric="other", status="scored", value=0.25), Score(metric="quality", status=status, value=value),
+            Score(metric="other", status="scored", value=0.25), Score(metric="quality",
+            status=status, value=value),
         ),
     )  # fmt: skip
 
 
-FIVE = ComputedMetric(name="quality", title="Q", noun="Q", scale=(1, 5), measure=lambda s, r: Measure(value=1))
+FIVE = ComputedMetric(
+    name="quality", title="Q", noun="Q", scale=(1, 5), measure=lambda s, r: Measure(value=1)
+)
 
 
 def written(folder: Path, *parts: Sequence[Record]) -> pads.Dataset:
@@ -228,9 +283,17 @@ def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> No
     c = [scored_record("c", 0, 5.0, task="another task of that id")]
     records = written(tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2])  # two units were written twice
     ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
-    assert (ab.a, ab.b, ab.n, ab.difference) == ("a", "b", 3, pytest.approx(25.0))  # 0.25, 0.5, 0 of the scale
+    assert (ab.a, ab.b, ab.n, ab.difference) == (
+        "a",
+        "b",
+        3,
+        pytest.approx(25.0),
+    )  # 0.25, 0.5, 0 of the scale
     assert ab.level == pytest.approx(1 - 0.05 / 3)
-    assert (ab.low, ab.high) == (pytest.approx(25 - 110.40, abs=0.05), pytest.approx(25 + 110.40, abs=0.05))
+    assert (ab.low, ab.high) == (
+        pytest.approx(25 - 110.40, abs=0.05),
+        pytest.approx(25 + 110.40, abs=0.05),
+    )
     assert [(pair.n, pair.difference, pair.more) for pair in (ac, bc)] == [(0, None, None)] * 2
     assert paired_qualities(records, FIVE, ["a"]) == ()
 
@@ -239,7 +302,11 @@ def test_pairs_are_clustered_by_what_the_samples_name(tmp_path: Path) -> None:
     def side(name: str, values: Sequence[float]) -> list[Record]:
         return [scored_record(name, n, value, user=f"u{n // 5}") for n, value in enumerate(values)]
 
-    (pair,) = paired_qualities(written(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)), FIVE, ["a", "b"])
+    (pair,) = paired_qualities(
+        written(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)),
+        FIVE,
+        ["a", "b"],
+    )
     alone = pair_of("a", "b", np.full(15, 0.25), np.array([0.5] * 5 + [0.275] * 10))
     assert (pair.n, alone.is_shown, pair.is_shown) == (15, True, False)
 
@@ -249,14 +316,19 @@ def test_of_three_each_step_is_judged_against_the_one_in_hand() -> None:
     found = of(fast, middle, row("c", 10.0, 91.5, stderr=0.1))
     assert found.use == "b"
     assert found.reason == (
-        "Better quality (30pts), reasonable speed tradeoff (2.0x); quality parity with c (+1.5pts), which is 5.0x slower than b"
+        "Better quality (30pts), reasonable speed tradeoff (2.0x); quality parity with c "
+        "(+1.5pts), which is 5.0x slower than b"
     )
     assert of(fast, row("b", 90.0, 63.0), row("c", 80.0, 85.0)).use == "c"
 
 
 def test_small_steps_do_not_add_up_to_a_slowdown_that_the_whole_gain_is_not_worth() -> None:
     # each step gains 5 points at 1.5x; together 10 points at 2.25x, where 10 points are worth 2x
-    found = of(row("a", 90.0, 60.0, stderr=0.1), row("b", 60.0, 65.0, stderr=0.1), row("c", 40.0, 70.0, stderr=0.1))
+    found = of(
+        row("a", 90.0, 60.0, stderr=0.1),
+        row("b", 60.0, 65.0, stderr=0.1),
+        row("c", 40.0, 70.0, stderr=0.1),
+    )
     assert found.use == "b"
     assert found.reason.endswith("; c is better (+10pts), but 2.2x slower than a")
 
@@ -281,7 +353,8 @@ def test_without_speed_quality_decides_if_it_can() -> None:
     unsure = of(row("a", None, 80.0, stderr=5.0), row("b", None, 90.0))
     assert unsure.use is None
     assert unsure.reason == (
-        "no difference shown in quality between b and a (+10pts on 3 common prompts, interval -11.6 to 31.6; "
+        "no difference shown in quality between b and a (+10pts on 3 common prompts, interval "
+        "-11.6 to 31.6; "
         "about 6 more would show one of this size); speed was not measured"
     )
     equal = of(row("a", None, 80.0, stderr=0.0), row("b", None, 80.0, stderr=0.0))
@@ -308,25 +381,38 @@ def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
     found = of(row("fast", 10.2, 85.0), row("slow", 5.9, 99.0), rule=strict)
     assert found.use == "fast"
     assert found.rule == (
-        "from the fastest on, a slower candidate is taken where it is 50 points better at up to 1.1x slower, and the 80 % "
+        "from the fastest on, a slower candidate is taken where it is 50 points better at up to "
+        "1.1x slower, and the 80 % "
         "interval of the difference on common prompts lies above 0; else speed wins."
     )
-    assert "the 95 % interval of the difference on common prompts (98.33 % each, for 3 pairs) lies" in RULE.in_words(3)
+    assert (
+        "the 95 % interval of the difference on common prompts (98.33 % each, for 3 pairs) lies"
+        in RULE.in_words(3)
+    )
     assert "20 points better at any speed" in RULE.in_words()
 
 
 FIGURE = st.none() | st.floats(0.1, 100.0)
 
 
-@given(st.lists(st.tuples(FIGURE, FIGURE, st.none() | st.floats(0.0, 10.0)), min_size=2, max_size=5))
-def test_it_always_says_something_and_uses_only_what_is_on_the_front(figures: list[tuple[Any, Any, Any]]) -> None:
+@given(
+    st.lists(st.tuples(FIGURE, FIGURE, st.none() | st.floats(0.0, 10.0)), min_size=2, max_size=5)
+)
+def test_it_always_says_something_and_uses_only_what_is_on_the_front(
+    figures: list[tuple[Any, Any, Any]],
+) -> None:
     rows = [row(f"c{number}", *each) for number, each in enumerate(figures)]
     pairs = pairs_of(rows)
     found = recommend(rows, pairs)
     assert found is not None
     assert found == recommend(rows[::-1], pairs[::-1])
     assert found.reason
-    if found.use is not None and len(found.pareto) and found.use not in found.left_out and "not measured" not in found.reason:
+    if (
+        found.use is not None
+        and len(found.pareto)
+        and found.use not in found.left_out
+        and "not measured" not in found.reason
+    ):
         assert found.use in found.pareto
 
 
@@ -352,12 +438,15 @@ def test_a_block_without_any_measurement() -> None:
 def summary(*performance: Performance) -> Summary:
     names = dict.fromkeys(each.candidate for each in performance)
     return Summary(
-        run_id="r", suite="instruction", n_samples=3, n_invalid=0, n_units=3, n_failed_units=0, generation_s=None,
-        evaluation_s=None, total_s=1.0, metrics=(), headline="instruction_quality", performance=performance,
+        run_id="r", suite="instruction", n_samples=3, n_invalid=0, n_units=3, n_failed_units=0,
+        generation_s=None,
+        evaluation_s=None, total_s=1.0, metrics=(), headline="instruction_quality",
+        performance=performance,
         recommendation=recommend(performance, pairs_of(performance)),
         candidates=tuple(
             GenerationSummary(
-                candidate=name, model=name, n=3, n_failed=0, prompt_tokens=1, output_tokens=1, output_tokens_per_s=None,
+                candidate=name, model=name, n=3, n_failed=0, prompt_tokens=1, output_tokens=1,
+                output_tokens_per_s=None,
                 ttft_s_mean=None, ttft_s_p95=None, duration_s_mean=None, finish_reasons={},
             )
             for name in names
@@ -367,7 +456,9 @@ def summary(*performance: Performance) -> Summary:
 
 def test_the_console_prints_blocks_and_the_recommendation() -> None:
     text = render(summary(*SEED, SLOWER))
-    assert text.index("SPEED AND QUALITY - llama3.1:8b") < text.index("SPEED AND QUALITY - llama3.1:70b")
+    assert text.index("SPEED AND QUALITY - llama3.1:8b") < text.index(
+        "SPEED AND QUALITY - llama3.1:70b"
+    )
     start = text.index("RECOMMENDATIONS")
     assert text[start : text.index("\n\n=", start)] + "\n" == EXPECTED_RECOMMENDATIONS
     assert max(map(len, text.splitlines())) <= 80
@@ -402,7 +493,8 @@ def record(name: str, number: int, *scores: Score, **response: Any) -> Record:
 
 def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
     metric = MetricSummary(
-        metric="quality", candidate="a", title="Q", scale=(1, 5), n=1, n_scored=1, n_abstained=0, n_not_applicable=0,
+        metric="quality", candidate="a", title="Q", scale=(1, 5), n=1, n_scored=1, n_abstained=0,
+        n_not_applicable=0,
         n_failed=0, coverage=1.0,
     )  # fmt: skip
     score = Score(
@@ -429,18 +521,29 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
             "time_to_first_token": 0.145,
             "response_preview": "x" * 100 + "...",
             "quality_score": 75.0,
-            "quality_details": {"subscores": {"json_validity": 100.0}, "issues": ["Step count: 4"], "passed_checks": []},
+            "quality_details": {
+                "subscores": {"json_validity": 100.0},
+                "issues": ["Step count: 4"],
+                "passed_checks": [],
+            },
         }
     ]
     failure, empty = second["tests"]
-    assert (failure["quality_score"], failure["quality_details"], failure["tokens_per_second"]) == (None, None, None)
+    assert (failure["quality_score"], failure["quality_details"], failure["tokens_per_second"]) == (
+        None,
+        None,
+        None,
+    )
     assert (empty["response_preview"], empty["tokens_per_second"]) == ("größe\n", None)
 
 
 def test_a_quality_score_has_one_decimal_as_the_seeds(tmp_path: Path) -> None:
     values = {"a": 0.57, "b": 0.8500000000000001, "c": 5 / 6}  # 0.57 * 100 is 56.99999999999999
     told = summary(SEED[0]).model_copy(update={"headline": "quality"})
-    records = [record(n, 1, Score(metric="quality", status="scored", value=v), text="x") for n, v in values.items()]
+    records = [
+        record(n, 1, Score(metric="quality", status="scored", value=v), text="x")
+        for n, v in values.items()
+    ]
     export_benchmark(str(tmp_path / "benchmark.json"), records, told)
     found = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
     assert [each["tests"][0]["quality_score"] for each in found] == [57.0, 85.0, 83.3]
@@ -455,11 +558,19 @@ def test_an_estimate_is_marked_in_the_benchmark_file(tmp_path: Path) -> None:
 
 
 def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path) -> None:
-    score = Score(metric="quality", status="scored", value=1.0, judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}')
+    score = Score(
+        metric="quality",
+        status="scored",
+        value=1.0,
+        judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}',
+    )
     told = summary(SEED[0]).model_copy(update={"headline": "quality"})
     export_benchmark(str(tmp_path / "benchmark.json"), [record("größe", 1, score, text="x")], told)
     (found,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
-    assert (found["model"], found["tests"][0]["quality_details"]["issues"]) == ("größe", ["cut \ud83d"])
+    assert (found["model"], found["tests"][0]["quality_details"]["issues"]) == (
+        "größe",
+        ["cut \ud83d"],
+    )
 
 
 def test_a_benchmark_file_in_no_folder_is_said(tmp_path: Path) -> None:

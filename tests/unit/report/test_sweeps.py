@@ -9,13 +9,23 @@ from memray_eval.report.sweeps import sweep_lines, temperature_sweeps
 from memray_eval.types import Candidate, MetricSummary, Sampling, Summary
 
 
-def candidate(name: str, temperature: float, model: str = "m", prompt: str = "default", **sampling: Any) -> Candidate:
-    return Candidate(name=name, model=model, prompt=prompt, sampling=Sampling(temperature=temperature, **sampling))
+def candidate(
+    name: str, temperature: float, model: str = "m", prompt: str = "default", **sampling: Any
+) -> Candidate:
+    return Candidate(
+        name=name,
+        model=model,
+        prompt=prompt,
+        sampling=Sampling(temperature=temperature, **sampling),
+    )
 
 
-def metric(name: str, of: str, mean: float | None = 0.5, stderr: float | None = 0.01, n: int = 10) -> MetricSummary:
+def metric(
+    name: str, of: str, mean: float | None = 0.5, stderr: float | None = 0.01, n: int = 10
+) -> MetricSummary:
     return MetricSummary(
-        metric=name, candidate=of, title=name, scale=(0, 1), n=n, n_scored=n, n_abstained=0, n_not_applicable=0, n_failed=0,
+        metric=name, candidate=of, title=name, scale=(0, 1), n=n, n_scored=n, n_abstained=0,
+        n_not_applicable=0, n_failed=0,
         coverage=1.0, mean=mean, stderr=stderr,
     )  # fmt: skip
 
@@ -41,13 +51,20 @@ def test_every_metric_of_every_model_and_prompt_has_its_own() -> None:
     metrics = [metric(name, one.name) for name in ("x", "y") for one in candidates]
     sweeps = temperature_sweeps(candidates, metrics)
     assert [(sweep.model, sweep.prompt, sweep.metric) for sweep in sweeps] == [
-        (model, prompt, name) for model in ("m", "n") for prompt in ("a", "b") for name in ("x", "y")
+        (model, prompt, name)
+        for model in ("m", "n")
+        for prompt in ("a", "b")
+        for name in ("x", "y")
     ]
     assert {sweep.temperatures for sweep in sweeps} == {(0.0, 0.5, 1.0)}
 
 
 def test_candidates_that_differ_in_more_than_temperature_make_no_sweep() -> None:
-    for other in (candidate("o", 1.0, "n"), candidate("o", 1.0, prompt="b"), candidate("o", 1.0, top_p=0.9)):
+    for other in (
+        candidate("o", 1.0, "n"),
+        candidate("o", 1.0, prompt="b"),
+        candidate("o", 1.0, top_p=0.9),
+    ):
         assert temperature_sweeps([COLD, other], [metric("x", "cold"), metric("x", "o")]) == ()
 
 
@@ -64,7 +81,8 @@ def test_a_candidate_without_any_record_takes_its_sweep_away() -> None:
 
 def summary(*sweeps: Any) -> Summary:
     return Summary(
-        run_id="r", suite="memory", n_samples=1, n_invalid=0, n_units=1, n_failed_units=0, generation_s=None,
+        run_id="r", suite="memory", n_samples=1, n_invalid=0, n_units=1, n_failed_units=0,
+        generation_s=None,
         evaluation_s=None, total_s=1.0, candidates=(), metrics=(), sweeps=sweeps,
     )  # fmt: skip
 

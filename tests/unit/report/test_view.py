@@ -24,7 +24,17 @@ from memray_eval.report.view.queries import Query, select
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Response
-from tests.runs import ATTACK, METRICS, RTL, candidates, full_summary, hostile_records, plain_records, record, write_run
+from tests.runs import (
+    ATTACK,
+    METRICS,
+    RTL,
+    candidates,
+    full_summary,
+    hostile_records,
+    plain_records,
+    record,
+    write_run,
+)
 
 HUGE = 1_000_000
 
@@ -43,7 +53,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         update={"unit_id": "failed", "response": Response(error="the engine died: Timeout")}
     )
     odd = record("A-odd", "it has a score that is no number", candidates()[0])
-    odd = odd.model_copy(update={"scores": (odd.scores[0].model_copy(update={"value": math.nan}), *odd.scores[1:])})
+    odd = odd.model_copy(
+        update={"scores": (odd.scores[0].model_copy(update={"value": math.nan}), *odd.scores[1:])}
+    )
     estimate = odd.scores[1].model_copy(update={"judge": "rules+minilm"})
     odd = odd.model_copy(update={"scores": (odd.scores[0], estimate, *odd.scores[2:])})
     work = tmp_path_factory.mktemp("view")
@@ -72,12 +84,17 @@ def rows(run: RunFolder) -> Rows:
     """By unit, in the order of the run."""
     records = list(run.each())
     embedded = json.loads(str(embed(records, METRICS).index))["rows"]
-    return {one.unit_id: Shown(row, tuple(_texts(one))) for one, row in zip(records, embedded, strict=True)}
+    return {
+        one.unit_id: Shown(row, tuple(_texts(one)))
+        for one, row in zip(records, embedded, strict=True)
+    }
 
 
 def _texts(one: Record) -> Iterator[str]:
     said = one.response or Response()
-    yield from (text.lower() for text in (one.sample.id, one.sample.query, said.text, said.error or ""))
+    yield from (
+        text.lower() for text in (one.sample.id, one.sample.query, said.text, said.error or "")
+    )
 
 
 def queries() -> st.SearchStrategy[Query]:
@@ -125,7 +142,14 @@ def plainly(query: Query, rows: Rows) -> list[str]:
     def figure(unit: str) -> float | None:
         row = rows[unit].row
         if query.sort.startswith("m"):
-            return next((score[2] for score in row[8] if score[0] == int(query.sort[1:-1]) and len(score) > 2), None)
+            return next(
+                (
+                    score[2]
+                    for score in row[8]
+                    if score[0] == int(query.sort[1:-1]) and len(score) > 2
+                ),
+                None,
+            )
         return {"duration": row[6], "tokens": row[7]}[query.sort[:-1]]
 
     found = [unit for unit in rows if fits(unit)]
@@ -138,7 +162,11 @@ def plainly(query: Query, rows: Rows) -> list[str]:
 
 def _fits(score: list[Any], query: Query) -> bool:
     value = score[2] if len(score) > 2 else None
-    within = value is not None and (query.low is None or value >= query.low) and (query.high is None or value <= query.high)
+    within = (
+        value is not None
+        and (query.low is None or value >= query.low)
+        and (query.high is None or value <= query.high)
+    )
     return (
         (query.metric is None or score[0] == query.metric)
         and (query.status is None or score[1] == query.status)
@@ -210,7 +238,9 @@ def test_parts_that_come_go_and_change_are_followed(tmp_path: Path) -> None:
     index = indexed(folder, tmp_path)
     query = Query(text="is answer", sort="duration+", size=200)
     assert select(index, query).n == 30
-    added = folder.write_part(to_table([record("late", "this is answer late", candidates()[0], seed=7)]))
+    added = folder.write_part(
+        to_table([record("late", "this is answer late", candidates()[0], seed=7)])
+    )
     assert index.refresh(list_parts(folder.records())) == []
     assert select(index, query).n == index.n_units == 31
     folder.delete_part(next(name for name in folder.parts() if name != added))
@@ -231,7 +261,11 @@ def test_a_part_that_cannot_be_read_is_said_and_the_others_stay(tmp_path: Path) 
     (problem,) = index.refresh(list_parts(folder.records()))
     assert problem.startswith("part-broken.parquet of the records cannot be read")
     assert select(index, Query()).n == 30
-    whole = next(path for path in (tmp_path / "run" / "records").iterdir() if path.name != "part-broken.parquet")
+    whole = next(
+        path
+        for path in (tmp_path / "run" / "records").iterdir()
+        if path.name != "part-broken.parquet"
+    )
     ((unit, _),) = select(index, Query(size=1)).rows
     whole.write_bytes(whole.read_bytes()[:-100])
     with pytest.raises(DataError, match=r"part-\w+\.parquet of the records cannot be read"):
@@ -271,7 +305,10 @@ def test_a_file_that_holds_something_else_is_said(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
     odd = to_table(plain_records(1)).drop_columns(["query"])
     pq.write_table(odd, tmp_path / "run" / "records" / "part-odd.parquet")
-    with pytest.raises(DataError, match=r"part-odd\.parquet of the records has no column 'query'"), viewing(folder):
+    with (
+        pytest.raises(DataError, match=r"part-odd\.parquet of the records has no column 'query'"),
+        viewing(folder),
+    ):
         pass
 
 
@@ -303,7 +340,9 @@ def growing(tmp_path: Path) -> Iterator[tuple[View, RunFolder]]:
         yield view, folder
 
 
-def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(growing: tuple[View, RunFolder]) -> None:
+def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(
+    growing: tuple[View, RunFolder],
+) -> None:
     view, folder = growing
 
     def answer(**asked: Any) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from memray_eval.results.schema import from_table, to_table
 from memray_eval.storage.paths import locate
 from memray_eval.types import Record
 
-CONFIG = RunConfig.model_validate({"dataset": "d", "candidates": [{"name": "org/model:4b", "model": "m"}]})
+CONFIG = RunConfig.model_validate(
+    {"dataset": "d", "candidates": [{"name": "org/model:4b", "model": "m"}]}
+)
 
 
 def test_blocks_written_again_by_a_retry_are_the_same_file(tmp_path: Path, record: Record) -> None:
@@ -39,13 +41,18 @@ def test_what_is_not_a_finished_run_is_said(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConfigError, match=r"cannot make the run folder .*; name another place with --out"):
+    with pytest.raises(
+        ConfigError, match=r"cannot make the run folder .*; name another place with --out"
+    ):
         RunFolder(str(tmp_path / "file" / "run")).create()
 
 
 def test_a_place_that_cannot_be_held_is_said(tmp_path: Path) -> None:
     (tmp_path / ".lock").mkdir()
-    with pytest.raises(ConfigError, match=r"cannot keep .* to this process"), RunFolder(str(tmp_path)).held():
+    with (
+        pytest.raises(ConfigError, match=r"cannot keep .* to this process"),
+        RunFolder(str(tmp_path)).held(),
+    ):
         pytest.fail("held")
 
 
@@ -53,7 +60,10 @@ def test_a_run_that_another_process_began_meanwhile_is_not_begun_again(tmp_path:
     folder = RunFolder(str(tmp_path / "run"))
     with held_first(folder):
         folder.write_manifest({"status": "running"})
-    with pytest.raises(ConfigError, match=r"began the run in .* start again to go on with it"), held_first(folder):
+    with (
+        pytest.raises(ConfigError, match=r"began the run in .* start again to go on with it"),
+        held_first(folder),
+    ):
         pytest.fail("begun twice")
 
 
@@ -75,9 +85,12 @@ def test_who_lost_the_folder_in_the_cloud_writes_nothing_over_the_next_ones() ->
 
 
 def test_a_config_with_a_key_in_it_is_not_written(tmp_path: Path) -> None:
-    keyed = CONFIG.model_copy(update={"out": str(tmp_path), "engine": EngineConfig(engine_kwargs={"hf_token": "hush"})})
+    keyed = CONFIG.model_copy(
+        update={"out": str(tmp_path), "engine": EngineConfig(engine_kwargs={"hf_token": "hush"})}
+    )
     with pytest.raises(
-        ConfigError, match=r"engine\.engine_kwargs\.hf_token looks like a key, and a config is written"
+        ConfigError,
+        match=r"engine\.engine_kwargs\.hf_token looks like a key, and a config is written",
     ) as refused:
         run(keyed, print)
     assert "hush" not in str(refused.value)

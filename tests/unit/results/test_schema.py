@@ -6,23 +6,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
-from memray_eval.types import Candidate, Record, Response, Sample, Sampling, Score, Turn, Usage, unit_id
+from memray_eval.types import (
+    Candidate,
+    Record,
+    Response,
+    Sample,
+    Sampling,
+    Score,
+    Turn,
+    Usage,
+    unit_id,
+)
 
 text = st.text(max_size=30)
 names = st.text(min_size=1, max_size=10)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-values = st.one_of(text, st.booleans(), st.integers(-(2**53), 2**53), numbers, st.lists(text, max_size=3).map(tuple))
+values = st.one_of(
+    text,
+    st.booleans(),
+    st.integers(-(2**53), 2**53),
+    numbers,
+    st.lists(text, max_size=3).map(tuple),
+)
 samples = st.builds(
     Sample,
     id=names,
     suite=st.just("memory"),
     query=names,
     memory=st.dictionaries(names, values, max_size=4),
-    history=st.lists(st.builds(Turn, role=st.sampled_from(["user", "assistant"]), content=text), max_size=2).map(tuple),
+    history=st.lists(
+        st.builds(Turn, role=st.sampled_from(["user", "assistant"]), content=text), max_size=2
+    ).map(tuple),
     answers=st.lists(text, max_size=2).map(tuple),
-    metadata=st.dictionaries(names, st.none() | text | st.lists(st.integers(0, 9), max_size=2), max_size=2),
+    metadata=st.dictionaries(
+        names, st.none() | text | st.lists(st.integers(0, 9), max_size=2), max_size=2
+    ),
 )
-responses = st.none() | st.builds(Response, text=text, error=st.none() | text, output_tokens=st.none() | st.integers(0, 9))
+responses = st.none() | st.builds(
+    Response, text=text, error=st.none() | text, output_tokens=st.none() | st.integers(0, 9)
+)
 scores = st.builds(
     Score,
     metric=names,
@@ -31,7 +53,12 @@ scores = st.builds(
     parts=st.dictionaries(names, numbers, max_size=3),
     judgment=st.none() | text,
     usage=st.builds(Usage, input_tokens=st.integers(0, 9)),
-) | st.builds(Score, metric=names, status=st.sampled_from(["error", "abstained", "not_applicable"]), error=text)
+) | st.builds(
+    Score,
+    metric=names,
+    status=st.sampled_from(["error", "abstained", "not_applicable"]),
+    error=text,
+)
 CANDIDATE = Candidate(name="c", model="m", sampling=Sampling(stop=("a",), seed=None))
 records = st.builds(
     Record,

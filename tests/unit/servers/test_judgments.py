@@ -1,4 +1,5 @@
-"""The parts of the test provider that need no connection: instances of schemas, what a body holds, limits, storms."""
+"""The parts of the test provider that need no connection: instances of schemas, what a body holds,
+limits, storms."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from tests.servers.judgments import (
 from tests.servers.process import Settings
 from tests.servers.provider import Answer, Fault, Limits, SlidingWindow, Storm
 
-JUDGED = {name: metric for name, metric in all_metrics().items() if isinstance(metric, JudgedMetric)}
+JUDGED = {
+    name: metric for name, metric in all_metrics().items() if isinstance(metric, JudgedMetric)
+}
 
 
 class Leaf(BaseModel):
@@ -59,7 +62,8 @@ class Whole(BaseModel):
 
 @pytest.mark.parametrize("name", JUDGED)
 @pytest.mark.parametrize(
-    "transform", [lambda model: model.model_json_schema(), to_strict_json_schema, anthropic.transform_schema]
+    "transform",
+    [lambda model: model.model_json_schema(), to_strict_json_schema, anthropic.transform_schema],
 )
 def test_every_metric_takes_its_instances(name: str, transform: Any) -> None:
     judgment = JUDGED[name].judgment
@@ -81,7 +85,9 @@ def test_every_keyword_is_kept(seed: int) -> None:
 
 
 def test_the_answers_use_the_whole_range() -> None:
-    grades = Counter(instance_of({"type": "integer", "minimum": 1, "maximum": 5}, seed) for seed in range(500))
+    grades = Counter(
+        instance_of({"type": "integer", "minimum": 1, "maximum": 5}, seed) for seed in range(500)
+    )
     assert set(grades) == {1, 2, 3, 4, 5}
     assert min(grades.values()) > 60
 
@@ -94,7 +100,10 @@ def test_the_answers_use_the_whole_range() -> None:
         ({"type": "number", "minimum": 1, "exclusiveMaximum": 1}, "no number"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "no text"),
         ({"type": "array", "minItems": 3, "maxItems": 2}, "no list"),
-        ({"type": "array", "minItems": 3, "uniqueItems": True, "items": {"enum": [1, 2]}}, "only 2 different"),
+        (
+            {"type": "array", "minItems": 3, "uniqueItems": True, "items": {"enum": [1, 2]}},
+            "only 2 different",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused(schema: dict[str, Any], message: str) -> None:
@@ -110,13 +119,21 @@ IN_CAPITALS = {
 }
 BODIES: dict[str, dict[str, Any]] = {
     "openai": {
-        "messages": [{"role": "system", "content": "rubric"}, {"role": "user", "content": "question"}],
-        "response_format": {"type": "json_schema", "json_schema": {"name": "Leaf", "schema": SCHEMA}},
+        "messages": [
+            {"role": "system", "content": "rubric"},
+            {"role": "user", "content": "question"},
+        ],
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "Leaf", "schema": SCHEMA},
+        },
     },
     "anthropic": {
         "system": [{"type": "text", "text": "rubric"}],
         "messages": [{"role": "user", "content": "question"}],
-        "output_config": {"format": {"type": "json_schema", "schema": anthropic.transform_schema(Leaf)}},
+        "output_config": {
+            "format": {"type": "json_schema", "schema": anthropic.transform_schema(Leaf)}
+        },
     },
     "google": {
         "systemInstruction": {"parts": [{"text": "rubric"}], "role": "user"},
@@ -160,9 +177,16 @@ def test_a_body_without_a_schema_gets_words() -> None:
 Arrival = tuple[float, int]
 
 
-@given(st.lists(st.tuples(st.floats(min_value=0, max_value=20), st.integers(min_value=0, max_value=60)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.floats(min_value=0, max_value=20), st.integers(min_value=0, max_value=60)),
+        max_size=60,
+    )
+)
 def test_no_stretch_of_a_window_holds_more_than_the_limits(arrivals: list[Arrival]) -> None:
-    window = SlidingWindow(Limits(requests_per_min=30, tokens_per_min=600, window_s=10))  # 5 requests, 100 tokens
+    window = SlidingWindow(
+        Limits(requests_per_min=30, tokens_per_min=600, window_s=10)
+    )  # 5 requests, 100 tokens
     passed: list[Arrival] = []
     for now_s, tokens in sorted(arrivals):
         wait_s = window.wait_s(now_s, tokens)
@@ -206,7 +230,9 @@ def kind_of(outcome: str | Answer | Fault) -> str:
 
 def test_a_storm_fails_at_its_rates_and_every_attempt_by_itself() -> None:
     rates = {"429": 0.05, "500": 0.1, "hang": 0.02, "reset": 0.03, "malformed": 0.15}
-    storm = Storm(**{f"rate_{kind}": rate for kind, rate in rates.items()}, seed=3, reply=lambda body: "{...}")
+    storm = Storm(
+        **{f"rate_{kind}": rate for kind, rate in rates.items()}, seed=3, reply=lambda body: "{...}"
+    )
     attempts = [[kind_of(storm({"n": n})) for n in range(5000)] for _ in range(2)]
     for kinds in attempts:
         for kind, rate in rates.items():

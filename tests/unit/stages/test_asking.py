@@ -1,4 +1,5 @@
-"""How judges are asked: another judge or rubric for a task, and what stands in for a verdict that none gave."""
+"""How judges are asked: another judge or rubric for a task, and what stands in for a verdict that
+none gave."""
 
 from __future__ import annotations
 
@@ -39,9 +40,16 @@ def failing(error: JudgeError) -> JudgeError:
     return error
 
 
-def score(judges: dict[str, list[Any]], text: str = "Paris", task: str = "", **asking: Any) -> Score:
+def score(
+    judges: dict[str, list[Any]], text: str = "Paris", task: str = "", **asking: Any
+) -> Score:
     sample = Sample(id="s", query="q", answers=("paris",), task=task)
-    record = Record(unit_id="u", sample=sample, candidate=Candidate(name="c", model="m"), response=Response(text=text))
+    record = Record(
+        unit_id="u",
+        sample=sample,
+        candidate=Candidate(name="c", model="m"),
+        response=Response(text=text),
+    )
     (only,) = asyncio.run(judge_record(record, METRICS, judges, Asking(**asking))).scores
     return only
 
@@ -60,11 +68,25 @@ def test_a_task_may_have_a_judge_of_its_own_or_none() -> None:
 
 def test_where_rules_give_no_estimate_the_metric_is_not_applicable_with_the_reason() -> None:
     told = score({}, withheld={"semantic_correctness": "rules cannot tell"})
-    assert (told.status, told.value, told.judge, told.error) == ("not_applicable", None, "", "rules cannot tell")
-    assert score({}, text="", withheld={"semantic_correctness": "rules cannot tell"}).status == "not_applicable"
+    assert (told.status, told.value, told.judge, told.error) == (
+        "not_applicable",
+        None,
+        "",
+        "rules cannot tell",
+    )
+    assert (
+        score({}, text="", withheld={"semantic_correctness": "rules cannot tell"}).status
+        == "not_applicable"
+    )
     by_task = {"semantic_correctness/vt": "rules cannot tell"}
-    judges: dict[str, list[Any]] = {"semantic_correctness": [FakeJudge(RIGHT)], "semantic_correctness/vt": []}
-    assert [score(judges, task=task, withheld=by_task).status for task in ("vt", "qa")] == ["not_applicable", "scored"]
+    judges: dict[str, list[Any]] = {
+        "semantic_correctness": [FakeJudge(RIGHT)],
+        "semantic_correctness/vt": [],
+    }
+    assert [score(judges, task=task, withheld=by_task).status for task in ("vt", "qa")] == [
+        "not_applicable",
+        "scored",
+    ]
 
 
 def test_an_empty_response_is_no_estimate_where_a_judge_would_have_judged() -> None:
@@ -77,14 +99,19 @@ def test_every_call_that_was_paid_counts() -> None:
     twice = [FakeJudge(RIGHT), FakeJudge(RIGHT), FakeJudge(failing(Malformed("bad")))]
     assert score({"semantic_correctness": twice}).calls == 2 + 3
     assert score({"semantic_correctness": [FakeJudge(RIGHT)]}).calls == 1
-    replaced = score({"semantic_correctness": [FakeJudge(failing(Malformed("bad")))]}, on_failure="zero")
+    replaced = score(
+        {"semantic_correctness": [FakeJudge(failing(Malformed("bad")))]}, on_failure="zero"
+    )
     assert (replaced.judge, replaced.calls) == ("zero", 3)
     assert score({}).calls is None
 
 
 def test_a_task_may_have_a_rubric_of_its_own() -> None:
     judge = FakeJudge(RIGHT)
-    rubrics = {"semantic_correctness": "Mind the units.", "semantic_correctness/passkey": "Mind the digits."}
+    rubrics = {
+        "semantic_correctness": "Mind the units.",
+        "semantic_correctness/passkey": "Mind the digits.",
+    }
     for task in ("hotpotqa", "passkey"):
         score({"semantic_correctness": [judge]}, task=task, rubrics=rubrics)
     usual, own = (messages[0].content for messages in judge.asked)
@@ -97,7 +124,12 @@ ERRORS = [Unavailable("down"), Malformed("no JSON"), Refused("I will not"), Judg
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize(
-    ("way", "text", "value"), [("string_match", " PARIS ", 1.0), ("string_match", "It is Paris.", 0.0), ("zero", "Paris", 0.0)]
+    ("way", "text", "value"),
+    [
+        ("string_match", " PARIS ", 1.0),
+        ("string_match", "It is Paris.", 0.0),
+        ("zero", "Paris", 0.0),
+    ],
 )
 def test_what_stands_in_for_a_verdict_names_itself_and_keeps_the_failure(
     error: JudgeError, way: Any, text: str, value: float
@@ -111,11 +143,19 @@ def test_what_stands_in_for_a_verdict_names_itself_and_keeps_the_failure(
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_without_it_a_failure_has_no_value(error: JudgeError) -> None:
     found = score({"semantic_correctness": [FakeJudge(failing(error))]})
-    assert (found.status, found.value, found.judge) == ("abstained" if type(error) is Refused else "error", None, "fake/judge")
+    assert (found.status, found.value, found.judge) == (
+        "abstained" if type(error) is Refused else "error",
+        None,
+        "fake/judge",
+    )
 
 
 def test_one_juror_who_was_heard_is_enough() -> None:
-    jury = [FakeJudge(failing(Unavailable("down"))), FakeJudge(RIGHT), FakeJudge(failing(Refused("no")))]
+    jury = [
+        FakeJudge(failing(Unavailable("down"))),
+        FakeJudge(RIGHT),
+        FakeJudge(failing(Refused("no"))),
+    ]
     found = score({"semantic_correctness": jury}, "wrong", on_failure="zero")
     assert (found.value, found.judge, found.cost_usd) == (1.0, "fake/judge", 1.0)
     silent = [FakeJudge(failing(Unavailable("down"))), FakeJudge(failing(Refused("no")))]
@@ -131,7 +171,9 @@ def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Stopped) -> None:
 
 def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
     judges = {"empathy": [FakeJudge(failing(Unavailable("down")))]}
-    (found,) = asyncio.run(judge_record(record, pick(["empathy"]), judges, Asking(on_failure="zero"))).scores
+    (found,) = asyncio.run(
+        judge_record(record, pick(["empathy"]), judges, Asking(on_failure="zero"))
+    ).scores
     assert (found.status, found.value) == ("error", None)
 
 

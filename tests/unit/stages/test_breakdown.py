@@ -26,11 +26,19 @@ from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import Candidate, Record, Response, Sample, Score, TaskMetric, Usage
 
 VERDICT = JudgedMetric(
-    name="semantic_correctness", title="SEMANTIC CORRECTNESS", noun="Correctness", scale=(0, 1), judgment=BaseModel,
-    prompt=lambda s, r: (), rules=lambda s, r, v: BaseModel(), measure=lambda j, s, r: Measure(value=0),
+    name="semantic_correctness", title="SEMANTIC CORRECTNESS", noun="Correctness", scale=(0, 1),
+    judgment=BaseModel,
+    prompt=lambda s, r: (), rules=lambda s, r, v: BaseModel(), measure=lambda j, s,
+    r: Measure(value=0),
     on_empty=lambda s: BaseModel(), preferred_judge="openai/x",
 )  # fmt: skip
-RULE = ComputedMetric(name="rule_score", title="RULE", noun="Rule", scale=(0, 1), measure=lambda s, r: Measure(value=0))
+RULE = ComputedMetric(
+    name="rule_score",
+    title="RULE",
+    noun="Rule",
+    scale=(0, 1),
+    measure=lambda s, r: Measure(value=0),
+)
 BOTH: tuple[Metric, ...] = (VERDICT, RULE)
 
 
@@ -43,10 +51,19 @@ def ruled(value: float | None, status: str = "scored") -> Score:
     return Score(metric=RULE.name, status=status, value=value, judge="qa_f1, v")
 
 
-def unit(number: int, *scores: Score, task: str = "qa", candidate: str = "c", metadata: Any = None, **response: Any) -> Record:
+def unit(
+    number: int,
+    *scores: Score,
+    task: str = "qa",
+    candidate: str = "c",
+    metadata: Any = None,
+    **response: Any,
+) -> Record:
     return Record(
         unit_id=f"{number:016x}",
-        sample=Sample(id=f"s{number}", query="q", task=task, metadata=metadata or {}, answers=("two", "2")),
+        sample=Sample(
+            id=f"s{number}", query="q", task=task, metadata=metadata or {}, answers=("two", "2")
+        ),
         candidate=Candidate(name=candidate, model="m"),
         response=Response(**{"text": "an answer"} | response),
         scores=scores,
@@ -98,8 +115,14 @@ def test_the_figures_of_a_task(tmp_path: Path) -> None:
     judged = of(broken, "qa", VERDICT.name)
     assert (judged.n, judged.n_scored, judged.n_failed) == (7, 5, 1)
     assert (judged.mean, judged.coverage, judged.error_rate) == (0.6, 5 / 6, 1 / 6)
-    assert judged.stderr == pytest.approx(math.sqrt(0.3 / 5))  # sample variance of 1, 0, 1, 1, 0 is 0.3
-    assert (judged.calls, judged.cached, judged.fallbacks) == (5, 1, 0)  # units 1, 2, 4, and two jurors of 5
+    assert judged.stderr == pytest.approx(
+        math.sqrt(0.3 / 5)
+    )  # sample variance of 1, 0, 1, 1, 0 is 0.3
+    assert (judged.calls, judged.cached, judged.fallbacks) == (
+        5,
+        1,
+        0,
+    )  # units 1, 2, 4, and two jurors of 5
     assert (judged.cost_usd, judged.input_tokens, judged.output_tokens) == (0.75, 30, 6)
     assert judged.latency_s_mean == 4.0
     rule = of(broken, "qa", RULE.name)
@@ -123,18 +146,28 @@ def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_pa
 
 
 def test_records_of_older_versions_lack_the_column_of_calls(tmp_path: Path) -> None:
-    units = [unit(1, verdict(1.0), ruled(1.0)), unit(2, verdict(1.0, "rules")), unit(3, verdict(1.0, "a/b + c/d"))]
+    units = [
+        unit(1, verdict(1.0), ruled(1.0)),
+        unit(2, verdict(1.0, "rules")),
+        unit(3, verdict(1.0, "a/b + c/d")),
+    ]
     table = to_table(units)
     each = table["scores"].combine_chunks()
     names = [name for name in each.type.value_type.names if name != "calls"]
     bare = pa.StructArray.from_arrays([each.flatten().field(name) for name in names], names)
-    older = table.set_column(table.schema.get_field_index("scores"), "scores", pa.ListArray.from_arrays(each.offsets, bare))
+    older = table.set_column(
+        table.schema.get_field_index("scores"),
+        "scores",
+        pa.ListArray.from_arrays(each.offsets, bare),
+    )
     tmp_path.joinpath("run").mkdir()
     pq.write_table(older, tmp_path / "run" / "part-0.parquet")
     records = pads.dataset(tmp_path / "run", schema=RECORD_SCHEMA, format="parquet")
     found = of(break_down(records, BOTH), "qa", VERDICT.name)
     assert (found.calls, found.estimates) == (1 + 0 + 2, 1)
-    assert {score.calls for row in records.to_table().to_pylist() for score in from_row_scores(row)} == {None}
+    assert {
+        score.calls for row in records.to_table().to_pylist() for score in from_row_scores(row)
+    } == {None}
 
 
 def from_row_scores(row: dict[str, Any]) -> list[Score]:
@@ -154,7 +187,10 @@ def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Pat
     units = [unit(i, verdict(1.0)) for i in range(3)]
     units += [unit(3, verdict(0.0), task="b"), unit(4, verdict(None, error="x"), task="unscored")]
     (macro,) = break_down(written(tmp_path, units), BOTH).macro
-    assert (macro.means, macro.n_tasks) == ({VERDICT.name: 0.5, RULE.name: None}, {VERDICT.name: 2, RULE.name: 0})
+    assert (macro.means, macro.n_tasks) == (
+        {VERDICT.name: 0.5, RULE.name: None},
+        {VERDICT.name: 2, RULE.name: 0},
+    )
     assert (macro.candidate, macro.n, macro.agreement) == ("c", 5, None)
 
 
@@ -170,11 +206,15 @@ def test_buckets_stand_beside_their_task_and_candidates_apart(tmp_path: Path) ->
         ("c", "qa", None, 3), ("c", "qa", "0-4k", 1), ("c", "qa", "8k+", 1), ("d", "b", None, 1),
     ]  # fmt: skip
     assert of(broken, "qa", VERDICT.name, "0-4k").mean == 1.0
-    assert {macro.candidate: macro.means[VERDICT.name] for macro in broken.macro} == {"c": 1 / 3, "d": 0.0}
+    assert {macro.candidate: macro.means[VERDICT.name] for macro in broken.macro} == {
+        "c": 1 / 3,
+        "d": 0.0,
+    }
 
 
 def test_kappa_by_hand() -> None:
-    # The textbook's table: 20 both, 15 neither, 5 and 10 apart; agreed 0.7, by chance 0.5, so 0.2 / 0.5.
+    # The textbook's table: 20 both, 15 neither, 5 and 10 apart; agreed 0.7, by chance 0.5, so 0.2 /
+    # 0.5.
     found = agreement(both=20, neither=15, only_judge=5, only_rule=10)
     assert (found.n, found.share, found.kappa) == (50, 0.7, pytest.approx(0.4))
     assert agreement(0, 0, 3, 3).kappa == -1.0
@@ -208,7 +248,9 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
         unit(5, verdict(1.0)),
         unit(6, ruled(1.0)),
         unit(7, verdict(None, error="down"), ruled(1.0)),
-        unit(8, verdict(0.0, "zero", error="down"), ruled(1.0)),  # no verdict, though it has a value
+        unit(
+            8, verdict(0.0, "zero", error="down"), ruled(1.0)
+        ),  # no verdict, though it has a value
         unit(9, verdict(0.0, "openai/x + string_match", error="down"), ruled(1.0)),
     ]
     records = written(tmp_path, units[:4], units[4:])
@@ -219,20 +261,26 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
     }
     assert broken.macro[0].agreement == agreement(1, 1, 1, 1)
     assert of(broken, "qa", VERDICT.name).fallbacks == 2
-    assert [row["unit_id"] for row in disagreements(records)] == [units[1].unit_id, units[3].unit_id]
+    assert [row["unit_id"] for row in disagreements(records)] == [
+        units[1].unit_id,
+        units[3].unit_id,
+    ]
 
 
 def test_a_disagreement_says_what_people_need_to_settle_it(tmp_path: Path) -> None:
     score = verdict(1.0, judgment='{"reasoning": "同じ", "verdict": "CORRECT"}')
     (row,) = disagreements(written(tmp_path, [unit(1, score, ruled(0.25), text="a" * 600)]))
     assert row == {
-        "unit_id": "0000000000000001", "sample_id": "s1", "task": "qa", "candidate": "c", "response": "a" * 500,
-        "answers": ["two", "2"], "judge": "openai/x", "verdict": "CORRECT", "reasoning": "同じ", "rule": "qa_f1, v",
+        "unit_id": "0000000000000001", "sample_id": "s1", "task": "qa", "candidate": "c",
+        "response": "a" * 500,
+        "answers": ["two", "2"], "judge": "openai/x", "verdict": "CORRECT", "reasoning": "同じ",
+        "rule": "qa_f1, v",
         "rule_value": 0.25,
     }  # fmt: skip
-    assert [row["verdict"] for row in disagreements(written(tmp_path / "b", [unit(1, verdict(0.0), ruled(1.0))]))] == [
-        "INCORRECT"
-    ]
+    assert [
+        row["verdict"]
+        for row in disagreements(written(tmp_path / "b", [unit(1, verdict(0.0), ruled(1.0))]))
+    ] == ["INCORRECT"]
 
 
 def test_disagreements_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -275,9 +323,12 @@ def test_a_heat_map_has_a_mean_a_cell(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "metadata",
     [
-        {}, {"length": 4096}, {"depth": 5}, {"length": "short", "depth": 5}, {"length": "4096", "depth": 5},
-        {"length": 4096, "depth": "middle"}, {"length": True, "depth": 5}, {"length": 0, "depth": 5},
-        {"length": 4096, "depth": 101}, {"length": [4096], "depth": 5}, {"length": math.nan, "depth": 5},
+        {}, {"length": 4096}, {"depth": 5}, {"length": "short", "depth": 5}, {"length": "4096",
+        "depth": 5},
+        {"length": 4096, "depth": "middle"}, {"length": True, "depth": 5}, {"length": 0,
+        "depth": 5},
+        {"length": 4096, "depth": 101}, {"length": [4096], "depth": 5}, {"length": math.nan,
+        "depth": 5},
     ],
 )  # fmt: skip
 def test_no_heat_map_without_a_length_and_a_depth(tmp_path: Path, metadata: dict[str, Any]) -> None:
@@ -287,7 +338,9 @@ def test_no_heat_map_without_a_length_and_a_depth(tmp_path: Path, metadata: dict
 
 
 def test_more_lengths_and_depths_than_a_grid_shows_are_binned(tmp_path: Path) -> None:
-    units = [unit(i, verdict(1.0), metadata={"length": 4096 - i, "depth": i * 0.5}) for i in range(24)]
+    units = [
+        unit(i, verdict(1.0), metadata={"length": 4096 - i, "depth": i * 0.5}) for i in range(24)
+    ]
     units += [unit(24, verdict(0.0), metadata={"length": 4097, "depth": 100})]
     (heat,) = break_down(written(tmp_path, units), [VERDICT]).heat_maps
     assert (heat.lengths, heat.depths) == ((4096, 8192), (0, 5, 10, 100))
@@ -306,7 +359,9 @@ def test_samples_without_tasks_lengths_or_rules_have_no_breakdown(tmp_path: Path
 def test_without_tasks_judge_and_rule_are_still_compared(tmp_path: Path) -> None:
     broken = break_down(written(tmp_path, [unit(1, verdict(1.0), ruled(0.0), task="")]), BOTH)
     assert (broken.tasks, broken.heat_maps) == ((), ())
-    assert [(macro.means, macro.agreement) for macro in broken.macro] == [({}, agreement(0, 0, 1, 0))]
+    assert [(macro.means, macro.agreement) for macro in broken.macro] == [
+        ({}, agreement(0, 0, 1, 0))
+    ]
 
 
 def test_a_run_that_only_generated_has_its_tasks_counted(tmp_path: Path) -> None:
@@ -317,21 +372,40 @@ def test_a_run_that_only_generated_has_its_tasks_counted(tmp_path: Path) -> None
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
     twice = unit(1, verdict(1.0), ruled(0.0), metadata={"length": 4096, "depth": 5})
     broken = break_down(written(tmp_path, [twice], [twice, unit(2, verdict(0.0))]), BOTH)
-    assert (of(broken, "qa", VERDICT.name).n, broken.tasks[0].n, broken.tasks[0].agreement) == (2, 2, agreement(0, 0, 1, 0))
+    assert (of(broken, "qa", VERDICT.name).n, broken.tasks[0].n, broken.tasks[0].agreement) == (
+        2,
+        2,
+        agreement(0, 0, 1, 0),
+    )
     assert broken.heat_maps[0].n == ((1,),)
 
 
 def test_what_the_engine_measured_of_prompts(tmp_path: Path) -> None:
     units = [
         unit(1, prompt_tokens=100, cached_tokens=64, prompt_form="chat", truncated_tokens=7),
-        unit(2, prompt_tokens=100, cached_tokens=0, prompt_form="plain", truncated_tokens=0, thinking_blocks=2),
+        unit(
+            2,
+            prompt_tokens=100,
+            cached_tokens=0,
+            prompt_form="plain",
+            truncated_tokens=0,
+            thinking_blocks=2,
+        ),
         unit(3, prompt_tokens=1000),
         unit(4, prompt_tokens=100, candidate="d"),
     ]
     measured, unmeasured = reduce_records(written(tmp_path, units), [], None).generation
     assert (measured.cached_tokens, measured.cache_hit_rate) == (64, 0.32)
-    assert (measured.truncated, measured.thinking, measured.prompt_forms) == (1, 1, {"chat": 1, "plain": 1})
-    assert (unmeasured.cached_tokens, unmeasured.cache_hit_rate, unmeasured.prompt_forms) == (None, None, {})
+    assert (measured.truncated, measured.thinking, measured.prompt_forms) == (
+        1,
+        1,
+        {"chat": 1, "plain": 1},
+    )
+    assert (unmeasured.cached_tokens, unmeasured.cache_hit_rate, unmeasured.prompt_forms) == (
+        None,
+        None,
+        {},
+    )
 
 
 def test_records_of_before_these_columns_are_still_reduced(tmp_path: Path) -> None:

@@ -19,11 +19,24 @@ ODD = f"Unreadable: h:80 answered 200, but with no completion: choices is empty{
 
 
 def failed(number: int, *errors: str, answer: str | None = None) -> Record:
-    scores = [Score(metric=metric.name, status="error", error=error) for metric, error in zip(METRICS, errors, strict=False)]
-    response = Response(error=answer) if answer else Response(text="x", finish_reason="stop", output_tokens=3)
+    scores = [
+        Score(metric=metric.name, status="error", error=error)
+        for metric, error in zip(METRICS, errors, strict=False)
+    ]
+    response = (
+        Response(error=answer)
+        if answer
+        else Response(text="x", finish_reason="stop", output_tokens=3)
+    )
     sample = Sample(id=f"S{number}", query="q")
     candidate = Candidate(name="c", model="m")
-    return Record(unit_id=f"u{number}", sample=sample, candidate=candidate, response=response, scores=tuple(scores))
+    return Record(
+        unit_id=f"u{number}",
+        sample=sample,
+        candidate=candidate,
+        response=response,
+        scores=tuple(scores),
+    )
 
 
 def reduced(folder: Path, *parts: list[Record]) -> Reduced:
@@ -50,7 +63,10 @@ def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:
 
 
 def test_what_metrics_say_of_an_answer_that_failed_is_no_cause(tmp_path: Path) -> None:
-    found = reduced(tmp_path, [failed(1, "there is no response", "there is no response", answer="JudgeError: gone")])
+    found = reduced(
+        tmp_path,
+        [failed(1, "there is no response", "there is no response", answer="JudgeError: gone")],
+    )
     assert [(cause.n_units, cause.cause) for cause in found.causes] == [(1, "JudgeError: gone")]
 
 
@@ -74,7 +90,10 @@ def test_answers_whose_tokens_are_unknown_are_counted(tmp_path: Path) -> None:
             f"Throttled: 429: too many requests (code c, type t){SAID}all of it",
             "Throttled: 429: too many requests (code c, type t)",
         ),
-        ("no answer: 10.0.0.1:54321 reset the connection", "no answer: 10.0.0.1:N reset the connection"),
+        (
+            "no answer: 10.0.0.1:54321 reset the connection",
+            "no answer: 10.0.0.1:N reset the connection",
+        ),
         ("claims.12.quote: Field required", "claims.N.quote: Field required"),
         ("of request 0123456789abcdef", "of request N"),
         ("the provider answered 503", "the provider answered 503"),

@@ -13,8 +13,18 @@ ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
 def row(text: str = "text", **fields: Any) -> dict[str, Any]:
     metrics = {"first_token_latency": 0.5, "first_token_ts": 10.0, "last_token_ts": 12.0}
-    answer = {"generated_tokens": [1, 2, 3], "generated_text": text, "num_input_tokens": 30, "num_cached_tokens": 16}
-    return answer | ASKED | {"finish_reason": "stop", "metrics": metrics, "__inference_error__": ""} | fields
+    answer = {
+        "generated_tokens": [1, 2, 3],
+        "generated_text": text,
+        "num_input_tokens": 30,
+        "num_cached_tokens": 16,
+    }
+    return (
+        answer
+        | ASKED
+        | {"finish_reason": "stop", "metrics": metrics, "__inference_error__": ""}
+        | fields
+    )
 
 
 def test_what_the_engine_tells_is_in_the_response() -> None:
@@ -29,20 +39,30 @@ def test_what_the_engine_tells_is_in_the_response() -> None:
     [
         ("Paris.", "Paris.", "", 0),
         ("<think>Is it Lyon? No.</think>\n\nParis.", "Paris.", "Is it Lyon? No.", 1),
-        ("Is it Lyon? No.\n</think>\nParis.", "Paris.", "Is it Lyon? No.", 1),  # the chat template opened the block
+        (
+            "Is it Lyon? No.\n</think>\nParis.",
+            "Paris.",
+            "Is it Lyon? No.",
+            1,
+        ),  # the chat template opened the block
         ("<think>a</think>One.<thinking>b</thinking> Two.", "One. Two.", "a\nb", 2),
         ("<think>never ends", "", "never ends", 1),
         ("5 < 7 and <b>bold</b>", "5 < 7 and <b>bold</b>", "", 0),
     ],
 )
-def test_thinking_is_taken_out_of_the_text(output: str, text: str, thinking: str, blocks: int) -> None:
+def test_thinking_is_taken_out_of_the_text(
+    output: str, text: str, thinking: str, blocks: int
+) -> None:
     response = engine_response(row(output))
     assert (response.text, response.thinking, response.thinking_blocks) == (text, thinking, blocks)
 
 
 def test_a_prompt_that_the_engine_refuses_is_a_response_with_an_error() -> None:
     response = engine_response({"__inference_error__": "ValueError: too long"} | ASKED)
-    assert (response.text, response.error) == ("", "the engine refused the prompt: ValueError: too long")
+    assert (response.text, response.error) == (
+        "",
+        "the engine refused the prompt: ValueError: too long",
+    )
 
 
 def test_a_new_record_has_left_its_context_behind(sample: Sample, candidate: Candidate) -> None:
@@ -56,14 +76,22 @@ def test_generate_asks_with_the_records_candidate(record: Record) -> None:
         async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
             return Response(text=f"{candidate.name}: {prompt.messages[0].content}")
 
-    out = asyncio.run(generate(record, Prompt(messages=(Message(role="user", content="hi"),)), 12, Echo()))
+    out = asyncio.run(
+        generate(record, Prompt(messages=(Message(role="user", content="hi"),)), 12, Echo())
+    )
     assert out.response is not None
     assert (out.response.text, out.response.truncated_tokens) == ("small: hi", 12)
 
 
-def test_a_task_has_its_length_and_stops_unless_the_candidate_sets_its_own(candidate: Candidate) -> None:
+def test_a_task_has_its_length_and_stops_unless_the_candidate_sets_its_own(
+    candidate: Candidate,
+) -> None:
     prompt = Prompt(messages=(), max_tokens=32, stop=("\n",))
-    own = candidate.model_copy(update={"sampling": candidate.sampling.model_copy(update={"max_tokens": 9, "stop": ("END",)})})
+    own = candidate.model_copy(
+        update={
+            "sampling": candidate.sampling.model_copy(update={"max_tokens": 9, "stop": ("END",)})
+        }
+    )
     assert (prompt.sampling(candidate).max_tokens, prompt.sampling(candidate).stop) == (32, ("\n",))
     assert (prompt.sampling(own).max_tokens, prompt.sampling(own).stop) == (9, ("END", "\n"))
     assert Prompt(messages=()).sampling(candidate).max_tokens == 256

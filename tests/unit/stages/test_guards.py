@@ -1,4 +1,5 @@
-"""A hook of a metric, a judge or an embedder that raises costs the record it raised on, and no other."""
+"""A hook of a metric, a judge or an embedder that raises costs the record it raised on, and no
+other."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ import numpy as np
 import pytest
 
 from memray_eval.errors import JudgeError, ServiceLost, Stopped
-from memray_eval.metric import ComputedMetric, EmbeddedMetric, JudgedMetric, Measure, Metric, rubric_digest, score_by_code
+from memray_eval.metric import (
+    ComputedMetric,
+    EmbeddedMetric,
+    JudgedMetric,
+    Measure,
+    Metric,
+    rubric_digest,
+    score_by_code,
+)
 from memray_eval.metrics import pick
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import generate
@@ -21,7 +30,9 @@ from memray_eval.types import Message, Prompt, Record, Response, Sample
 (EMPATHY,) = pick(["empathy"])
 (RELEVANCE,) = pick(["relevance"])
 (GROUNDEDNESS,) = pick(["groundedness"])
-WORDS = ComputedMetric(name="words", title="W", noun="W", scale=(0, 9), measure=lambda s, r: Measure(value=1.0))
+WORDS = ComputedMetric(
+    name="words", title="W", noun="W", scale=(0, 9), measure=lambda s, r: Measure(value=1.0)
+)
 
 
 def boom(*_: Any) -> Any:
@@ -39,7 +50,8 @@ class Judge:
 
 
 class Embedder:
-    """Raises ValueError for a text that it does not like, as a model does of which nobody caught it."""
+    """Raises ValueError for a text that it does not like, as a model does of which nobody caught
+    it."""
 
     name = "fake"
 
@@ -57,7 +69,9 @@ def judged(record: Record, metric: Metric, error: BaseException | None = None) -
 
 @pytest.mark.parametrize("hook", ["applies", "scorer", "measure"])
 def test_a_computed_metrics_hooks(record: Record, hook: str) -> None:
-    score = score_by_code(replace(WORDS, **{hook: boom}), record.sample, record.response or Response())
+    score = score_by_code(
+        replace(WORDS, **{hook: boom}), record.sample, record.response or Response()
+    )
     assert (score.status, score.value) == ("error", None)
     assert "KeyError: 'city'" in (score.error or "")
 
@@ -78,14 +92,18 @@ def test_a_judged_metrics_prompt(record: Record) -> None:
     assert rubric_digest(broken) == rubric_digest(replace(broken, prompt=lambda s, r: boom()))
 
 
-@pytest.mark.parametrize("error", [AttributeError("choices"), TypeError("x"), OverflowError(), RecursionError("deep")])
+@pytest.mark.parametrize(
+    "error", [AttributeError("choices"), TypeError("x"), OverflowError(), RecursionError("deep")]
+)
 def test_what_a_judges_client_did_not_foresee(record: Record, error: Exception) -> None:
     score = judged(record, EMPATHY, error)
     assert (score.status, score.judge) == ("error", "fake/judge")
     assert (score.error or "").startswith(type(error).__name__)
 
 
-@pytest.mark.parametrize("error", [Stopped("the run is stopping"), ServiceLost("the ledger has died")])
+@pytest.mark.parametrize(
+    "error", [Stopped("the run is stopping"), ServiceLost("the ledger has died")]
+)
 def test_what_is_the_runs_affair_goes_on_to_the_run(record: Record, error: Exception) -> None:
     with pytest.raises(type(error)):
         judged(record, EMPATHY, error)
@@ -106,7 +124,9 @@ def test_texts_of_an_embedded_metric_and_of_an_estimate(record: Record, texts: A
     assert isinstance(RELEVANCE, EmbeddedMetric)
     assert isinstance(GROUNDEDNESS, JudgedMetric)
     broken = [replace(RELEVANCE, texts=texts), replace(GROUNDEDNESS, rules_texts=texts)]
-    (out,) = asyncio.run(embed_records([record], [*broken, *pick(["memory_utilization"])], Embedder()))
+    (out,) = asyncio.run(
+        embed_records([record], [*broken, *pick(["memory_utilization"])], Embedder())
+    )
     assert [score.status for score in out.scores] == ["error", "error", "scored"]
 
 
@@ -128,7 +148,12 @@ def test_an_answer_that_a_client_did_not_foresee_is_an_error_of_its_unit(record:
     assert out.response.truncated_tokens == 7
 
 
-def test_a_record_that_broke_the_stage_has_an_error_for_each_metric_it_lacks(record: Record, sample: Sample) -> None:
+def test_a_record_that_broke_the_stage_has_an_error_for_each_metric_it_lacks(
+    record: Record, sample: Sample
+) -> None:
     once = asyncio.run(judge_record(record, [WORDS], {}))
     out = unjudged(once, [WORDS, EMPATHY], MemoryError("gone"))
-    assert [(score.metric, score.status) for score in out.scores] == [("words", "scored"), ("empathy", "error")]
+    assert [(score.metric, score.status) for score in out.scores] == [
+        ("words", "scored"),
+        ("empathy", "error"),
+    ]

@@ -29,12 +29,20 @@ class Letters:
 
 
 def asked(*contents: str, is_chat: bool = True, is_cut: bool = True) -> Prompt:
-    return Prompt(messages=tuple(Message(role="user", content=text) for text in contents), is_chat=is_chat, is_cut=is_cut)
+    return Prompt(
+        messages=tuple(Message(role="user", content=text) for text in contents),
+        is_chat=is_chat,
+        is_cut=is_cut,
+    )
 
 
 def test_a_prompt_that_fits_is_as_it_was() -> None:
     rendered = render(asked("be brief", "hello"), Letters(), 100)
-    assert (Letters().decode(rendered.tokens), rendered.truncated_tokens, rendered.form) == ("be briefhello", 0, "chat")
+    assert (Letters().decode(rendered.tokens), rendered.truncated_tokens, rendered.form) == (
+        "be briefhello",
+        0,
+        "chat",
+    )
 
 
 def test_a_long_prompt_loses_its_middle_and_keeps_both_ends() -> None:
@@ -48,7 +56,10 @@ def test_a_long_prompt_loses_its_middle_and_keeps_both_ends() -> None:
 
 
 def test_plain_text_where_the_task_or_the_model_has_no_chat() -> None:
-    for rendered in (render(asked("ab", "cd", is_chat=False), Letters(), 9), render(asked("ab", "cd"), Letters(False), 9)):
+    for rendered in (
+        render(asked("ab", "cd", is_chat=False), Letters(), 9),
+        render(asked("ab", "cd"), Letters(False), 9),
+    ):
         assert (rendered.tokens, rendered.form) == ([0, *map(ord, "abcd")], "plain")
 
 

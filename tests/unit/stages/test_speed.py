@@ -17,25 +17,39 @@ from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.stages.speed import measure_speed
 from memray_eval.types import Candidate, Performance, Prompt, Record, Response, Sample, Score
 
-FIVE = ComputedMetric(name="quality", title="QUALITY", noun="Quality", scale=(1, 5), measure=lambda s, r: Measure(value=1))
+FIVE = ComputedMetric(
+    name="quality",
+    title="QUALITY",
+    noun="Quality",
+    scale=(1, 5),
+    measure=lambda s, r: Measure(value=1),
+)
 
 
-def unit(number: int, value: float | None = None, task: str = "", candidate: str = "c", **fields: Any) -> Record:
+def unit(
+    number: int, value: float | None = None, task: str = "", candidate: str = "c", **fields: Any
+) -> Record:
     status = "error" if value is None else "scored"
     other = Score(metric="other", status="scored", value=0.25)
     return Record(
         unit_id=f"{number:016x}",
-        sample=Sample(id=f"s{number}", query="q", task=task, prompt_type=fields.pop("prompt_type", "")),
+        sample=Sample(
+            id=f"s{number}", query="q", task=task, prompt_type=fields.pop("prompt_type", "")
+        ),
         candidate=Candidate(name=candidate, model="m"),
         response=Response(**{"text": "an answer"} | fields),
         scores=(other, Score(metric="quality", status=status, value=value)),
     )
 
 
-def measured(folder: Path, *parts: Sequence[Record], headline: ComputedMetric | None = FIVE) -> list[Performance]:
+def measured(
+    folder: Path, *parts: Sequence[Record], headline: ComputedMetric | None = FIVE
+) -> list[Performance]:
     for number, part in enumerate(parts):
         pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
-    return list(measure_speed(pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet"), headline))
+    return list(
+        measure_speed(pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet"), headline)
+    )
 
 
 def test_the_figures_of_a_candidate_and_its_tasks(tmp_path: Path) -> None:
@@ -58,7 +72,9 @@ def test_the_figures_of_a_candidate_and_its_tasks(tmp_path: Path) -> None:
 def test_failed_and_unmeasured_answers_take_no_part_in_speed(tmp_path: Path) -> None:
     units = [
         unit(1, 4.0, output_tokens=30, duration_s=3.0),
-        unit(2, None, output_tokens=0, duration_s=120.0, ttft_s=9.0, error="the server answered 500"),
+        unit(
+            2, None, output_tokens=0, duration_s=120.0, ttft_s=9.0, error="the server answered 500"
+        ),
         unit(3, 2.0, output_tokens=7),
         unit(4, 3.0, duration_s=5.0),
     ]
@@ -70,7 +86,13 @@ def test_failed_and_unmeasured_answers_take_no_part_in_speed(tmp_path: Path) -> 
 
 def test_nothing_measured_is_none(tmp_path: Path) -> None:
     (whole,) = measured(tmp_path, [unit(1)])
-    found = (whole.tokens_per_s, whole.duration_s_total, whole.ttft_s_p95, whole.quality, whole.quality_stderr)
+    found = (
+        whole.tokens_per_s,
+        whole.duration_s_total,
+        whole.ttft_s_p95,
+        whole.quality,
+        whole.quality_stderr,
+    )
     assert found == (None,) * 5
     assert (whole.output_tokens, whole.n_scored) == (0, 0)
 
@@ -93,7 +115,12 @@ def test_a_unit_written_twice_counts_once_and_the_prompt_type_is_a_task(tmp_path
 
 def test_a_suites_headline_is_its_first_metric_unless_named_or_left_out() -> None:
     def suite(**fields: Any) -> Suite:
-        return Suite(description="-", metrics=("first", "second"), prompt=lambda s, c: Prompt(messages=()), **fields)
+        return Suite(
+            description="-",
+            metrics=("first", "second"),
+            prompt=lambda s, c: Prompt(messages=()),
+            **fields,
+        )
 
     assert suite().quality_metric(("second", "first")) == "first"
     assert suite(headline="second").quality_metric(("first", "second")) == "second"

@@ -12,7 +12,14 @@ import pyarrow.dataset as pads
 import pytest
 from pydantic import BaseModel
 
-from memray_eval.errors import BudgetSpent, EmbeddingError, JudgeError, Malformed, Refused, Unavailable
+from memray_eval.errors import (
+    BudgetSpent,
+    EmbeddingError,
+    JudgeError,
+    Malformed,
+    Refused,
+    Unavailable,
+)
 from memray_eval.metric import ComputedMetric, Measure, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
@@ -26,7 +33,11 @@ from memray_eval.types import Message, Record, Response, Score, Usage
 MEMORY = pick(["memory_utilization"])
 BY_VECTORS = pick(["memory_utilization", "groundedness", "relevance"])
 WORDS = ComputedMetric(
-    name="words", title="WORDS", noun="Words", scale=(0, 100), measure=lambda s, r: Measure(value=len(r.text.split()))
+    name="words",
+    title="WORDS",
+    noun="Words",
+    scale=(0, 100),
+    measure=lambda s, r: Measure(value=len(r.text.split())),
 )
 
 
@@ -43,7 +54,9 @@ class FakeJudge:
         self.asked.append(messages)
         if isinstance(self.outcome, JudgeError):
             raise self.outcome
-        return Verdict(judgment=self.outcome, judge=self.name, usage=Usage(input_tokens=7), cost_usd=0.5)
+        return Verdict(
+            judgment=self.outcome, judge=self.name, usage=Usage(input_tokens=7), cost_usd=0.5
+        )
 
 
 class FakeEmbedder:
@@ -66,17 +79,27 @@ def judged(record: Record, metrics: Sequence[Metric], judges: dict[str, Any]) ->
 
 def test_a_judge_scores_through_its_judgment(record: Record) -> None:
     shown = KeyCitation(key="known_condition", quote="your mild anemia")
-    judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=["known_condition", "age"], evidence=[shown]))
+    judge = FakeJudge(
+        MemoryUtilizationJudgment(cited_keys=["known_condition", "age"], evidence=[shown])
+    )
     (score,) = judged(record, MEMORY, {"memory_utilization": [judge]}).scores
     assert (score.status, score.value, score.judge) == ("scored", 0.5, "fake/judge")
-    assert score.parts == {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 0, "evidence": 1, "unverified": 0}
+    assert score.parts == {
+        "tp": 1,
+        "fp": 1,
+        "fn": 1,
+        "invented_keys": 0,
+        "evidence": 1,
+        "unverified": 0,
+    }
     assert (score.usage.input_tokens, score.cost_usd) == (7, 0.5)
     assert record.response is not None
     assert record.response.text in judge.asked[0][1].content
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(Refused("no"), "abstained"), (Malformed("bad"), "error"), (JudgeError("down"), "error")]
+    ("error", "status"),
+    [(Refused("no"), "abstained"), (Malformed("bad"), "error"), (JudgeError("down"), "error")],
 )
 def test_a_judge_that_fails_is_an_outcome(record: Record, error: JudgeError, status: str) -> None:
     (score,) = judged(record, MEMORY, {"memory_utilization": [FakeJudge(error)]}).scores
@@ -85,11 +108,16 @@ def test_a_judge_that_fails_is_an_outcome(record: Record, error: JudgeError, sta
 
 
 @pytest.mark.parametrize(
-    ("response", "status"), [(Response(text=" "), "scored"), (Response(error="x"), "error"), (None, "error")]
+    ("response", "status"),
+    [(Response(text=" "), "scored"), (Response(error="x"), "error"), (None, "error")],
 )
-def test_no_judge_is_asked_about_an_empty_or_failed_response(record: Record, response: Response | None, status: str) -> None:
+def test_no_judge_is_asked_about_an_empty_or_failed_response(
+    record: Record, response: Response | None, status: str
+) -> None:
     judge = FakeJudge(MemoryUtilizationJudgment(cited_keys=[]))
-    (score,) = judged(record.model_copy(update={"response": response}), MEMORY, {"memory_utilization": [judge]}).scores
+    (score,) = judged(
+        record.model_copy(update={"response": response}), MEMORY, {"memory_utilization": [judge]}
+    ).scores
     assert score.status == status
     assert not judge.asked
 
@@ -98,7 +126,14 @@ def vote(values: list[float | None], how: Any = "median") -> Any:
     scores = [
         Score(metric="m", status="error", error="down", judge=f"j{i}", cost_usd=1.0)
         if value is None
-        else Score(metric="m", status="scored", value=value, judge=f"j{i}", judgment='{"a": 1}', cost_usd=1.0)
+        else Score(
+            metric="m",
+            status="scored",
+            value=value,
+            judge=f"j{i}",
+            judgment='{"a": 1}',
+            cost_usd=1.0,
+        )
         for i, value in enumerate(values)
     ]
     return settle(scores, how)
@@ -114,7 +149,9 @@ def vote(values: list[float | None], how: Any = "median") -> Any:
         ([None, 3, None], "median", 3, 0),
     ],
 )
-def test_a_jury_settles_on_a_verdict_that_was_given(values: list[float | None], how: Any, value: float, apart: float) -> None:
+def test_a_jury_settles_on_a_verdict_that_was_given(
+    values: list[float | None], how: Any, value: float, apart: float
+) -> None:
     score = vote(values, how)
     assert (score.value, score.parts["disagreement"], score.cost_usd) == (value, apart, len(values))
     kept = json.loads(score.judgment)
@@ -145,7 +182,10 @@ def test_what_has_a_score_is_not_scored_again(record: Record) -> None:
     assert judged(once, [WORDS], {}) == once
     embedder = FakeEmbedder()
     (both,) = asyncio.run(embed_records([once], BY_VECTORS, embedder))
-    assert [score.metric for score in both.scores] == ["words", *(metric.name for metric in BY_VECTORS)]
+    assert [score.metric for score in both.scores] == [
+        "words",
+        *(metric.name for metric in BY_VECTORS),
+    ]
     assert asyncio.run(embed_records([both], BY_VECTORS, embedder)) == [both]
     assert record.scores == ()
 
@@ -188,7 +228,9 @@ def test_one_embedding_call_serves_a_whole_batch(record: Record) -> None:
 
 
 def test_a_failed_embedding_call_is_an_error_of_its_metrics(record: Record) -> None:
-    (out,) = asyncio.run(embed_records([record], BY_VECTORS, FakeEmbedder(EmbeddingError("no model"))))
+    (out,) = asyncio.run(
+        embed_records([record], BY_VECTORS, FakeEmbedder(EmbeddingError("no model")))
+    )
     assert {(score.status, score.error) for score in out.scores} == {("error", "no model")}
 
 

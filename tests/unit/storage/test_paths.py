@@ -15,11 +15,17 @@ from memray_eval.storage.paths import locate, open_reader, reaching, whole_file,
 
 LOCAL = fs.LocalFileSystem()
 URL = "s3://bucket/run"
-LINES = b"".join(b"line %d of a file that is packed\n" % number for number in range(60_000))  # more than one buffer
+LINES = b"".join(
+    b"line %d of a file that is packed\n" % number for number in range(60_000)
+)  # more than one buffer
 
 
 def packed(path: Path) -> str:
-    data = gzip.compress(LINES) if path.suffix == ".gz" else pa.Codec("zstd").compress(LINES, asbytes=True)
+    data = (
+        gzip.compress(LINES)
+        if path.suffix == ".gz"
+        else pa.Codec("zstd").compress(LINES, asbytes=True)
+    )
     path.write_bytes(data)
     return str(path)
 
@@ -48,7 +54,13 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["s3://key:S3CRET@bucket/x", "s3://bucket/x?secret_key=S3CRET", "s3://", "gs://key:S3CRET@bucket", "gs://b/x?a=S3CRET"],
+    [
+        "s3://key:S3CRET@bucket/x",
+        "s3://bucket/x?secret_key=S3CRET",
+        "s3://",
+        "gs://key:S3CRET@bucket",
+        "gs://b/x?a=S3CRET",
+    ],
 )
 def test_keys_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError, match="set in the environment") as caught:
@@ -56,7 +68,10 @@ def test_keys_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     assert "S3CRET" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["abfs://account:S3CRET@container/x", "s3a://key:S3CRET@bucket/x", "S3://key:S3CRET@bucket/x"])
+@pytest.mark.parametrize(
+    "url",
+    ["abfs://account:S3CRET@container/x", "s3a://key:S3CRET@bucket/x", "S3://key:S3CRET@bucket/x"],
+)
 def test_no_other_url_has_a_password_either(url: str) -> None:
     with pytest.raises(ConfigError, match="with a password in it") as caught:
         locate(url)
@@ -64,19 +79,57 @@ def test_no_other_url_has_a_password_either(url: str) -> None:
 
 
 # What pyarrow 26 says of moto's answers, and of none.
-AWS = "When listing objects under key 'p/' in bucket 'token': AWS Error {} during ListObjectsV2 operation: {}"
+AWS = (
+    "When listing objects under key 'p/' in bucket 'token': AWS Error {} during ListObjectsV2 "
+    "operation: {}"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "url", "kind", "said"),
     [
-        (AWS.format("ACCESS_DENIED", "Access Denied"), URL, ConfigError, "access denied (ACCESS_DENIED)"),
-        (AWS.format("NO_SUCH_BUCKET", "The specified bucket does not exist"), URL, ConfigError, "no such bucket"),
-        ("Bucket 'b' not found. To create buckets, enable the option.", URL, ConfigError, "no such bucket"),
-        (AWS.format("NETWORK_CONNECTION", "curlCode: 7"), URL, ResourceError, "cannot be reached (NETWORK_CONNECTION)"),
-        (AWS.format("SLOW_DOWN", "for the token"), URL, ResourceError, "cannot be reached (SLOW_DOWN)"),
-        ("google::cloud::Status(PERMISSION_DENIED: no)", "gs://b/x", ConfigError, "GOOGLE_APPLICATION_CREDENTIALS"),
-        ("google::cloud::Status(UNAVAILABLE: Retry policy exhausted)", "gs://b/x", ResourceError, "(UNAVAILABLE)"),
+        (
+            AWS.format("ACCESS_DENIED", "Access Denied"),
+            URL,
+            ConfigError,
+            "access denied (ACCESS_DENIED)",
+        ),
+        (
+            AWS.format("NO_SUCH_BUCKET", "The specified bucket does not exist"),
+            URL,
+            ConfigError,
+            "no such bucket",
+        ),
+        (
+            "Bucket 'b' not found. To create buckets, enable the option.",
+            URL,
+            ConfigError,
+            "no such bucket",
+        ),
+        (
+            AWS.format("NETWORK_CONNECTION", "curlCode: 7"),
+            URL,
+            ResourceError,
+            "cannot be reached (NETWORK_CONNECTION)",
+        ),
+        (
+            AWS.format("SLOW_DOWN", "for the token"),
+            URL,
+            ResourceError,
+            "cannot be reached (SLOW_DOWN)",
+        ),
+        (
+            "google::cloud::Status(PERMISSION_DENIED: no)",
+            "gs://b/x",
+            ConfigError,
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ),
+        (
+            "google::cloud::Status(UNAVAILABLE: Retry policy exhausted)",
+            "gs://b/x",
+            ResourceError,
+            "(UNAVAILABLE)",
+        ),
     ],
 )
 def test_what_a_cloud_refuses_is_one_message(

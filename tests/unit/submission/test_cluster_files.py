@@ -1,4 +1,5 @@
-"""What a cluster's file offers is read as Ray would schedule on it; a run's nodes are those that its pools take."""
+"""What a cluster's file offers is read as Ray would schedule on it; a run's nodes are those that
+its pools take."""
 
 from __future__ import annotations
 
@@ -22,8 +23,21 @@ def pod(limits: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "ray", "resources": {"limits": limits}}], **spec}}
 
 
-def workers(name: str, limits: dict[str, Any], least: int, most: int, start: dict[str, str] | None = None, **spec: Any) -> Any:
-    group = {"groupName": name, "minReplicas": least, "maxReplicas": most, "replicas": least, "rayStartParams": start or {}}
+def workers(
+    name: str,
+    limits: dict[str, Any],
+    least: int,
+    most: int,
+    start: dict[str, str] | None = None,
+    **spec: Any,
+) -> Any:
+    group = {
+        "groupName": name,
+        "minReplicas": least,
+        "maxReplicas": most,
+        "replicas": least,
+        "rayStartParams": start or {},
+    }
     return group | {"template": pod(limits, **spec)}
 
 
@@ -36,8 +50,17 @@ LARGE = workers("large", {"cpu": "96", "memory": "1Ti", "nvidia.com/gpu": "8"}, 
 
 
 def cluster(*groups: Any, scales: bool = True) -> dict[str, Any]:
-    spec = {"enableInTreeAutoscaling": scales, "headGroupSpec": HEAD, "workerGroupSpecs": list(groups)}
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "c"}, "spec": spec}
+    spec = {
+        "enableInTreeAutoscaling": scales,
+        "headGroupSpec": HEAD,
+        "workerGroupSpecs": list(groups),
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "c"},
+        "spec": spec,
+    }
 
 
 def launcher(**changes: Any) -> dict[str, Any]:
@@ -46,7 +69,11 @@ def launcher(**changes: Any) -> dict[str, Any]:
             "min_workers": 1,
             "max_workers": 6,
             "resources": {"CPU": 8, "GPU": 1},
-            "node_config": {"guestAccelerators": [{"acceleratorType": "projects/p/zones/z/acceleratorTypes/nvidia-tesla-t4"}]},
+            "node_config": {
+                "guestAccelerators": [
+                    {"acceleratorType": "projects/p/zones/z/acceleratorTypes/nvidia-tesla-t4"}
+                ]
+            },
         },
         "spot": {
             "resources": {"CPU": 192, "GPU": 8, "accelerator_type:H100": 1},
@@ -54,7 +81,12 @@ def launcher(**changes: Any) -> dict[str, Any]:
         },
         "head": {"resources": {"CPU": 0}, "node_config": {"InstanceType": "m7i.large"}},
     }
-    return {"cluster_name": "c", "max_workers": 4, "head_node_type": "head", "available_node_types": types} | changes
+    return {
+        "cluster_name": "c",
+        "max_workers": 4,
+        "head_node_type": "head",
+        "available_node_types": types,
+    } | changes
 
 
 def written(tmp_path: Path, *documents: Any) -> Path:
@@ -73,7 +105,9 @@ def test_the_groups_of_a_ray_cluster(tmp_path: Path) -> None:
     assert offer.kind == "RayCluster"
     assert offer.groups == (
         NodeGroup(name="head", cpus=0, memory_gib=16, min_nodes=1, max_nodes=1, is_head=True),
-        NodeGroup(name="cpus", cpus=8, memory_gib=32, min_nodes=1, max_nodes=4),  # KubeRay rounds up
+        NodeGroup(
+            name="cpus", cpus=8, memory_gib=32, min_nodes=1, max_nodes=4
+        ),  # KubeRay rounds up
         NodeGroup(
             name="small",
             cpus=8,
@@ -84,28 +118,49 @@ def test_the_groups_of_a_ray_cluster(tmp_path: Path) -> None:
             max_nodes=8,
             is_spot=True,
         ),
-        NodeGroup(name="large", cpus=96, gpus=8, accelerator_type="H100", memory_gib=1024, min_nodes=0, max_nodes=2),
+        NodeGroup(
+            name="large",
+            cpus=96,
+            gpus=8,
+            accelerator_type="H100",
+            memory_gib=1024,
+            min_nodes=0,
+            max_nodes=2,
+        ),
     )
     assert (offer.at_most().cpus, offer.at_most().gpus) == (4 * 8 + 8 * 8 + 2 * 96, 8 + 16)
     assert (offer.at_first().cpus, offer.at_first().gpus, len(offer.at_first().nodes)) == (8, 0, 2)
 
 
-@pytest.mark.parametrize(("kind", "key"), [("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")])
+@pytest.mark.parametrize(
+    ("kind", "key"), [("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")]
+)
 def test_the_cluster_inside_of_a_job_or_service(tmp_path: Path, kind: str, key: str) -> None:
-    inside = {"apiVersion": "ray.io/v1", "kind": kind, "spec": {"entrypoint": "x", key: cluster(CPUS)["spec"]}}
+    inside = {
+        "apiVersion": "ray.io/v1",
+        "kind": kind,
+        "spec": {"entrypoint": "x", key: cluster(CPUS)["spec"]},
+    }
     assert list(offered(tmp_path, inside)) == ["head", "cpus"]
-    with pytest.raises(ConfigError, match=f"this {kind} has no {key}; give the file of the RayCluster"):
+    with pytest.raises(
+        ConfigError, match=f"this {kind} has no {key}; give the file of the RayCluster"
+    ):
         offered(tmp_path, {**inside, "spec": {"clusterSelector": {"ray.io/cluster": "c"}}})
 
 
 def test_without_an_autoscaler_there_are_as_many_as_are_asked_for(tmp_path: Path) -> None:
-    group = offered(tmp_path, cluster({**CPUS, "replicas": 3, "numOfHosts": 2}, {**SMALL, "suspend": True}, scales=False))
+    group = offered(
+        tmp_path,
+        cluster({**CPUS, "replicas": 3, "numOfHosts": 2}, {**SMALL, "suspend": True}, scales=False),
+    )
     assert (group["cpus"].min_nodes, group["cpus"].max_nodes) == (6, 6)
     assert group["small"].max_nodes == 0
 
 
 def test_start_parameters_come_before_limits_and_these_before_requests(tmp_path: Path) -> None:
-    said = workers("said", {"cpu": "64", "nvidia.com/gpu": 4}, 0, 1, {"num-cpus": "6", "num-gpus": "2"})
+    said = workers(
+        "said", {"cpu": "64", "nvidia.com/gpu": 4}, 0, 1, {"num-cpus": "6", "num-gpus": "2"}
+    )
     asked = workers("asked", {}, 0, 1)
     asked["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}}
     groups = offered(tmp_path, cluster(said, asked))
@@ -129,7 +184,10 @@ def test_start_parameters_come_before_limits_and_these_before_requests(tmp_path:
 def test_spot_nodes_and_kinds_of_gpus_are_told_by_labels(
     tmp_path: Path, selector: dict[str, str], is_spot: bool, kind: str | None
 ) -> None:
-    group = offered(tmp_path, cluster(workers("g", {"cpu": 8, "nvidia.com/gpu": 1}, 0, 1, nodeSelector=selector)))["g"]
+    group = offered(
+        tmp_path,
+        cluster(workers("g", {"cpu": 8, "nvidia.com/gpu": 1}, 0, 1, nodeSelector=selector)),
+    )["g"]
     assert (group.is_spot, group.accelerator_type) == (is_spot, kind)
 
 
@@ -138,8 +196,18 @@ def test_the_groups_of_a_launcher(tmp_path: Path) -> None:
     assert (offer.kind, offer.max_workers) == ("launcher", 4)
     assert offer.groups == (
         NodeGroup(name="head", cpus=0, min_nodes=1, max_nodes=1, is_head=True),
-        NodeGroup(name="gpu", cpus=8, gpus=1, accelerator_type="T4", min_nodes=1, max_nodes=4),  # no more than max_workers
-        NodeGroup(name="spot", cpus=192, gpus=8, accelerator_type="H100", min_nodes=0, max_nodes=4, is_spot=True),
+        NodeGroup(
+            name="gpu", cpus=8, gpus=1, accelerator_type="T4", min_nodes=1, max_nodes=4
+        ),  # no more than max_workers
+        NodeGroup(
+            name="spot",
+            cpus=192,
+            gpus=8,
+            accelerator_type="H100",
+            min_nodes=0,
+            max_nodes=4,
+            is_spot=True,
+        ),
     )
 
 
@@ -152,23 +220,47 @@ def test_the_groups_of_a_launcher(tmp_path: Path) -> None:
         ([cluster(CPUS), cluster(CPUS)], "holds 2 clusters"),
         ([{"apiVersion": "ray.io/v1", "kind": "RayCluster"}], "valid dictionary"),
         ([cluster({"groupName": "g"})], r"workerGroupSpecs.0.template: Field required"),
-        ([cluster(workers("g", {}, 0, 1))], r"g does not say its CPUs; give its container limits \(cpu\)"),
+        (
+            [cluster(workers("g", {}, 0, 1))],
+            r"g does not say its CPUs; give its container limits \(cpu\)",
+        ),
         ([cluster(workers("g", {"cpu": "many"}, 0, 1))], "g: 'many' is no quantity"),
-        ([cluster(workers("g", {"cpu": 1}, 0, 1, {"resources": "H100"}))], "g: rayStartParams.resources is not JSON: H100"),
-        ([cluster({key: value for key, value in CPUS.items() if key != "maxReplicas"})], "group cpus has no maxReplicas"),
+        (
+            [cluster(workers("g", {"cpu": 1}, 0, 1, {"resources": "H100"}))],
+            "g: rayStartParams.resources is not JSON: H100",
+        ),
+        (
+            [cluster({key: value for key, value in CPUS.items() if key != "maxReplicas"})],
+            "group cpus has no maxReplicas",
+        ),
         ([cluster(workers("g", {"cpu": 1}, 3, 1))], "g has at least 3 and at most 1 nodes"),
         ([cluster(CPUS, CPUS)], "two groups have the name 'cpus'"),
-        ([launcher(head_node_type="top")], "head_node_type 'top' is not among available_node_types"),
+        (
+            [launcher(head_node_type="top")],
+            "head_node_type 'top' is not among available_node_types",
+        ),
         (
             [launcher(available_node_types={"head": {"resources": {}, "node_config": {}}})],
             r"head does not say its CPUs; write resources: \{CPU: \.\.\., GPU",
         ),
-        ([cluster(workers("g", {"cpu": 1, "nvidia.com/gpu": "9e999"}, 0, 1))], "g: '9e999' is more than there can be"),
         (
-            [launcher(available_node_types={"head": {"resources": {"CPU": 1, "GPU": float("nan")}, "node_config": {}}})],
+            [cluster(workers("g", {"cpu": 1, "nvidia.com/gpu": "9e999"}, 0, 1))],
+            "g: '9e999' is more than there can be",
+        ),
+        (
+            [
+                launcher(
+                    available_node_types={
+                        "head": {"resources": {"CPU": 1, "GPU": float("nan")}, "node_config": {}}
+                    }
+                )
+            ],
             "available_node_types.head.resources.GPU: Input should be a finite number",
         ),
-        ([launcher(available_node_types={"head": {"node_config": {}}})], "available_node_types.head.resources: Field required"),
+        (
+            [launcher(available_node_types={"head": {"node_config": {}}})],
+            "available_node_types.head.resources: Field required",
+        ),
     ],
 )
 def test_what_a_file_lacks_is_told(tmp_path: Path, documents: list[Any], told: str) -> None:
@@ -186,7 +278,9 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
         read_offer(tmp_path / "broken.yaml")
 
 
-@pytest.mark.parametrize("name", ["kuberay/rayjob.yaml", "kuberay/raycluster.yaml", "aws.yaml", "gcp.yaml"])
+@pytest.mark.parametrize(
+    "name", ["kuberay/rayjob.yaml", "kuberay/raycluster.yaml", "aws.yaml", "gcp.yaml"]
+)
 def test_our_own_manifests_can_be_planned_with(name: str) -> None:
     offer = read_offer(REPOSITORY / "cluster" / name)
     assert offer.groups[0].is_head
@@ -196,7 +290,9 @@ def test_our_own_manifests_can_be_planned_with(name: str) -> None:
 
 def config(**engine: Any) -> RunConfig:
     candidate = {"name": "a", "model": "m"}
-    return RunConfig.model_validate({"dataset": "d", "candidates": [candidate], "engine": {"device": "gpu"} | engine})
+    return RunConfig.model_validate(
+        {"dataset": "d", "candidates": [candidate], "engine": {"device": "gpu"} | engine}
+    )
 
 
 def site(tmp_path: Path, job: RunConfig, judges: int = 8, document: Any = None) -> Site:
@@ -231,22 +327,39 @@ def test_engines_take_the_nodes_that_they_fit_on(
 @pytest.mark.parametrize(
     ("engine", "told"),
     [
-        ({"tensor_parallel": 16}, r"engine of m \(tensor_parallel 16\) needs 16 GPUs and 16 CPUs on one node, and the largest"),
+        (
+            {"tensor_parallel": 16},
+            r"engine of m \(tensor_parallel 16\) needs 16 GPUs and 16 CPUs on one node, and the "
+            r"largest",
+        ),
         ({"tensor_parallel": 16}, "large, has 8 GPUs and 96 CPUs"),
         ({"cpus": 100}, "needs 1 GPUs and 100 CPUs on one node"),
-        ({"accelerator_type": "B200"}, r"of accelerator_type B200, and .* has none of it \(small: L4, large: H100\)"),
-        ({"device": "cpu", "cpus": 200}, "needs 200 CPUs on one node, and the largest group of .*, large, has 96 CPUs"),
+        (
+            {"accelerator_type": "B200"},
+            r"of accelerator_type B200, and .* has none of it \(small: L4, large: H100\)",
+        ),
+        (
+            {"device": "cpu", "cpus": 200},
+            "needs 200 CPUs on one node, and the largest group of .*, large, has 96 CPUs",
+        ),
     ],
 )
-def test_an_engine_that_fits_on_no_node_is_refused(tmp_path: Path, engine: dict[str, Any], told: str) -> None:
+def test_an_engine_that_fits_on_no_node_is_refused(
+    tmp_path: Path, engine: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
         site(tmp_path, config(**engine))
 
 
 def test_a_cluster_without_gpus_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no node of .* has any GPU; engine\.device: cpu takes CPUs"):
+    with pytest.raises(
+        ConfigError, match=r"no node of .* has any GPU; engine\.device: cpu takes CPUs"
+    ):
         site(tmp_path, config(), document=cluster(CPUS))
-    assert site(tmp_path, config(device="cpu", replicas=9), document=cluster(CPUS)).nodes == {"head": 1, "cpus": 2}
+    assert site(tmp_path, config(device="cpu", replicas=9), document=cluster(CPUS)).nodes == {
+        "head": 1,
+        "cpus": 2,
+    }
 
 
 def test_judges_take_cpu_nodes_and_share_their_cores(tmp_path: Path) -> None:
@@ -282,14 +395,18 @@ def test_all_workers_together_are_no_more_than_the_launcher_allows(tmp_path: Pat
 
 def test_engines_go_where_they_leave_no_gpu_over(tmp_path: Path) -> None:
     three, four = (workers(f"of {n}", {"cpu": 16, "nvidia.com/gpu": n}, 0, 2) for n in (3, 4))
-    found = site(tmp_path, config(tensor_parallel=2, replicas=2), document=cluster(CPUS, three, four))
+    found = site(
+        tmp_path, config(tensor_parallel=2, replicas=2), document=cluster(CPUS, three, four)
+    )
     assert (found.nodes["of 3"], found.nodes["of 4"]) == (0, 1)
 
 
 def test_the_nodes_of_a_run_are_those_of_its_largest_wave(tmp_path: Path) -> None:
     pair = [{"name": name, "model": name} for name in "ab"]
     engines = {"b": {"tensor_parallel": 8}}
-    job = RunConfig.model_validate({"dataset": "d", "candidates": pair, "engine": {"device": "gpu"}, "engines": engines})
+    job = RunConfig.model_validate(
+        {"dataset": "d", "candidates": pair, "engine": {"device": "gpu"}, "engines": engines}
+    )
     offer = read_offer(written(tmp_path, cluster(CPUS, SMALL, LARGE)))
     waves = [pools_of(job, (candidate,), "gpu") for candidate in job.candidates]
     found = site_of(offer, job, waves, "gpu")
@@ -305,8 +422,12 @@ def test_pools_without_room_are_told(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("wait_s", "told"), [(0, "GPUs and .* at first has 0: set cluster.wait_s"), (60, None)])
-def test_a_run_that_would_not_wait_for_nodes_is_a_problem(tmp_path: Path, wait_s: float, told: str | None) -> None:
+@pytest.mark.parametrize(
+    ("wait_s", "told"), [(0, "GPUs and .* at first has 0: set cluster.wait_s"), (60, None)]
+)
+def test_a_run_that_would_not_wait_for_nodes_is_a_problem(
+    tmp_path: Path, wait_s: float, told: str | None
+) -> None:
     job = config()
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"wait_s": wait_s})})
     problems = site(tmp_path, job).problems

@@ -1,4 +1,5 @@
-"""What a job takes to a cluster and what it must not, and how it is watched. Ray's API itself: tests/ray/test_submit.py."""
+"""What a job takes to a cluster and what it must not, and how it is watched. Ray's API itself:
+tests/ray/test_submit.py."""
 
 from __future__ import annotations
 
@@ -32,14 +33,24 @@ JOBS = sorted((REPOSITORY / "jobs").glob("*.yaml"))
 
 
 def config(**keys: Any) -> RunConfig:
-    served = {"name": "served", "model": "m", "backend": "openai", "base_url": "http://server:8000/v1", "api_key_env": "MY_KEY"}
+    served = {
+        "name": "served",
+        "model": "m",
+        "backend": "openai",
+        "base_url": "http://server:8000/v1",
+        "api_key_env": "MY_KEY",
+    }
     return RunConfig.model_validate(
         {"dataset": "s3://bucket/data.jsonl", "candidates": [served], "out": "s3://bucket/r"} | keys
     )
 
 
 def candidate(**keys: Any) -> dict[str, Any]:
-    return {"candidates": [{"name": "n", "model": "m", "backend": "openai", "base_url": "http://server/v1"} | keys]}
+    return {
+        "candidates": [
+            {"name": "n", "model": "m", "backend": "openai", "base_url": "http://server/v1"} | keys
+        ]
+    }
 
 
 def files_of(package: Package) -> dict[str, bytes]:
@@ -55,7 +66,10 @@ def files_of(package: Package) -> dict[str, bytes]:
         (candidate(base_url="http://server/v1?api_key=plain"), "candidates.0.base_url"),
         (candidate(api_key_env=KEY), "candidates.0.api_key_env"),
         ({"engine": {"engine_kwargs": {"hf_token": "plain"}}}, "engine.engine_kwargs.hf_token"),
-        ({"engine": {"engine_kwargs": {"deep": [{"apiKey": "plain"}]}}}, "engine.engine_kwargs.deep.0.apiKey"),
+        (
+            {"engine": {"engine_kwargs": {"deep": [{"apiKey": "plain"}]}}},
+            "engine.engine_kwargs.deep.0.apiKey",
+        ),
         ({"judging": {"api_key_envs": {"openai": KEY}}}, "judging.api_key_envs.openai"),
         ({"judging": {"limits": {KEY: {}}}}, "judging.limits"),
         ({"out": "s3://AKIAABCDEFGHIJKLMNOP:hush@bucket/r"}, "out"),
@@ -64,12 +78,17 @@ def files_of(package: Package) -> dict[str, bytes]:
         ({"affect": {"base_url": "https://x/v1?access-token=plain"}}, "affect.base_url"),
         (candidate(base_url="https://user:pl[ain@server/v1"), "candidates.0.base_url"),
         ({"engine": {"engine_kwargs": {"api_keys": ["plain"]}}}, "engine.engine_kwargs.api_keys.0"),
-        ({"engine": {"engine_kwargs": {"store": '{"url": "redis://:plain@store:1"}'}}}, "engine.engine_kwargs.store"),
+        (
+            {"engine": {"engine_kwargs": {"store": '{"url": "redis://:plain@store:1"}'}}},
+            "engine.engine_kwargs.store",
+        ),
         ({"dataset": "s3://anonymous@id:plain@bucket/d.jsonl"}, "dataset"),
         ({"dataset": "abfs://bucket/data.jsonl?sv=2022&sig=plain"}, "dataset"),
     ],
 )
-def test_a_key_in_the_config_is_refused_by_its_place_and_never_told(keys: dict[str, Any], named: str) -> None:
+def test_a_key_in_the_config_is_refused_by_its_place_and_never_told(
+    keys: dict[str, Any], named: str
+) -> None:
     with pytest.raises(ConfigError, match="looks like a key") as refused:
         refuse_keys(config(**keys), {"MY_TOKEN": "the-nodes-own-value"})
     text = str(refused.value)
@@ -78,7 +97,10 @@ def test_a_key_in_the_config_is_refused_by_its_place_and_never_told(keys: dict[s
     assert not any(secret in text for secret in (KEY, "plain", "hush", "the-nodes-own-value"))
 
 
-@given(st.text(alphabet="abcdefghijklmnop0123456789", min_size=8), st.sampled_from(["a {}", "{} b", "x/{}/y", "{}"]))
+@given(
+    st.text(alphabet="abcdefghijklmnop0123456789", min_size=8),
+    st.sampled_from(["a {}", "{} b", "x/{}/y", "{}"]),
+)
 def test_a_value_of_a_key_variable_is_refused_wherever_it_stands(value: str, around: str) -> None:
     with pytest.raises(ConfigError):
         refuse_keys(config(judge={"empathy": around.format(value)}), {"SOME_API_KEY": value})
@@ -90,8 +112,15 @@ def test_a_value_of_a_key_variable_is_refused_wherever_it_stands(value: str, aro
         {},
         {"tasks": ["passkey", "kv_retrieval"]},
         {"rubrics": {"key_points": "strict"}, "judge": {"key_points": "openai/gpt-4o"}},
-        {"budget": {"tokens": 100_000}, "judging": {"max_output_tokens": 2000, "api_key_envs": {"openai": "OTHER_KEY"}}},
-        {"engine": {"engine_kwargs": {"hf_overrides": {"bos_token": "<s>"}, "tokenizer_mode": "slow"}}},
+        {
+            "budget": {"tokens": 100_000},
+            "judging": {"max_output_tokens": 2000, "api_key_envs": {"openai": "OTHER_KEY"}},
+        },
+        {
+            "engine": {
+                "engine_kwargs": {"hf_overrides": {"bos_token": "<s>"}, "tokenizer_mode": "slow"}
+            }
+        },
         {"dataset": "hf://owner/name@main"},
         {"dataset": "s3://anonymous@open-data/d.jsonl"},
         {"engine": {"engine_kwargs": {"additional_special_tokens": ["<s>"]}}},
@@ -105,7 +134,8 @@ def test_what_only_sounds_like_a_key_passes(keys: dict[str, Any]) -> None:
 def test_every_shipped_job_travels_small_and_reads_the_same_there(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its config, read in the unpacked package, is the config it was, but for where its files are."""
+    """Its config, read in the unpacked package, is the config it was, but for where its files
+    are."""
     here = load_config(job, {"out": "s3://bucket/results"})
     package = make_package(here, "night-1", {})
     assert len(package.data) < MAX_BYTES
@@ -130,11 +160,17 @@ def test_the_package_holds_the_code_and_nothing_of_the_checkout_besides() -> Non
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
     assert package.n_files == len(names)
     assert package.data == make_package(config(), "r", {}).data
-    assert package.telling(7).metadata == {"run_id": "r", "suite": "memory", "out": "s3://bucket/r", "samples": "7"}
+    assert package.telling(7).metadata == {
+        "run_id": "r",
+        "suite": "memory",
+        "out": "s3://bucket/r",
+        "samples": "7",
+    }
 
 
 def test_a_candidates_prompt_has_the_same_path_in_every_package(tmp_path: Path) -> None:
-    """It is a part of the units' identity: relative to the working directory, a resumed run has the same units anywhere."""
+    """It is a part of the units' identity: relative to the working directory, a resumed run has the
+    same units anywhere."""
     (tmp_path / "a").mkdir()
     prompt = tmp_path / "a" / "kind.txt"
     prompt.write_text("Be kind.")
@@ -148,11 +184,31 @@ def test_a_candidates_prompt_has_the_same_path_in_every_package(tmp_path: Path) 
 
 def test_a_run_is_gone_on_with_where_only_its_folders_are_others() -> None:
     before = config(dataset="/one/data.jsonl", rubrics={"empathy": "/one/kind.txt"})
-    again = config(dataset="job://files/dataset/data.jsonl", rubrics={"empathy": "files/kind.txt"}, judging={"actors": 2})
+    again = config(
+        dataset="job://files/dataset/data.jsonl",
+        rubrics={"empathy": "files/kind.txt"},
+        judging={"actors": 2},
+    )
     assert moved(before, again) == again
-    for other in ({"metrics": ["empathy"]}, {"dataset": "/one/other.jsonl"}, candidate(prompt="/one/kind.txt"), {"limit": 5}):
-        with pytest.raises(ConfigError, match="is not what the run of this id began with; give another --run-id"):
-            moved(before, config(**{"dataset": "/one/data.jsonl", "rubrics": {"empathy": "/one/kind.txt"}, **other}))
+    for other in (
+        {"metrics": ["empathy"]},
+        {"dataset": "/one/other.jsonl"},
+        candidate(prompt="/one/kind.txt"),
+        {"limit": 5},
+    ):
+        with pytest.raises(
+            ConfigError, match="is not what the run of this id began with; give another --run-id"
+        ):
+            moved(
+                before,
+                config(
+                    **{
+                        "dataset": "/one/data.jsonl",
+                        "rubrics": {"empathy": "/one/kind.txt"},
+                        **other,
+                    }
+                ),
+            )
 
 
 @pytest.mark.parametrize("run_id", ["../x", "", ".hidden", "a/b", "a b", "x" * 129])
@@ -165,7 +221,10 @@ def test_a_run_id_is_the_name_of_a_folder(run_id: str) -> None:
 def test_files_beside_the_config_travel_and_are_looked_through(tmp_path: Path) -> None:
     for name in ("rubric.txt", "judges.yaml"):
         (tmp_path / name).write_text("text")
-    named = {"rubrics": {"empathy": str(tmp_path / "rubric.txt")}, "judging": {"models": str(tmp_path / "judges.yaml")}}
+    named = {
+        "rubrics": {"empathy": str(tmp_path / "rubric.txt")},
+        "judging": {"models": str(tmp_path / "judges.yaml")},
+    }
     files = files_of(make_package(config(**named), "r", {}))
     packed = yaml.safe_load(files[CONFIG_FILE])
     assert packed["rubrics"] == {"empathy": "files/rubrics/0/rubric.txt"}
@@ -182,14 +241,30 @@ def test_files_beside_the_config_travel_and_are_looked_through(tmp_path: Path) -
         ({"dataset": "/absent/data.jsonl"}, {}, "there is no /absent/data.jsonl here"),
         ({"dataset": "{tmp}/large.jsonl"}, {}, "4 MB may travel with a job: put it on s3://"),
         ({"dataset": "{tmp}/hard.jsonl", "templates": "{tmp}/hard"}, {}, "the package would have"),
-        ({"dataset": "{tmp}/held.jsonl"}, {"TEAM_TOKEN": "a value of ours"}, "holds the value of a key variable"),
+        (
+            {"dataset": "{tmp}/held.jsonl"},
+            {"TEAM_TOKEN": "a value of ours"},
+            "holds the value of a key variable",
+        ),
         ({"out": "{cwd}/results"}, {}, "--out s3://BUCKET/results"),
-        ({"templates": "{tmp}/broken"}, {}, "templates: cannot read .*nowhere to send it: No such file"),
-        ({"dataset": "{tmp}/broken"}, {}, "dataset: cannot read .*nowhere to send it: No such file"),
+        (
+            {"templates": "{tmp}/broken"},
+            {},
+            "templates: cannot read .*nowhere to send it: No such file",
+        ),
+        (
+            {"dataset": "{tmp}/broken"},
+            {},
+            "dataset: cannot read .*nowhere to send it: No such file",
+        ),
     ],
 )
 def test_what_cannot_travel_is_said_with_the_way_out(
-    keys: dict[str, str], environ: Mapping[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    keys: dict[str, str],
+    environ: Mapping[str, str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "large.jsonl").write_bytes(b"x" * 4_100_000)
@@ -204,7 +279,9 @@ def test_what_cannot_travel_is_said_with_the_way_out(
         make_package(config(**placed), "r", environ)
 
 
-@pytest.mark.parametrize("keys", [{"judging": {"models": "file:///j.yaml"}}, {"rubrics": {"empathy": "s3://b/kind.txt"}}])
+@pytest.mark.parametrize(
+    "keys", [{"judging": {"models": "file:///j.yaml"}}, {"rubrics": {"empathy": "s3://b/kind.txt"}}]
+)
 def test_what_a_job_reads_from_local_files_only_is_none_elsewhere(keys: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="here to be sent; name a file of this machine"):
         make_package(config(**keys), "r", {})
@@ -216,9 +293,15 @@ def hard(size: int) -> bytes:
 
 
 class FakeCluster:
-    """A job's log as it grows: `parts` by stream, each of which ends as it is told; `states` one after the other."""
+    """A job's log as it grows: `parts` by stream, each of which ends as it is told; `states` one
+    after the other."""
 
-    def __init__(self, streams: list[list[str | Exception]], states: list[JobState | Exception], log: str | Exception) -> None:
+    def __init__(
+        self,
+        streams: list[list[str | Exception]],
+        states: list[JobState | Exception],
+        log: str | Exception,
+    ) -> None:
         self._streams, self._states, self._log = iter(streams), iter(states), log
 
     def state(self, name: str) -> JobState:
@@ -253,7 +336,9 @@ AWAY = ResourceError("no cluster answers")
         ([[AWAY]], [DONE]),
     ],
 )
-def test_every_character_of_a_log_is_written_once_whatever_breaks(streams: list[Any], states: list[Any]) -> None:
+def test_every_character_of_a_log_is_written_once_whatever_breaks(
+    streams: list[Any], states: list[Any]
+) -> None:
     written: list[str] = []
     cluster = FakeCluster(streams, states, "one\ntwo\nthree\n")
     state = follow(cluster, "j", written.append, sleep=lambda _: None, quiet_s=0.05)
@@ -263,7 +348,10 @@ def test_every_character_of_a_log_is_written_once_whatever_breaks(streams: list[
 
 def test_a_log_that_went_with_its_node_is_no_error() -> None:
     written: list[str] = []
-    assert follow(FakeCluster([["one\n"]], [DONE], AWAY), "j", written.append, sleep=lambda _: None) == DONE
+    assert (
+        follow(FakeCluster([["one\n"]], [DONE], AWAY), "j", written.append, sleep=lambda _: None)
+        == DONE
+    )
     assert written == ["one\n"]
 
 
@@ -277,7 +365,12 @@ def test_a_cluster_that_stays_away_is_told_after_a_time_and_not_before() -> None
         return Patience(10.0, clock=lambda: now[0])
 
     assert (
-        wait_for_end(FakeCluster([], [RUNNING, AWAY, AWAY, AWAY, AWAY, RUNNING, AWAY, DONE], ""), "j", patience(), sleep)
+        wait_for_end(
+            FakeCluster([], [RUNNING, AWAY, AWAY, AWAY, AWAY, RUNNING, AWAY, DONE], ""),
+            "j",
+            patience(),
+            sleep,
+        )
         == DONE
     )
     began = now[0]
@@ -288,7 +381,14 @@ def test_a_cluster_that_stays_away_is_told_after_a_time_and_not_before() -> None
 
 @pytest.mark.parametrize(
     ("status", "driver", "code"),
-    [("SUCCEEDED", 0, 0), ("FAILED", 1, 1), ("FAILED", 2, 2), ("FAILED", -9, 137), ("FAILED", None, 3), ("STOPPED", None, 1)],
+    [
+        ("SUCCEEDED", 0, 0),
+        ("FAILED", 1, 1),
+        ("FAILED", 2, 2),
+        ("FAILED", -9, 137),
+        ("FAILED", None, 3),
+        ("STOPPED", None, 1),
+    ],
 )
 def test_the_exit_code_is_the_jobs_own(status: str, driver: int | None, code: int) -> None:
     state = JobState(job_id="j", status=status, driver_exit_code=driver)
@@ -298,10 +398,16 @@ def test_the_exit_code_is_the_jobs_own(status: str, driver: int | None, code: in
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--set", f"engine.engine_kwargs.token={KEY}"], "engine.engine_kwargs.token looks like a key"),
+        (
+            ["--set", f"engine.engine_kwargs.token={KEY}"],
+            "engine.engine_kwargs.token looks like a key",
+        ),
         (["--run-id", "../x"], "--run-id '../x': write up to 128"),
         ([], "there is no --address"),
-        (["--address", "head:6379"], "--address 'head:6379' is not the address of a cluster's dashboard: http://HEAD:8265"),
+        (
+            ["--address", "head:6379"],
+            "--address 'head:6379' is not the address of a cluster's dashboard: http://HEAD:8265",
+        ),
         (["--run-id", ""], "--run-id '': write up to 128"),
         (["--address", f"http://me:{KEY}@head:8265"], "has a user or password in it"),
         (["--address", f"me:{KEY}@head:8265"], "has a user or password in it"),
@@ -314,7 +420,9 @@ def test_wrong_use_of_submit_is_a_message_and_exit_code_2(
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     job = str(REPOSITORY / "jobs" / "quickstart.yaml")
-    monkeypatch.setattr(sys, "argv", ["memray-eval", "submit", job, "--out", "s3://bucket/r", *words])
+    monkeypatch.setattr(
+        sys, "argv", ["memray-eval", "submit", job, "--out", "s3://bucket/r", *words]
+    )
     with pytest.raises(SystemExit) as ended:
         main()
     err = capsys.readouterr().err

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.text_processing.matching import Quantity, contains_phrase, normalise, quantities, sentences, stems, words
+from memray_eval.text_processing.matching import (
+    Quantity,
+    contains_phrase,
+    normalise,
+    quantities,
+    sentences,
+    stems,
+    words,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +61,10 @@ def test_numbers_match_across_spellings_but_not_across_units() -> None:
 
 
 def test_sentences_keep_abbreviations_and_drop_bullets() -> None:
-    text = "Ask Dr. Okonjo. Your ferritin is 14.5 now!\n- **Eat** lentils\n2. Rest\n\nSee e.g. a nurse."
+    text = (
+        "Ask Dr. Okonjo. Your ferritin is 14.5 now!\n- **Eat** lentils\n2. Rest\n\nSee e.g. a "
+        "nurse."
+    )
     assert sentences(text) == [
         "Ask Dr. Okonjo.",
         "Your ferritin is 14.5 now!",
@@ -75,7 +86,10 @@ def test_stems_drop_what_says_nothing() -> None:
     assert stems("You have been sleeping for 5 hours") == {"sleep"}
 
 
-@pytest.mark.parametrize(("phrase", "is_there"), [("Mild  ANEMIA,", True), ("anemi", False), ("", False), ("your mild", True)])
+@pytest.mark.parametrize(
+    ("phrase", "is_there"),
+    [("Mild  ANEMIA,", True), ("anemi", False), ("", False), ("your mild", True)],
+)
 def test_phrases_are_found_as_whole_words(phrase: str, is_there: bool) -> None:
     assert contains_phrase("With your mild anemia: rest.", phrase) is is_there
 
@@ -87,6 +101,12 @@ def test_any_text_can_be_read(text: str) -> None:
     assert stems(text) is stems(text)
 
 
-@given(st.lists(st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){2,6}\.", fullmatch=True), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){2,6}\.", fullmatch=True),
+        min_size=1,
+        max_size=6,
+    )
+)
 def test_sentences_lose_nothing(parts: list[str]) -> None:
     assert " ".join(sentences(" ".join(parts))).split() == " ".join(parts).split()

@@ -23,7 +23,9 @@ TITLE = "\x1b]0;owned\x07\x9b2J\x7f\ud800"
 def test_controls_and_surrogates_are_escaped_and_text_is_not() -> None:
     assert escape_controls(TITLE) == r"\u001b]0;owned\u0007\u009b2J\u007f\ud800"
     assert escape_controls("naïve 中文 مرحبا\tand\nlines") == "naïve 中文 مرحبا\tand\nlines"
-    assert json.loads(escape_controls(json.dumps({"a": "\x9b"}, ensure_ascii=False))) == {"a": "\x9b"}
+    assert json.loads(escape_controls(json.dumps({"a": "\x9b"}, ensure_ascii=False))) == {
+        "a": "\x9b"
+    }
 
 
 def test_the_console_shows_escapes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,4 +47,6 @@ def test_a_summary_and_a_csv_show_escapes(record: Record, tmp_path: Path) -> Non
     written = (tmp_path / "run.csv").read_bytes()
     assert b"\x1b" not in written
     assert b"\x07" not in written
-    assert pacsv.read_csv(tmp_path / "run.csv")["candidate"].to_pylist() == [r"m\u001b]0;owned\u0007\u009b2J\u007f"]
+    assert pacsv.read_csv(tmp_path / "run.csv")["candidate"].to_pylist() == [
+        r"m\u001b]0;owned\u0007\u009b2J\u007f"
+    ]

@@ -16,24 +16,33 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
 
 SUITE = "needles"
-TRIED, TRIED_LENGTH = 16, 4096  # samples by which the smallest length of a task is found, always the same ones
+TRIED, TRIED_LENGTH = (
+    16,
+    4096,
+)  # samples by which the smallest length of a task is found, always the same ones
 LEEWAY = 1.1  # by how much others may need more
 JOINS = 32  # random joins of lines that are tokenised to see whether counts add up
-CHECKED_TOKENS = 65536  # of each task, language and length, tokenised in full to see the same of whole texts
+CHECKED_TOKENS = (
+    65536  # of each task, language and length, tokenised in full to see the same of whole texts
+)
 TRIES = 12  # drafts of a sample where they do not
 
 
-def samples(plan: Plan, shop: Workshop, on_group: Callable[[str, str, int, bool], None] | None = None) -> Iterator[Sample]:
+def samples(
+    plan: Plan, shop: Workshop, on_group: Callable[[str, str, int, bool], None] | None = None
+) -> Iterator[Sample]:
     """The samples of a plan: by task, language, length, depth and number.
 
-    `on_group` is told each task, language and length before its first sample, and whether its tokens are counted by parts.
-    Raises ConfigError at once if a task does not fit a length, naming the smallest that it fits.
-    """
+    `on_group` is told each task, language and length before its first sample, and whether its
+    tokens are counted by parts. Raises ConfigError at once if a task does not fit a length, naming
+    the smallest that it fits."""
     check_fit(plan, shop)
     return _samples(plan, shop, on_group)
 
 
-def _samples(plan: Plan, shop: Workshop, on_group: Callable[[str, str, int, bool], None] | None) -> Iterator[Sample]:
+def _samples(
+    plan: Plan, shop: Workshop, on_group: Callable[[str, str, int, bool], None] | None
+) -> Iterator[Sample]:
     additive = {language: lines_add_up(shop, language) for language in plan.languages}
     for task, language, length in plan.groups():
         by_parts = additive[language] and whole_adds_up(plan.seed, task, language, length, shop)
@@ -44,8 +53,8 @@ def _samples(plan: Plan, shop: Workshop, on_group: Callable[[str, str, int, bool
 
 
 def check_fit(plan: Plan, shop: Workshop) -> None:
-    """Raises ConfigError that names the task and the smallest length it fits, if it does not fit one that is asked for, or
-    what there is too little of for the longest."""
+    """Raises ConfigError that names the task and the smallest length it fits, if it does not fit
+    one that is asked for, or what there is too little of for the longest."""
     for task in plan.tasks:
         for language in plan.languages:
             _check_shortest(_typical(plan.seed, task, language, min(plan.lengths)), shop)
@@ -73,36 +82,51 @@ def _needs(order: Order, shop: Workshop, slack: int) -> int | None:
 
 def _too_short(order: Order, smallest: int) -> ConfigError:
     return ConfigError(
-        f"--lengths {length_label(order.length)}: {order.task} ({order.language}) takes at least {smallest} tokens"
+        f"--lengths {length_label(order.length)}: {order.task} ({order.language}) takes at least "
+        f"{smallest} tokens"
     )
 
 
 def lines_add_up(shop: Workshop, language: str) -> bool:
-    """Whether the tokens of lines add up to those of the lines joined, by random joins of lines of every kind."""
+    """Whether the tokens of lines add up to those of the lines joined, by random joins of lines of
+    every kind."""
     rng, line = seeded(shop.seed, "joins", language), shop.gauge.line
     lines = [paragraph(rng, language) for _ in range(8)]
-    lines += [NOISE[language], "VAR ABCDE = 12345\n", "VAR FGHIJ = VAR ABCDE\n", f'"{uuid4(rng)}": "{uuid4(rng)}",\n', "{\n"]
+    lines += [
+        NOISE[language],
+        "VAR ABCDE = 12345\n",
+        "VAR FGHIJ = VAR ABCDE\n",
+        f'"{uuid4(rng)}": "{uuid4(rng)}",\n',
+        "{\n",
+    ]
     joins = [rng.choices(lines, k=rng.randint(2, 6)) for _ in range(JOINS)]
     return all(line("".join(joined)) == sum(map(line, joined)) for joined in joins)
 
 
 def whole_adds_up(seed: int, task: str, language: str, length: int, shop: Workshop) -> bool:
-    """Whether the tokens of the parts add up to those of the whole: the first sample of the group, or, where they are short,
-    the first few, tokenised in full."""
+    """Whether the tokens of the parts add up to those of the whole: the first sample of the group,
+    or, where they are short, the first few, tokenised in full."""
     typical = _typical(seed, task, language, length)
-    orders = (typical._replace(number=number) for number in range(max(1, min(8, CHECKED_TOKENS // length))))
+    orders = (
+        typical._replace(number=number)
+        for number in range(max(1, min(8, CHECKED_TOKENS // length)))
+    )
     drafts = (_made(order, shop, 0) for order in orders)
-    return all(shop.gauge.whole(plain_prompt(draft.context, draft.query)) == draft.tokens for draft in drafts)
+    return all(
+        shop.gauge.whole(plain_prompt(draft.context, draft.query)) == draft.tokens
+        for draft in drafts
+    )
 
 
 def _typical(seed: int, task: str, language: str, length: int) -> Order:
-    """The sample of a group by which it is checked: always the same one, so that no other depends on what is generated."""
+    """The sample of a group by which it is checked: always the same one, so that no other depends
+    on what is generated."""
     return Order(seed, task, language, length, MIDDLE if TASKS[task].has_depth else None, 0)
 
 
 def draft_of(order: Order, shop: Workshop, by_parts: bool) -> Draft:
-    """The draft of a sample, counted by parts; else the longest of several that is not above the length, each counted in
-    full."""
+    """The draft of a sample, counted by parts; else the longest of several that is not above the
+    length, each counted in full."""
     draft = _made(order, shop, 0)
     if by_parts:
         return draft
@@ -118,7 +142,10 @@ def draft_of(order: Order, shop: Workshop, by_parts: bool) -> Draft:
         slack = max(tried) + 1 if slack in tried else slack
         draft = _made(order, shop, slack)
     if best is None:
-        raise ConfigError(f"{order.id}: none of {TRIES} drafts was within {order.length} tokens; try a longer length")
+        raise ConfigError(
+            f"{order.id}: none of {TRIES} drafts was within {order.length} tokens; try a longer "
+            f"length"
+        )
     return best
 
 
@@ -130,7 +157,12 @@ def _made(order: Order, shop: Workshop, slack: int) -> Draft:
 
 
 def sample_of(order: Order, draft: Draft) -> Sample:
-    metadata: dict[str, Any] = {"length": order.length, "tokens": draft.tokens, "depth": order.depth, "seed": order.seed}
+    metadata: dict[str, Any] = {
+        "length": order.length,
+        "tokens": draft.tokens,
+        "depth": order.depth,
+        "seed": order.seed,
+    }
     if draft.label is not None:
         metadata["label"] = draft.label
     if TASKS[order.task].needs_all:

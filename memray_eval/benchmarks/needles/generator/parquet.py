@@ -46,7 +46,8 @@ def check_writable(path: str, force: bool) -> None:
 
 
 def write(samples: Iterable[Sample], path: str) -> Written:
-    """Writes samples so that the file appears whole or not at all. Holds no more than a row group's worth of them."""
+    """Writes samples so that the file appears whole or not at all. Holds no more than a row group's
+    worth of them."""
     filesystem, inner = locate(path)
     pending = f"{inner}.pending-{os.getpid()}"
     try:
@@ -68,7 +69,12 @@ def write(samples: Iterable[Sample], path: str) -> Written:
 def _rows(samples: Iterable[Sample], stream: Any) -> Written:
     n = context_bytes = held_bytes = 0
     rows: list[dict[str, Any]] = []
-    options = {"compression": "zstd", "compression_level": 1, "use_dictionary": REPEATED, "write_statistics": ["id", *REPEATED]}
+    options = {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": REPEATED,
+        "write_statistics": ["id", *REPEATED],
+    }
     with pq.ParquetWriter(stream, SCHEMA, **options) as writer:
         for sample in samples:
             row = _row(sample)
@@ -77,7 +83,11 @@ def _rows(samples: Iterable[Sample], stream: Any) -> Written:
                 writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
                 rows, held_bytes = [], 0
             rows.append(row)
-            n, context_bytes, held_bytes = n + 1, context_bytes + len(row["context"]), held_bytes + size
+            n, context_bytes, held_bytes = (
+                n + 1,
+                context_bytes + len(row["context"]),
+                held_bytes + size,
+            )
         if rows:
             writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
     return Written(samples=n, context_bytes=context_bytes)

@@ -1,4 +1,5 @@
-"""What is to be generated: cells of task, language, length and depth, and the samples of each, in order."""
+"""What is to be generated: cells of task, language, length and depth, and the samples of each, in
+order."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ MIDDLE = 50  # the only depth of a sweep of one
 
 
 class Plan(Frozen):
-    """A sweep. `depths` are percents; a task that has no depth gets `samples` a length, not a depth."""
+    """A sweep. `depths` are percents; a task that has no depth gets `samples` a length, not a
+    depth."""
 
     tasks: tuple[str, ...]
     languages: tuple[str, ...]
@@ -25,11 +27,20 @@ class Plan(Frozen):
     seed: int = 0
 
     def groups(self) -> Iterator[tuple[str, str, int]]:
-        return ((task, lang, length) for task in self.tasks for lang in self.languages for length in self.lengths)
+        return (
+            (task, lang, length)
+            for task in self.tasks
+            for lang in self.languages
+            for length in self.lengths
+        )
 
     def orders(self, task: str, language: str, length: int) -> Iterator[Order]:
         depths: Sequence[int | None] = self.depths if TASKS[task].has_depth else (None,)
-        return (Order(self.seed, task, language, length, depth, i) for depth in depths for i in range(self.samples))
+        return (
+            Order(self.seed, task, language, length, depth, i)
+            for depth in depths
+            for i in range(self.samples)
+        )
 
     @property
     def n_samples(self) -> int:
@@ -38,7 +49,8 @@ class Plan(Frozen):
 
 
 def plan_of(tasks: str, languages: str, lengths: str, depths: int, samples: int, seed: int) -> Plan:
-    """A plan from the command line's words: comma-separated names, `all` tasks, lengths such as 4k. Raises ConfigError."""
+    """A plan from the command line's words: comma-separated names, `all` tasks, lengths such as 4k.
+    Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
     return Plan(
@@ -52,7 +64,8 @@ def plan_of(tasks: str, languages: str, lengths: str, depths: int, samples: int,
 
 
 def even_depths(n: int) -> tuple[int, ...]:
-    """`n` depths of 0 to 100 percent, in even steps (rounded to whole percents); one alone is the middle."""
+    """`n` depths of 0 to 100 percent, in even steps (rounded to whole percents); one alone is the
+    middle."""
     if not 1 <= n <= 101:
         raise ConfigError(f"--depths {n}: the number of depths must be 1 to 101")
     return (MIDDLE,) if n == 1 else tuple(int(100 * i / (n - 1) + 0.5) for i in range(n))
@@ -62,7 +75,9 @@ def length_of(text: str) -> int:
     """Tokens of a length such as 4096, 4k (k = 1024) or 1M. Raises ConfigError."""
     found = re.fullmatch(r"([0-9]+)([km]?)", text.lower())
     if not found or not int(found[1]):
-        raise ConfigError(f"--lengths {text}: not a length; write tokens such as 4096, 4k (k = 1024) or 1M")
+        raise ConfigError(
+            f"--lengths {text}: not a length; write tokens such as 4096, 4k (k = 1024) or 1M"
+        )
     return int(found[1]) * UNITS[found[2]]
 
 

@@ -1,4 +1,5 @@
-"""What haystacks are made of: units of text by number, made once and counted once, from which every sample draws its own."""
+"""What haystacks are made of: units of text by number, made once and counted once, from which every
+sample draws its own."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Pile(Protocol):
     """Units that samples draw from."""
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
-        """Numbers of units: `extra` ones, and then enough for so many tokens. The same whatever has been drawn before."""
+        """Numbers of units: `extra` ones, and then enough for so many tokens. The same whatever has
+        been drawn before."""
         ...
 
     def unit(self, number: int) -> Unit: ...
@@ -80,8 +82,10 @@ class Pool:
         """The numbers of `n` different units. Raises ConfigError if there cannot be so many."""
         if self._capacity is not None and n > self._capacity:
             raise ConfigError(
-                f"there are {self._capacity:,} different {self._name[-2]} ({self._name[-1]}), and a sample of this length "
-                f"draws from {n:,}: its largest length is about {int(self._capacity / SPARE * self.mean):,} tokens"
+                f"there are {self._capacity:,} different {self._name[-2]} ({self._name[-1]}), and "
+                f"a sample of this length "
+                f"draws from {n:,}: its largest length is about "
+                f"{int(self._capacity / SPARE * self.mean):,} tokens"
             )
         size = max(SMALLEST, 1 << math.ceil(math.log2(2 * n)))
         size = size if self._capacity is None else min(size, self._capacity)
@@ -108,7 +112,8 @@ class Pool:
 
 
 class Corpus:
-    """Given lines in their order, from a place of the sample's own on, and from the start again after the end."""
+    """Given lines in their order, from a place of the sample's own on, and from the start again
+    after the end."""
 
     def __init__(self, lines: Sequence[str], measure: Callable[[str], int]) -> None:
         self._units = [Unit(line) for line in lines]
@@ -125,8 +130,13 @@ class Corpus:
         return np.cumsum(self._counts[numbers])
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
-        n, size = math.ceil(tokens / max(1.0, float(self._counts.mean())) * SPARE) + extra + 8, len(self._units)
-        n += size if size > 1 else 0  # lines differ in length: never short of what the mean promises
+        n, size = (
+            math.ceil(tokens / max(1.0, float(self._counts.mean())) * SPARE) + extra + 8,
+            len(self._units),
+        )
+        n += (
+            size if size > 1 else 0
+        )  # lines differ in length: never short of what the mean promises
         start = rng.randrange(size)
         return [number % size for number in range(start, start + n)]
 
@@ -135,7 +145,11 @@ class Corpus:
 def spread(size: int, *name: object) -> Callable[[int], int]:
     """A one-to-one map of 0 to size - 1 onto itself that scatters neighbours."""
     rng = seeded("spread", *name)
-    step = next(step for step in iter(lambda: rng.randrange(size // 3, size), -1) if math.gcd(step, size) == 1)
+    step = next(
+        step
+        for step in iter(lambda: rng.randrange(size // 3, size), -1)
+        if math.gcd(step, size) == 1
+    )
     start = rng.randrange(size)
     return lambda number: (number * step + start) % size
 

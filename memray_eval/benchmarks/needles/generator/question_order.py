@@ -11,7 +11,8 @@ UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 
 class Order(NamedTuple):
-    """One sample to make: `length` in tokens, `depth` in percent or None, `number` within its cell."""
+    """One sample to make: `length` in tokens, `depth` in percent or None, `number` within its
+    cell."""
 
     seed: int
     task: str
@@ -23,7 +24,9 @@ class Order(NamedTuple):
     @property
     def id(self) -> str:
         depth = () if self.depth is None else (f"d{self.depth}",)
-        return "-".join((self.task, self.language, length_label(self.length), *depth, str(self.number)))
+        return "-".join(
+            (self.task, self.language, length_label(self.length), *depth, str(self.number))
+        )
 
     def rng(self) -> Random:
         """The sample's own generator: it is the same sample whatever else is generated with it."""

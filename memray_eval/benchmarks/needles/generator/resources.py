@@ -12,13 +12,15 @@ from memray_eval.benchmarks.needles.generator.user_texts import Questioned
 from memray_eval.ports import Tokenizer
 
 NOISE = {
-    "en": "The hills are quiet. The road is long. The wind is mild. On we walk. Over there and home again.\n",
+    "en": "The hills are quiet. The road is long. The wind is mild. On we walk. Over there and "
+    "home again.\n",
     "zh": "山是静的。路是长的。风是轻的。我们往前走。去了那边又回来。\n",
 }
 
 
 class Library:
-    """The user's documents, each once, as lines that start with `before`; by question those that answer it and its others."""
+    """The user's documents, each once, as lines that start with `before`; by question those that
+    answer it and its others."""
 
     def __init__(self, questions: Sequence[Questioned], before: str, gauge: Gauge) -> None:
         numbers: dict[str, int] = {}
@@ -40,10 +42,15 @@ class Library:
 
 
 class Workshop:
-    """`haystack`: lines of the user's text instead of generated prose; `questions`: the user's instead of generated ones."""
+    """`haystack`: lines of the user's text instead of generated prose; `questions`: the user's
+    instead of generated ones."""
 
     def __init__(
-        self, tokenizer: Tokenizer, seed: int, haystack: Sequence[str] = (), questions: Sequence[Questioned] = ()
+        self,
+        tokenizer: Tokenizer,
+        seed: int,
+        haystack: Sequence[str] = (),
+        questions: Sequence[Questioned] = (),
     ) -> None:
         self.gauge = Gauge(tokenizer)
         self.seed = seed

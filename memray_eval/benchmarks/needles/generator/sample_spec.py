@@ -1,8 +1,8 @@
-"""One sample's text: what is fixed of it, the room that is left, and the filler that makes its length exact.
+"""One sample's text: what is fixed of it, the room that is left, and the filler that makes its
+length exact.
 
-What is counted: the tokens of `plain_prompt(context, query)`, that is the context, an empty line, and the question, without
-special tokens and without a chat template's.
-"""
+What is counted: the tokens of `plain_prompt(context, query)`, that is the context, an empty line,
+and the question, without special tokens and without a chat template's."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ def plain_prompt(context: str, query: str) -> str:
 
 
 class Sheet:
-    """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end) and the question below."""
+    """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end)
+    and the question below."""
 
-    def __init__(self, gauge: Gauge, language: str, budget: int, head: str, closing: str, query: str) -> None:
+    def __init__(
+        self, gauge: Gauge, language: str, budget: int, head: str, closing: str, query: str
+    ) -> None:
         self._gauge, self._language = gauge, language
         self._head, self._closing, self._query = head, closing, query
         self._fixed = gauge.start(head) + gauge.known(LINE, plain_prompt(closing, query))
@@ -50,10 +53,13 @@ class Sheet:
 
     def fits(self, used: int) -> bool:
         """Whether a filler line makes up the rest exactly."""
-        return used <= self.room and self._gauge.filler(self.room - used, self._language) is not None
+        return (
+            used <= self.room and self._gauge.filler(self.room - used, self._language) is not None
+        )
 
     def most(self, totals: IntArray, least: int = 1) -> int:
-        """How many units to take, given the tokens of the first 1, 2, ... of them. Raises TooShort if not even `least` fit."""
+        """How many units to take, given the tokens of the first 1, 2, ... of them. Raises TooShort
+        if not even `least` fit."""
         most = n = int(np.searchsorted(totals, self.room, side="right"))
         while n > max(least, most - TRIES) and not self.fits(int(totals[n - 1])):
             n -= 1
@@ -62,7 +68,8 @@ class Sheet:
         return n if self.fits(int(totals[n - 1])) else most
 
     def finish(self, body: str, used: int, answers: tuple[str, ...], label: Any = None) -> Draft:
-        """The draft with this body of `used` tokens and the longest filler that fits; a rest that none fits stays empty."""
+        """The draft with this body of `used` tokens and the longest filler that fits; a rest that
+        none fits stays empty."""
         filler, rest = "", max(0, self.room - used)
         for tokens in range(rest, max(-1, rest - TRIES), -1):
             text = self._gauge.filler(tokens, self._language)

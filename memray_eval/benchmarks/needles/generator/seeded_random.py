@@ -1,5 +1,5 @@
-"""Seeded draws. A sample's generator is random.Random of its own name, whose bits are the same on every machine and version;
-draws by the million take those bits through numpy."""
+"""Seeded draws. A sample's generator is random.Random of its own name, whose bits are the same on
+every machine and version; draws by the million take those bits through numpy."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ def integers(rng: Random, n: int, below: int) -> IntArray:
 
 
 def distinct(rng: Random, n: int, below: int) -> list[int]:
-    """`n` different integers of 0 to `below` - 1 in random order. Raises ValueError if there are not so many."""
+    """`n` different integers of 0 to `below` - 1 in random order. Raises ValueError if there are
+    not so many."""
     if n > below:
         raise ValueError(f"there are no {n} different integers below {below}")
     if 2 * n <= below:
-        drawn = integers(rng, 2 * n + 32, below)  # 1.26 n different ones are to be expected of 2 n draws, at the least
+        drawn = integers(
+            rng, 2 * n + 32, below
+        )  # 1.26 n different ones are to be expected of 2 n draws, at the least
         first = np.sort(np.unique(drawn, return_index=True)[1])
         if len(first) >= n:
             return cast(list[int], drawn[first[:n]].tolist())
@@ -35,7 +38,9 @@ def distinct(rng: Random, n: int, below: int) -> list[int]:
 
 
 def shuffled(rng: Random, values: IntArray) -> IntArray:
-    keys = np.frombuffer(rng.randbytes(8 * len(values)), dtype="<u8")  # all different: any way of sorting gives one order
+    keys = np.frombuffer(
+        rng.randbytes(8 * len(values)), dtype="<u8"
+    )  # all different: any way of sorting gives one order
     return values[np.argsort(keys)]
 
 

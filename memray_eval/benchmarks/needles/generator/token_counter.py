@@ -1,8 +1,8 @@
 """How many tokens a text has, counted by parts: a part is tokenised once and its count kept.
 
-Counts add up where a tokenizer cuts in any case: after a newline before a letter, before a space, between digits and
-punctuation. That is measured for the tokenizer at hand (make.py), not taken for granted.
-"""
+Counts add up where a tokenizer cuts in any case: after a newline before a letter, before a space,
+between digits and punctuation. That is measured for the tokenizer at hand (make.py), not taken for
+granted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ import numpy as np
 from memray_eval.benchmarks.needles.generator.seeded_random import IntArray
 from memray_eval.ports import Tokenizer
 
-LINE = "Anchor.\n"  # what stands before a line when it is counted: a tokenizer may treat the start of a text in its own way
+# what stands before a line when it is counted: a tokenizer may treat the start of a text in its own
+# way
+LINE = "Anchor.\n"
 LONGEST_FILLER = 2048
-# The start, what is repeated, the end of a filler line: the first kind that has a text of so many tokens is taken.
+# The start, what is repeated, the end of a filler line: the first kind that has a text of so many
+# tokens is taken.
 FILLERS = {
     "en": (
         ("And so", (" on", " and", " so"), ".\n"),
@@ -44,7 +47,9 @@ class Gauge:
         self._tables: dict[tuple[str, str], IntArray] = {}
         self._pieces: dict[tuple[str, tuple[str, ...]], IntArray] = {}
         self.known = lru_cache(maxsize=1024)(self.after)  # `after`, of texts that come back
-        self.start = lru_cache(maxsize=256)(self.whole)  # `whole`, of the lines that texts start with
+        self.start = lru_cache(maxsize=256)(
+            self.whole
+        )  # `whole`, of the lines that texts start with
         self._fillers = {language: Fillers(self, language) for language in FILLERS}
 
     def whole(self, text: str) -> int:
@@ -65,11 +70,17 @@ class Gauge:
         return np.fromiter((self.line(text) for text in texts), np.int64)
 
     def table(self, pattern: str, numbers: range, anchor: str) -> IntArray:
-        """Tokens that `pattern` adds after the anchor, with each of the numbers in place of its {}. Kept, and grown."""
+        """Tokens that `pattern` adds after the anchor, with each of the numbers in place of its {}.
+        Kept, and grown."""
         known = self._tables.get((pattern, anchor), np.zeros(0, np.int64))
         if len(known) < len(numbers):
-            more = (self.after(anchor, pattern.replace("{}", str(number))) for number in numbers[len(known) :])
-            known = self._tables[pattern, anchor] = np.concatenate([known, np.fromiter(more, np.int64)])
+            more = (
+                self.after(anchor, pattern.replace("{}", str(number)))
+                for number in numbers[len(known) :]
+            )
+            known = self._tables[pattern, anchor] = np.concatenate(
+                [known, np.fromiter(more, np.int64)]
+            )
         return known[: len(numbers)]
 
     def pieces(self, texts: tuple[str, ...], anchor: str) -> IntArray:
@@ -107,8 +118,12 @@ class Fillers:
                     self._texts.setdefault(count, text + end)
                 text += words[repeats % len(words)]
                 repeats += 1
-                if repeats > 4 * reach:  # words that cost nothing: such a tokenizer has an unknown token for them
+                if (
+                    repeats > 4 * reach
+                ):  # words that cost nothing: such a tokenizer has an unknown token for them
                     break
-            if all(tokens in self._texts for tokens in range(self._gauge.line(start + end), reach + 1)):
+            if all(
+                tokens in self._texts for tokens in range(self._gauge.line(start + end), reach + 1)
+            ):
                 break
         self._reach = reach

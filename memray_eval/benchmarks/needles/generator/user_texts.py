@@ -17,7 +17,8 @@ _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|$)\s*")
 
 
 class Questioned(Frozen):
-    """A question over documents: `gold` are those that hold the answer, `documents` others that are about the same."""
+    """A question over documents: `gold` are those that hold the answer, `documents` others that are
+    about the same."""
 
     question: Name
     answers: Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -36,8 +37,11 @@ class Questioned(Frozen):
 
 
 def read_haystack(path: str) -> list[str]:
-    """A text file (UTF-8) as lines of up to about LONGEST_LINE characters, each ending with a newline. Raises DataError."""
-    lines = [line for paragraph in _text(path).splitlines() for line in _cut(" ".join(paragraph.split()))]
+    """A text file (UTF-8) as lines of up to about LONGEST_LINE characters, each ending with a
+    newline. Raises DataError."""
+    lines = [
+        line for paragraph in _text(path).splitlines() for line in _cut(" ".join(paragraph.split()))
+    ]
     if not lines:
         raise DataError(f"{path} has no text")
     return lines
@@ -64,7 +68,9 @@ def read_questions(path: str) -> list[Questioned]:
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 field = ".".join(str(part) for part in first["loc"])
-                raise DataError(f"{path}, line {number}: {field + ': ' if field else ''}{first['msg']}") from None
+                raise DataError(
+                    f"{path}, line {number}: {field + ': ' if field else ''}{first['msg']}"
+                ) from None
     if not found:
         raise DataError(f"{path} has no questions")
     return found

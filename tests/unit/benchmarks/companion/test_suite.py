@@ -33,7 +33,11 @@ def shipped() -> list[Sample]:
     found = []
     for file in sorted(FOLDER.glob("*.jsonl")):
         for number, line in enumerate(file.read_text("utf-8").splitlines()):
-            found.append(reading.sample(Entry(number, number + 1, str(file), str(number), json.loads(line), len(line))))
+            found.append(
+                reading.sample(
+                    Entry(number, number + 1, str(file), str(number), json.loads(line), len(line))
+                )
+            )
     return [sample for sample in found if sample is not None]
 
 
@@ -62,11 +66,17 @@ def test_continuity_is_multi_turn_and_demographics_vary_the_person_alone() -> No
     assert sum(n >= 6 for n in turns) >= 6  # three exchanges
     people = [sample for sample in samples if sample.scenario == "demographics"]
     assert set(Counter(sample.query for sample in people).values()) == {3}
-    assert set(Counter(sample.metadata["bucket"] for sample in people)) == {"younger", "older", "vulnerable"}
+    assert set(Counter(sample.metadata["bucket"] for sample in people)) == {
+        "younger",
+        "older",
+        "vulnerable",
+    }
 
 
 def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> None:
-    sample = Sample.model_validate({"id": "s", "query": "And now?", "memory": {"age": 22}, "history": TALK})
+    sample = Sample.model_validate(
+        {"id": "s", "query": "And now?", "memory": {"age": 22}, "history": TALK}
+    )
     asked = SUITE.prompt(sample, candidate("default"))
     system, *turns, query = asked.messages
     assert system.content.startswith(PROMPTS["default"])
@@ -80,7 +90,9 @@ def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> Non
 def test_what_a_good_reply_does_is_never_told() -> None:
     for sample in shipped():
         bare = sample.model_copy(update={"metadata": {}})
-        assert SUITE.prompt(sample, candidate("default")) == SUITE.prompt(bare, candidate("default"))
+        assert SUITE.prompt(sample, candidate("default")) == SUITE.prompt(
+            bare, candidate("default")
+        )
 
 
 def test_a_prompt_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,9 +105,15 @@ def test_a_prompt_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no prompt 'terse'; it has: default, plain, or the path of a text file"):
+    with pytest.raises(
+        ConfigError,
+        match=r"has no prompt 'terse'; it has: default, plain, or the path of a text file",
+    ):
         check_prompts(SUITE, (candidate("terse"),))
-    with pytest.raises(ConfigError, match=r"candidate 'a': prompt: no file prompts/none\.txt; suite 'companion' has: default"):
+    with pytest.raises(
+        ConfigError,
+        match=r"candidate 'a': prompt: no file prompts/none\.txt; suite 'companion' has: default",
+    ):
         check_prompts(SUITE, (candidate("prompts/none.txt"),))
     (tmp_path / "empty.txt").write_text(" \n", "utf-8")
     with pytest.raises(ConfigError, match=r"empty\.txt is empty"):
@@ -116,21 +134,45 @@ def test_a_suite_that_knows_no_files_does_not_pass_one_over(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"scenario": "smalltalk"}, "scenario: no scenario 'smalltalk'; did you mean 'small_talk'?"),
-        ({"scenario": "poetry"}, "scenario: no scenario 'poetry'; there are: basic, emotional_support"),
+        (
+            {"scenario": "smalltalk"},
+            "scenario: no scenario 'smalltalk'; did you mean 'small_talk'?",
+        ),
+        (
+            {"scenario": "poetry"},
+            "scenario: no scenario 'poetry'; there are: basic, emotional_support",
+        ),
         ({"scenario": 7}, "scenario: no scenario 7; there are: basic"),
         ({"task": "qa"}, "task: must be the scenario ('basic'), not 'qa'"),
-        ({"scenario": "continuity"}, "history: a continuity sample needs the turns before its query"),
+        (
+            {"scenario": "continuity"},
+            "history: a continuity sample needs the turns before its query",
+        ),
         ({"history": TALK[1:]}, "history.0.role: the conversation must open with the user"),
         ({"history": TALK[:1]}, "history.0.role: the last turn must be the assistant's"),
         ({"history": [TALK[0], *TALK]}, "history.1.role: two turns of the user in a row"),
-        ({"history": [TALK[0], {"role": "assistant", "content": " "}]}, "history.1.content: is empty"),
-        ({"history": [*TALK, {"role": "robot", "content": "x"}]}, "history.2.role Input should be 'user' or 'assistant'"),
-        ({"history": [*TALK, {"role": ["user"], "content": "x"}]}, "history.2.role Input should be 'user' or 'assistant'"),
-        ({"history": [*TALK, {"role": "assistant"}]}, "history.2.role: two turns of the assistant in a row"),
+        (
+            {"history": [TALK[0], {"role": "assistant", "content": " "}]},
+            "history.1.content: is empty",
+        ),
+        (
+            {"history": [*TALK, {"role": "robot", "content": "x"}]},
+            "history.2.role Input should be 'user' or 'assistant'",
+        ),
+        (
+            {"history": [*TALK, {"role": ["user"], "content": "x"}]},
+            "history.2.role Input should be 'user' or 'assistant'",
+        ),
+        (
+            {"history": [*TALK, {"role": "assistant"}]},
+            "history.2.role: two turns of the assistant in a row",
+        ),
         ({"history": [{"role": "user"}, TALK[1]]}, "history.0.content missing"),
         ({"history": [{**TALK[0], "mood": "x"}, TALK[1]]}, "history.0.mood"),
-        ({"history": [{"role": "user", "content": 5}, TALK[1]]}, "history.0.content must be text, not the number 5"),
+        (
+            {"history": [{"role": "user", "content": 5}, TALK[1]]},
+            "history.0.content must be text, not the number 5",
+        ),
         ({"history": ["Hi"]}, "history.0"),
         ({"history": "Hi"}, "history must be a list, not text 'Hi'"),
     ],

@@ -1,4 +1,5 @@
-"""InfiniteBench's twelve rules in both versions. The figures are what 88b3daa and its head give for these texts."""
+"""InfiniteBench's twelve rules in both versions. The figures are what 88b3daa and its head give for
+these texts."""
 
 from __future__ import annotations
 
@@ -84,10 +85,22 @@ def sample(task: str, *answers: str, suite: str = "infinitebench", **metadata: o
         ("code_debug", BUG, "The answer is: parse_args", YES, YES),
         ("code_debug", BUG, "The bug is: parse_args", YES, YES),
         ("code_debug", BUG, "The answer is: `C`", YES, YES),
-        ("code_debug", BUG, "The correct option is: C", YES, YES),  # by "is:": the word "option" is blanked before
+        (
+            "code_debug",
+            BUG,
+            "The correct option is: C",
+            YES,
+            YES,
+        ),  # by "is:": the word "option" is blanked before
         ("code_debug", BUG, "A or C", NO, YES),
         ("code_debug", BUG, "C or A", NO, YES),
-        ("code_debug", BUG, "The answer is:C.", NO, YES),  # the character behind the prefix is dropped unseen
+        (
+            "code_debug",
+            BUG,
+            "The answer is:C.",
+            NO,
+            YES,
+        ),  # the character behind the prefix is dropped unseen
         ("code_debug", BUG, "D. main", NO, NO),
         ("code_debug", BUG, "", NO, NO),
         ("longdialogue_qa_eng", ["ANN", "JOE"], "It is Ann.", YES, YES),
@@ -98,7 +111,13 @@ def sample(task: str, *answers: str, suite: str = "infinitebench", **metadata: o
         ("longdialogue_qa_eng", ["ANN"], "", NO, NO),
         ("longbook_qa_eng", ["the castle", "a fort"], "fort", 1.0, 1.0),
         ("longbook_qa_eng", [], "fort", 0.0, 0.0),
-        ("longbook_qa_chn", ["2", "两个", "二"], "有两人叫阿四。", 0.25, 0.25),  # seed 001's example
+        (
+            "longbook_qa_chn",
+            ["2", "两个", "二"],
+            "有两人叫阿四。",
+            0.25,
+            0.25,
+        ),  # seed 001's example
         ("longbook_qa_chn", ["两个"], "两个", 1.0, 1.0),
         ("longbook_qa_chn", ["两个"], "", 0.0, 0.0),
         ("longbook_qa_chn", ["。"], "。", 0.0, 0.0),
@@ -118,7 +137,9 @@ def sample(task: str, *answers: str, suite: str = "infinitebench", **metadata: o
         ("longbook_sum_eng", "a", "", 0.0, 0.0),
     ],
 )
-def test_twelve_rules_in_two_versions(task: str, label: Label, prediction: str, v1: float, v2: float) -> None:
+def test_twelve_rules_in_two_versions(
+    task: str, label: Label, prediction: str, v1: float, v2: float
+) -> None:
     assert infinitebench.score(task, prediction, label, "v1") == pytest.approx(v1)
     assert infinitebench.score(task, prediction, label, "v2") == pytest.approx(v2)
 
@@ -169,7 +190,9 @@ def test_choice_labels_get_their_letter() -> None:
         ("", None),
     ],
 )
-def test_the_lone_letter_is_the_last_on_the_first_line_that_has_one(text: str, expected: str | None) -> None:
+def test_the_lone_letter_is_the_last_on_the_first_line_that_has_one(
+    text: str, expected: str | None
+) -> None:
     assert lone_letter(text, "ABCD") == expected
 
 
@@ -195,17 +218,30 @@ def test_rule_score_goes_by_the_head_unless_told_otherwise() -> None:
         (sample("longbook_choice_eng", "the castle", options=["the moat", "the castle"]), "B", 1.0),
         (sample("longbook_qa_eng"), "x", 0.0),
         (sample("math_calc", "3", label=[3, 5]), "3 5", 1.0),  # the published label goes first
-        (sample("math_calc", label=[3, 5], model="gpt4"), "1 3 5", 1.0),  # and the starting value is dropped
+        (
+            sample("math_calc", label=[3, 5], model="gpt4"),
+            "1 3 5",
+            1.0,
+        ),  # and the starting value is dropped
         (sample("passkey", "71432", suite="needles"), "71432", 1.0),
         (sample("math_calc", label=[3, 5], suite="needles"), "3 6", 0.5),
     ],
 )
-def test_labels_come_from_metadata_else_from_the_answers(asked: Sample, text: str, value: float) -> None:
+def test_labels_come_from_metadata_else_from_the_answers(
+    asked: Sample, text: str, value: float
+) -> None:
     assert scored("rule_score", asked, text).value == pytest.approx(value)
 
 
 def test_without_an_answer_or_options_the_unit_is_an_error() -> None:
-    for task in ("passkey", "kv_retrieval", "code_run", "math_find", "math_calc", "longbook_choice_eng"):
+    for task in (
+        "passkey",
+        "kv_retrieval",
+        "code_run",
+        "math_find",
+        "math_calc",
+        "longbook_choice_eng",
+    ):
         assert scored("rule_score", sample(task), "1").status == "error", task
 
 

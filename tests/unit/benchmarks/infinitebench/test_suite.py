@@ -17,7 +17,13 @@ OPTIONS = ["load", "save", "quit", "draw"]
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    known: dict[str, Any] = {"id": 0, "context": "Some {text}.", "input": "What is it?", "answer": ["it"], "options": []}
+    known: dict[str, Any] = {
+        "id": 0,
+        "context": "Some {text}.",
+        "input": "What is it?",
+        "answer": ["it"],
+        "options": [],
+    }
     return {name: value for name, value in (known | changes).items() if value != "ABSENT"}
 
 
@@ -50,7 +56,9 @@ def test_a_published_record_becomes_a_sample() -> None:
         ("longbook_sum_eng", ["A long summary."], ("A long summary.",)),
     ],
 )
-def test_answers_are_texts_and_the_label_stays_as_published(task: str, answer: Any, answers: tuple[str, ...]) -> None:
+def test_answers_are_texts_and_the_label_stays_as_published(
+    task: str, answer: Any, answers: tuple[str, ...]
+) -> None:
     found = sample(task, answer=answer)
     assert found.answers == answers
     assert found.metadata["label"] == answer
@@ -73,7 +81,9 @@ def test_what_a_record_lacks_is_named() -> None:
         sample("longbook_choice_eng", answer="stop", options=OPTIONS)
     with pytest.raises(ValueError, match="answer: empty"):
         sample("passkey", answer=[])
-    with pytest.raises(ValueError, match=r"no task in the name of data/test.jsonl; .*: longbook_sum_eng, "):
+    with pytest.raises(
+        ValueError, match=r"no task in the name of data/test.jsonl; .*: longbook_sum_eng, "
+    ):
         adapt(record(), "data/test.jsonl")
     with pytest.raises(ValueError, match="input: empty, but passkey asks a question"):
         sample("passkey", input="")
@@ -92,11 +102,16 @@ def test_a_record_without_input_asks_in_our_words() -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_all_that_varies_comes_after_the_context(task: str) -> None:
     options = {"options": OPTIONS}
-    asked = [prompt(Sample(id=q, task=task, query=q, context="<C>", metadata=options), CANDIDATE) for q in ("One?", "Two?")]
+    asked = [
+        prompt(Sample(id=q, task=task, query=q, context="<C>", metadata=options), CANDIDATE)
+        for q in ("One?", "Two?")
+    ]
     before, after = asked[0].messages[0].content.split("<C>")
     assert asked[1].messages[0].content.split("<C>")[0] == before
     assert after.count("One?") == 1
-    assert ("A. load\nB. save\nC. quit\nD. draw" in after) == (task in ("code_debug", "longbook_choice_eng"))
+    assert ("A. load\nB. save\nC. quit\nD. draw" in after) == (
+        task in ("code_debug", "longbook_choice_eng")
+    )
     assert asked[0].is_chat
     assert asked[0].is_cut
     assert (asked[0].max_tokens or 0) >= PUBLISHED_TOKENS[task]
@@ -110,7 +125,10 @@ def test_the_users_templates_come_with_the_published_lengths(tmp_path: Path) -> 
         "math_find": "{prefix} {context} {input}",
         "longbook_qa_eng": "{context} {question}",
     }
-    for name, written in (("templates.json", json.dumps(templates)), ("mine.yaml", json.dumps(templates))):
+    for name, written in (
+        ("templates.json", json.dumps(templates)),
+        ("mine.yaml", json.dumps(templates)),
+    ):
         (tmp_path / name).write_text(written, "utf-8")
     suite = get_suite("infinitebench", str(tmp_path))
     assert get_suite("infinitebench", str(tmp_path / "mine.yaml")).tasks == suite.tasks
@@ -120,13 +138,24 @@ def test_the_users_templates_come_with_the_published_lengths(tmp_path: Path) -> 
         return suite.prompt(found, CANDIDATE).messages[0].content
 
     assert said(sample("passkey", input="{context}?")) == "Some {text}. {context}? The pass key is"
-    assert said(sample("code_debug", answer="quit", options=OPTIONS)) == "Some {text}.\nA. load\nD. draw"
+    assert (
+        said(sample("code_debug", answer="quit", options=OPTIONS))
+        == "Some {text}.\nA. load\nD. draw"
+    )
     run = sample(
-        "code_run", input="Please give me the exact number of the return value of func_12(-3). Be concise.", answer=[4]
+        "code_run",
+        input="Please give me the exact number of the return value of func_12(-3). Be concise.",
+        answer=[4],
     )
     assert said(run) == "func_12 in Some {text}.: func_12(-3)"
-    find = sample("math_find", input="Answer with one number. The second largest number of the list is: ", answer=[8])
-    assert said(find).startswith("What is the second largest number in the following list? Some {text}. Answer with one")
+    find = sample(
+        "math_find",
+        input="Answer with one number. The second largest number of the list is: ",
+        answer=[8],
+    )
+    assert said(find).startswith(
+        "What is the second largest number in the following list? Some {text}. Answer with one"
+    )
     assert said(sample("longbook_qa_eng")) == "Some {text}. What is it?"
     assert suite.prompt(run, CANDIDATE).max_tokens == 5
     assert pickle.loads(pickle.dumps(suite.prompt))(run, CANDIDATE) == suite.prompt(run, CANDIDATE)
@@ -138,7 +167,10 @@ def test_templates_in_python_code_are_not_run(tmp_path: Path) -> None:
     code = tmp_path / "prompt.py"
     code.write_text("raise SystemExit(1)", "utf-8")
     for path in (code, tmp_path):
-        with pytest.raises(ConfigError, match=r"Python code \(src/prompt.py\), which is not run; copy .* JSON or YAML"):
+        with pytest.raises(
+            ConfigError,
+            match=r"Python code \(src/prompt.py\), which is not run; copy .* JSON or YAML",
+        ):
             get_suite("infinitebench", str(path))
 
 
@@ -151,7 +183,9 @@ def test_templates_in_python_code_are_not_run(tmp_path: Path) -> None:
         ("passkey: [", "t.yaml is broken: "),
     ],
 )
-def test_broken_templates_are_named_with_file_and_task(tmp_path: Path, written: str, message: str) -> None:
+def test_broken_templates_are_named_with_file_and_task(
+    tmp_path: Path, written: str, message: str
+) -> None:
     (tmp_path / "t.yaml").write_text(written, "utf-8")
     with pytest.raises(ConfigError, match=message):
         get_suite("infinitebench", str(tmp_path / "t.yaml"))

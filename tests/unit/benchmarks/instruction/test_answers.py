@@ -7,7 +7,8 @@ import pytest
 from memray_eval.benchmarks.instruction.answers import chosen, compare, offered, read_json
 
 ROBOT = (
-    "Robot 0.6m wide, doorway 0.8m wide, obstacle 0.3m left of center. Pass A) center B) right C) left D) find another route?"
+    "Robot 0.6m wide, doorway 0.8m wide, obstacle 0.3m left of center. Pass A) center B) "
+    "right C) left D) find another route?"
 )
 OPTIONS = {"A": "center", "B": "right", "C": "left", "D": "find another route"}
 
@@ -16,7 +17,10 @@ OPTIONS = {"A": "center", "B": "right", "C": "left", "D": "find another route"}
     ("prompt", "options"),
     [
         (ROBOT, OPTIONS),
-        ("Should it (a) wait, (b) go, or (c) call? Explain.", {"A": "wait", "B": "go", "C": "call"}),
+        (
+            "Should it (a) wait, (b) go, or (c) call? Explain.",
+            {"A": "wait", "B": "go", "C": "call"},
+        ),
         ("A. go on; B. wait\nPick one.", {"A": "go on", "B": "wait"}),
         ("Should robot pass left or right?", {"left": "left", "right": "right"}),
         ("Is it safe or not?", {}),
@@ -62,14 +66,19 @@ def test_options_are_read_off_the_prompt(prompt: str, options: dict[str, str]) -
         ("", None),
     ],
 )
-def test_a_letter_is_an_answer_only_where_it_is_said_to_be(response: str, letter: str | None) -> None:
+def test_a_letter_is_an_answer_only_where_it_is_said_to_be(
+    response: str, letter: str | None
+) -> None:
     found = chosen(response, OPTIONS)
     assert (found.option if found else None) == letter
 
 
 def test_of_two_words_the_first_that_is_said_is_chosen() -> None:
     options = offered("left or right?")
-    found = [chosen(text, options) for text in ("Right. Left is blocked.", "not left but right", "upright", "")]
+    found = [
+        chosen(text, options)
+        for text in ("Right. Left is blocked.", "not left but right", "upright", "")
+    ]
     assert [each.option if each else None for each in found] == ["right", "right", None, None]
 
 
@@ -90,11 +99,15 @@ def test_of_two_words_the_first_that_is_said_is_chosen() -> None:
         ("q", "x", ["", " "], False, 0.0),
     ],
 )
-def test_answers_are_compared(prompt: str, response: str, answers: list[str], exact: bool, f1: float) -> None:
+def test_answers_are_compared(
+    prompt: str, response: str, answers: list[str], exact: bool, f1: float
+) -> None:
     found = compare(prompt, response, answers)
     assert (found.exact, found.f1) == (exact, pytest.approx(f1))
 
 
-@pytest.mark.parametrize("text", ["[1", "NaN", "[" * 100_000, "1" * 5000, "so: {}", '```json\n{"a": 1}', ""])
+@pytest.mark.parametrize(
+    "text", ["[1", "NaN", "[" * 100_000, "1" * 5000, "so: {}", '```json\n{"a": 1}', ""]
+)
 def test_what_is_no_json_is_none(text: str) -> None:
     assert read_json(text) is None

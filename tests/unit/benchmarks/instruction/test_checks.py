@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memray_eval.benchmarks.instruction.checks import BANDS, PROMPT_TYPES, WEIGHTS, band, score_response
+from memray_eval.benchmarks.instruction.checks import (
+    BANDS,
+    PROMPT_TYPES,
+    WEIGHTS,
+    band,
+    score_response,
+)
 from memray_eval.benchmarks.instruction.reasoning import concepts
 from memray_eval.benchmarks.instruction.simple import is_cut_off
 from memray_eval.errors import ConfigError
@@ -21,7 +27,8 @@ PLAN = [
     {"action": "snapshot", "parameters": {}},
 ]
 PASSES_RIGHT = (
-    "B) The robot should pass on the right side. Since the obstacle is on the left and the robot is 0.6m wide, passing right "
+    "B) The robot should pass on the right side. Since the obstacle is on the left and the robot "
+    "is 0.6m wide, passing right "
     "provides more clearance."
 )
 
@@ -35,28 +42,37 @@ def test_the_seeds_examples() -> None:
     assert simple.overall_score == 100.0
     assert simple.subscores == {"word_count": 100, "completeness": 100, "error_free": 100}
     assert simple.issues == ()
-    assert simple.passed_checks == ("Word count: 3 (target: 3)", "Complete response", "No errors detected")
+    assert simple.passed_checks == (
+        "Word count: 3 (target: 3)",
+        "Complete response",
+        "No errors detected",
+    )
     navigation = score_response("navigation", "Generate JSON plan with 3 steps...", plan(PLAN))
     assert (navigation.overall_score, set(navigation.subscores.values())) == (100.0, {100})
     reasoning = score_response("reasoning", ROBOT, PASSES_RIGHT)
-    # 0.3 x 100 + 0.1 x 100 + 0.2 x 100 + 0.2 x 83 + 0.2 x 100 = 96.6: five of six concepts, as a whole number
+    # 0.3 x 100 + 0.1 x 100 + 0.2 x 100 + 0.2 x 83 + 0.2 x 100 = 96.6: five of six concepts, as a
+    # whole number
     assert concepts(ROBOT, OPTIONS, "B") == ["right", "wide", "robot", "doorway", "obstacl", "pass"]
     assert reasoning.subscores["concept_coverage"] == 83
     assert reasoning.overall_score == 96.6
 
 
 def test_the_seeds_false_positive_and_false_negative_are_mended() -> None:
-    strings = score_response("navigation", "Generate 3-step plan", '{"steps": ["step1", "step2", "step3"]}')
+    strings = score_response(
+        "navigation", "Generate 3-step plan", '{"steps": ["step1", "step2", "step3"]}'
+    )
     assert strings.overall_score == 36.6  # 0.3 x 100 + 0.2 x 33: the seed gave 100
     assert "Step 1 is text, not an object with action and parameters" in strings.issues
-    assert score_response("simple", "Say hello in 3 words", "Hey, what's up?").overall_score == 100.0  # the seed: 70
+    assert (
+        score_response("simple", "Say hello in 3 words", "Hey, what's up?").overall_score == 100.0
+    )  # the seed: 70
     four = score_response("simple", "Say hello in 3 words", "Hey what is up?")
     assert (four.overall_score, four.issues) == (70.0, ("Word count: 4 (target: 3)",))
 
 
 def test_the_seeds_steps_one_too_many_with_one_incomplete() -> None:
-    """Its JSON shows step_count 80 and step_structure 75 with an overall of 85.0; by its own weights it is
-    0.3 x 100 + 0.2 x 100 + 0.1 x 100 + 0.2 x 80 + 0.2 x 75 = 91.0."""
+    """Its JSON shows step_count 80 and step_structure 75 with an overall of 85.0; by its own
+    weights it is 0.3 x 100 + 0.2 x 100 + 0.1 x 100 + 0.2 x 80 + 0.2 x 75 = 91.0."""
     steps = [*PLAN[:2], {"action": "wait"}, PLAN[2]]
     found = score_response("navigation", "Generate JSON plan with 3 steps...", plan(steps))
     assert list(found.subscores.values()) == [100, 100, 100, 80, 75]
@@ -89,7 +105,10 @@ def test_the_seeds_steps_one_too_many_with_one_incomplete() -> None:
     ],
 )
 def test_word_count(prompt: str, words: int, score: int) -> None:
-    assert score_response("simple", prompt, " ".join(["word"] * words)).subscores["word_count"] == score
+    assert (
+        score_response("simple", prompt, " ".join(["word"] * words)).subscores["word_count"]
+        == score
+    )
 
 
 def test_without_a_target_the_other_weights_stand_for_all() -> None:
@@ -218,7 +237,9 @@ def test_reasoning(response: str, check: str, score: int) -> None:
 
 
 def test_reasoning_without_options_asks_for_no_answer() -> None:
-    found = score_response("reasoning", "Why does ice float?", "Ice floats because it is light. Water is dense.")
+    found = score_response(
+        "reasoning", "Why does ice float?", "Ice floats because it is light. Water is dense."
+    )
     assert set(found.subscores) == {"explanation_present", "concept_coverage", "logical_structure"}
     assert found.overall_score == 100.0
 
@@ -228,16 +249,29 @@ def test_expected_answers_stand_beside_and_weigh_only_if_asked() -> None:
     assert (beside.subscores["exact_match"], beside.subscores["answer_f1"]) == (0, 0)
     assert beside.overall_score == 96.6
     assert "No exact match (expected: C)" in beside.issues
-    asked = score_response("reasoning", ROBOT, PASSES_RIGHT, ["B"], weights={"exact_match": 0.5, "logical_structure": 0.5})
+    asked = score_response(
+        "reasoning",
+        ROBOT,
+        PASSES_RIGHT,
+        ["B"],
+        weights={"exact_match": 0.5, "logical_structure": 0.5},
+    )
     assert asked.overall_score == 100.0
-    assert score_response("simple", "in one word", "Lisbon it is", "Lisbon").subscores["answer_f1"] == 50
+    assert (
+        score_response("simple", "in one word", "Lisbon it is", "Lisbon").subscores["answer_f1"]
+        == 50
+    )
 
 
 @pytest.mark.parametrize("prompt_type", PROMPT_TYPES)
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_silence_is_zero(prompt_type: str, text: str) -> None:
     found = score_response(prompt_type, ROBOT, text)
-    assert (found.overall_score, set(found.subscores), set(found.subscores.values())) == (0.0, set(WEIGHTS[prompt_type]), {0})
+    assert (found.overall_score, set(found.subscores), set(found.subscores.values())) == (
+        0.0,
+        set(WEIGHTS[prompt_type]),
+        {0},
+    )
     assert found.issues == ("Empty response",)
 
 
@@ -246,32 +280,76 @@ def test_silence_is_zero(prompt_type: str, text: str) -> None:
     [
         ("poem", None, "no prompt type 'poem'; there are: simple, navigation, reasoning"),
         ("simple", {"word_count": 0.5}, "weights: they sum to 0.5, not 1"),
-        ("simple", {"structure": 1.0}, "weights: simple has no check 'structure'; there are: word_count"),
-        ("simple", {"word_count": 2.0, "error_free": -1.0}, "weights: word_count must be a number from 0 to 1, not 2.0"),
+        (
+            "simple",
+            {"structure": 1.0},
+            "weights: simple has no check 'structure'; there are: word_count",
+        ),
+        (
+            "simple",
+            {"word_count": 2.0, "error_free": -1.0},
+            "weights: word_count must be a number from 0 to 1, not 2.0",
+        ),
         ("simple", {"word_count": True}, "must be a number from 0 to 1, not True"),
     ],
 )
-def test_bad_types_and_weights_are_named(prompt_type: str, weights: dict[str, float] | None, told: str) -> None:
+def test_bad_types_and_weights_are_named(
+    prompt_type: str, weights: dict[str, float] | None, told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
         score_response(prompt_type, "q", "r", weights=weights)
 
 
 def test_bands() -> None:
-    edges = {100: "excellent", 90: "excellent", 89.9: "good", 75: "good", 74.9: "fair", 60: "fair", 59.9: "poor", 40: "poor"}
-    assert {score: band(score).name for score in (*edges, 39.9, 0)} == edges | {39.9: "failed", 0: "failed"}
+    edges = {
+        100: "excellent",
+        90: "excellent",
+        89.9: "good",
+        75: "good",
+        74.9: "fair",
+        60: "fair",
+        59.9: "poor",
+        40: "poor",
+    }
+    assert {score: band(score).name for score in (*edges, 39.9, 0)} == edges | {
+        39.9: "failed",
+        0: "failed",
+    }
     assert BANDS[0].meaning == "Production-ready for this task type"
     assert all(sum(weights.values()) == pytest.approx(1) for weights in WEIGHTS.values())
 
 
 PIECES = st.sampled_from(
-    ["B", "A) ", "{", '"steps": [', "```", ". ", "\n", "because", "words", "5 ", "中。", "**", "'", "in 3"]
+    [
+        "B",
+        "A) ",
+        "{",
+        '"steps": [',
+        "```",
+        ". ",
+        "\n",
+        "because",
+        "words",
+        "5 ",
+        "中。",
+        "**",
+        "'",
+        "in 3",
+    ]
 )
 TEXTS = st.text(max_size=200) | st.lists(PIECES, max_size=30).map("".join)
 
 
-@given(prompt_type=st.sampled_from(PROMPT_TYPES), prompt=TEXTS, response=TEXTS, expected=st.none() | TEXTS)
+@given(
+    prompt_type=st.sampled_from(PROMPT_TYPES),
+    prompt=TEXTS,
+    response=TEXTS,
+    expected=st.none() | TEXTS,
+)
 @settings(max_examples=300)
-def test_any_text_has_a_score_and_always_the_same(prompt_type: str, prompt: str, response: str, expected: str | None) -> None:
+def test_any_text_has_a_score_and_always_the_same(
+    prompt_type: str, prompt: str, response: str, expected: str | None
+) -> None:
     found = score_response(prompt_type, prompt, response, expected)
     assert 0 <= found.overall_score <= 100
     assert all(0 <= score <= 100 for score in found.subscores.values())
@@ -279,8 +357,14 @@ def test_any_text_has_a_score_and_always_the_same(prompt_type: str, prompt: str,
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("piece", ["A ", "{", '"', "\n", "中", "word. ", "[", "```", "if ", "I am ", "- "])
+@pytest.mark.parametrize(
+    "piece", ["A ", "{", '"', "\n", "中", "word. ", "[", "```", "if ", "I am ", "- "]
+)
 def test_a_megabyte_is_scored(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     for prompt_type in PROMPT_TYPES:
-        assert 0 <= score_response(prompt_type, ROBOT + " Use 5 words in 3 steps.", text).overall_score <= 100
+        assert (
+            0
+            <= score_response(prompt_type, ROBOT + " Use 5 words in 3 steps.", text).overall_score
+            <= 100
+        )

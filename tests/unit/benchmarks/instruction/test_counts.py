@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.benchmarks.instruction.counts import Bounds, asked_steps, asked_words, count_words, paragraphs_of, sentences_of
+from memray_eval.benchmarks.instruction.counts import (
+    Bounds,
+    asked_steps,
+    asked_words,
+    count_words,
+    paragraphs_of,
+    sentences_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,9 @@ def test_sentences_and_paragraphs() -> None:
         ("in 3 sentences", None),
     ],
 )
-def test_a_target_of_words_is_read_off_the_prompt(prompt: str, bounds: tuple[int, int | None] | None) -> None:
+def test_a_target_of_words_is_read_off_the_prompt(
+    prompt: str, bounds: tuple[int, int | None] | None
+) -> None:
     assert asked_words(prompt) == (None if bounds is None else Bounds(*bounds))
 
 
@@ -84,7 +93,9 @@ def test_a_target_of_words_is_read_off_the_prompt(prompt: str, bounds: tuple[int
         ("Return JSON", None),
     ],
 )
-def test_a_target_of_steps_is_read_off_the_prompt(prompt: str, bounds: tuple[int, int | None] | None) -> None:
+def test_a_target_of_steps_is_read_off_the_prompt(
+    prompt: str, bounds: tuple[int, int | None] | None
+) -> None:
     assert asked_steps(prompt) == (None if bounds is None else Bounds(*bounds))
 
 

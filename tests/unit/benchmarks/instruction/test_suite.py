@@ -27,7 +27,11 @@ READING = Reading(suite="instruction", adapt=SUITE.adapt)
 
 
 def shipped() -> list[Sample]:
-    found = scan(str(REPOSITORY / "dataset" / "instruction"), READING, on_problem=lambda problem: pytest.fail(str(problem)))
+    found = scan(
+        str(REPOSITORY / "dataset" / "instruction"),
+        READING,
+        on_problem=lambda problem: pytest.fail(str(problem)),
+    )
     return [sample for shard in found.shards for sample in read_samples(shard, READING)]
 
 
@@ -51,7 +55,9 @@ def test_the_shipped_prompts_are_a_dozen_a_type_with_answers_and_constraints() -
 
 def test_the_shipped_prompts_give_their_checks_occasion() -> None:
     samples = shipped()
-    assert all(asked_steps(sample.query) for sample in samples if sample.prompt_type == "navigation")
+    assert all(
+        asked_steps(sample.query) for sample in samples if sample.prompt_type == "navigation"
+    )
     reasoning = [sample for sample in samples if sample.prompt_type == "reasoning"]
     assert sum(bool(offered(sample.query)) for sample in reasoning) >= len(reasoning) - 1
     assert all(set(sample.answers) <= set(offered(sample.query)) for sample in reasoning)
@@ -60,7 +66,9 @@ def test_the_shipped_prompts_give_their_checks_occasion() -> None:
 def test_the_prompt_is_a_plain_user_message() -> None:
     sample = Sample(id="a", query="Say hello.", prompt_type="navigation")
     prompt = SUITE.prompt(sample, Candidate(name="c", model="m"))
-    assert [(message.role, message.content) for message in prompt.messages] == [("user", "Say hello.")]
+    assert [(message.role, message.content) for message in prompt.messages] == [
+        ("user", "Say hello.")
+    ]
     assert prompt.max_tokens == 512
 
 
@@ -73,7 +81,11 @@ def test_the_suite_and_its_job() -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"prompt_type": None}, {"prompt_type": "", "task": ""}])
 def test_a_plain_prompt_is_a_simple_one(fields: dict[str, Any]) -> None:
-    plain = READING.sample(Entry(0, 1, "f", "0", {"id": "a", "query": "Say hello in exactly three words.", **fields}, 1))
+    plain = READING.sample(
+        Entry(
+            0, 1, "f", "0", {"id": "a", "query": "Say hello in exactly three words.", **fields}, 1
+        )
+    )
     assert plain is not None
     assert (plain.prompt_type, plain.task) == ("simple", "simple")
     assert SUITE.prompt(plain, Candidate(name="c", model="m")).max_tokens == 256
@@ -85,7 +97,10 @@ def test_constraints_need_no_prompt_type() -> None:
     raw = {"id": "a", "query": "Greet me.", "constraints": [{"kind": "max_words", "n": 3}]}
     sample = READING.sample(Entry(0, 1, "f", "0", raw, 1))
     assert sample is not None
-    assert scores(sample, "Good morning!") == {"instruction_quality": 100.0, "constraints_followed": 1.0}
+    assert scores(sample, "Good morning!") == {
+        "instruction_quality": 100.0,
+        "constraints_followed": 1.0,
+    }
 
 
 def test_task_and_type_are_the_same() -> None:
@@ -96,17 +111,31 @@ def test_task_and_type_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"prompt_type": "poem"}, "prompt_type: no type 'poem'; there are: simple, navigation, reasoning"),
+        (
+            {"prompt_type": "poem"},
+            "prompt_type: no type 'poem'; there are: simple, navigation, reasoning",
+        ),
         ({"prompt_type": 0}, "prompt_type: no type 0; there are: simple"),
         ({"task": "simpel"}, "prompt_type: no type 'simpel'; there are: simple"),
-        ({"prompt_type": "simple", "task": "navigation"}, "task: 'navigation' is not the prompt_type 'simple'"),
-        ({"prompt_type": "simple", "metadata": {"constraints": [{"kind": "max_words"}]}}, "constraints.0: max_words lacks n"),
+        (
+            {"prompt_type": "simple", "task": "navigation"},
+            "task: 'navigation' is not the prompt_type 'simple'",
+        ),
+        (
+            {"prompt_type": "simple", "metadata": {"constraints": [{"kind": "max_words"}]}},
+            "constraints.0: max_words lacks n",
+        ),
         ({"prompt_type": "simple", "constraints": [{"kind": "x"}]}, "constraints.0: no kind 'x'"),
-        ({"prompt_type": "simple", "metadata": {"weights": {"word_count": 0.4}}}, "weights: they sum to 0.4, not 1"),
+        (
+            {"prompt_type": "simple", "metadata": {"weights": {"word_count": 0.4}}},
+            "weights: they sum to 0.4, not 1",
+        ),
         ({"prompt_type": "simple", "metadata": {"weights": [1]}}, "weights: must be an object"),
     ],
 )
-def test_a_bad_record_is_named_when_the_dataset_is_read(tmp_path: Path, fields: dict[str, Any], told: str) -> None:
+def test_a_bad_record_is_named_when_the_dataset_is_read(
+    tmp_path: Path, fields: dict[str, Any], told: str
+) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text(json.dumps({"id": "a1", "query": "q", **fields}))
     problems: list[Problem] = []

@@ -1,4 +1,5 @@
-"""LongBench's rules. Figures are what the originals (rouge 1.0.1, fuzzywuzzy 0.18.0, jieba 0.42.1) print for these texts."""
+"""LongBench's rules. Figures are what the originals (rouge 1.0.1, fuzzywuzzy 0.18.0, jieba 0.42.1)
+print for these texts."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from memray_eval.types import Response, Sample, Score
 from tests.conftest import REPOSITORY
 
 DATA = REPOSITORY.parent / "shared" / "data"
-needs_jieba = pytest.mark.skipif(importlib.util.find_spec("jieba") is None, reason="jieba is not installed")
+needs_jieba = pytest.mark.skipif(
+    importlib.util.find_spec("jieba") is None, reason="jieba is not installed"
+)
 
 
 def scored(metric: str, sample: Sample, text: str) -> Score:
@@ -31,7 +34,9 @@ def scored(metric: str, sample: Sample, text: str) -> Score:
 
 
 def sample(task: str = "", *answers: str, suite: str = "longbench", **fields: object) -> Sample:
-    return Sample.model_validate({"id": "1", "query": "q", "suite": suite, "task": task, "answers": answers, **fields})
+    return Sample.model_validate(
+        {"id": "1", "query": "q", "suite": suite, "task": task, "answers": answers, **fields}
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +63,11 @@ def test_qa_f1(prediction: str, answers: list[str], expected: float) -> None:
 @pytest.mark.parametrize(
     ("prediction", "answers", "expected"),
     [
-        ("有两人叫阿四。", ["2", "两个", "二"], 0.0),  # by words; InfiniteBench's characters give 0.25
+        (
+            "有两人叫阿四。",
+            ["2", "两个", "二"],
+            0.0,
+        ),  # by words; InfiniteBench's characters give 0.25
         ("论坛的主题是区域名校长的成长。", ["论坛的主题是区域名校长的成长。"], 1.0),
         ("主题是名校长的成长", ["论坛的主题是区域名校长的成长。"], 0.8),
         ("清华大学在北京", ["上海", "北京"], 0.5),
@@ -86,12 +95,20 @@ def test_cutting_says_nothing_on_stderr(capfd: pytest.CaptureFixture[str]) -> No
     [
         ("the cat sat on the mat", "the cat lay on the mat", 0.79999999500),
         ("A b c. D e f.", "D e f. A b c.", 0.999999995),  # the order of sentences does not matter
-        ("the dog ran. the cat slept. it rained", "the cat slept. it snowed. the dog ran home", 0.79999999502),
+        (
+            "the dog ran. the cat slept. it rained",
+            "the cat slept. it snowed. the dog ran home",
+            0.79999999502,
+        ),
         ("a b c d", "d c b a", 0.249999995),
         ("a b a c", "a c b a", 0.66666666167),
         ("The cat sat.", "the cat sat", 0.66666666167),  # case-sensitive
         ("the the the", "the", 0.999999995),  # sets of words
-        ("a. .", "a", 0.66666666222),  # the space after the first dot is a sentence of one empty word
+        (
+            "a. .",
+            "a",
+            0.66666666222,
+        ),  # the space after the first dot is a sentence of one empty word
         ("x " * 1200, "x y", 0.66666666222),
         ("", "a b", 0.0),
         ("...", "a b", 0.0),
@@ -127,14 +144,18 @@ def test_rouge_zh(prediction: str, answer: str, expected: float) -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.sampled_from("abc"), max_size=9))
-def test_lcs_is_the_one_that_a_table_read_from_its_end_gives(rows: list[str], columns: list[str]) -> None:
+def test_lcs_is_the_one_that_a_table_read_from_its_end_gives(
+    rows: list[str], columns: list[str]
+) -> None:
     assert lcs(rows, columns) == table_lcs(rows, columns)
 
 
 def table_lcs(rows: list[str], columns: list[str]) -> list[tuple[int, int]]:
     table = [[0] * (len(columns) + 1) for _ in range(len(rows) + 1)]
     for r, c in itertools.product(range(len(rows)), range(len(columns))):
-        table[r + 1][c + 1] = table[r][c] + 1 if rows[r] == columns[c] else max(table[r][c + 1], table[r + 1][c])
+        table[r + 1][c + 1] = (
+            table[r][c] + 1 if rows[r] == columns[c] else max(table[r][c + 1], table[r + 1][c])
+        )
     r, c, found = len(rows), len(columns), []
     while r and c:
         if rows[r - 1] == columns[c - 1]:
@@ -156,13 +177,20 @@ def table_lcs(rows: list[str], columns: list[str]) -> list[tuple[int, int]]:
         ("Other", ["Food"], ["Food", "Other"], 0.0),
         ("food", ["Food"], ["Food"], 0.0),
         # "Manner" is removed, and "Manner of" is then stepped over
-        ("Manner of an action", ["Manner of an action"], ["Manner", "Manner of", "Manner of an action"], 0.5),
+        (
+            "Manner of an action",
+            ["Manner of an action"],
+            ["Manner", "Manner of", "Manner of an action"],
+            0.5,
+        ),
         ("体育新闻", ["体育"], ["体育", "经济"], 1.0),
         ("", ["Food"], ["Food"], 0.0),
         ("Food", [], ["Food"], 0.0),
     ],
 )
-def test_classification(prediction: str, answers: list[str], classes: list[str], expected: float) -> None:
+def test_classification(
+    prediction: str, answers: list[str], classes: list[str], expected: float
+) -> None:
     assert longbench.classification(prediction, answers, classes) == expected
 
 
@@ -219,7 +247,10 @@ def test_code_sim(prediction: str, answer: str, expected: float) -> None:
     [
         ("The correct answer is (B).", 1.0),
         ("**The correct answer is B**", 1.0),
-        ("The correct answer is A. No: The correct answer is (B)", 1.0),  # the form in parentheses goes first
+        (
+            "The correct answer is A. No: The correct answer is (B)",
+            1.0,
+        ),  # the form in parentheses goes first
         ("The correct answer is (A), The correct answer is (B)", 0.0),
         ("B", 0.0),
         ("the correct answer is (B)", 0.0),
@@ -250,7 +281,11 @@ def test_four_tasks_score_the_first_line_only() -> None:
     assert scored("qa_f1", sample("triviaqa", "Paris"), text).value == 1.0
     assert scored("qa_f1", sample("hotpotqa", "Paris"), text).value == pytest.approx(2 / 9)
     trec = sample("trec", "Food", classes=["Food", "Date"])
-    assert scored("rule_score", trec, "Food\nDate").value == scored("classification", trec, "Food\nDate").value == 1.0
+    assert (
+        scored("rule_score", trec, "Food\nDate").value
+        == scored("classification", trec, "Food\nDate").value
+        == 1.0
+    )
     assert scored("rule_score", sample("samsum", "a b"), "\na b\nc").value == pytest.approx(1.0)
 
 
@@ -279,9 +314,12 @@ def test_a_task_without_a_rule_is_not_applicable() -> None:
 
 def test_what_a_rule_lacks_is_an_error_of_that_unit() -> None:
     assert scored("rule_score", sample("trec", "Food"), "Food").error == (
-        "ValueError: the sample has no classes: give the task's class names in `classes` (LongBench: all_classes)"
+        "ValueError: the sample has no classes: give the task's class names in `classes` "
+        "(LongBench: all_classes)"
     )
-    assert scored("rule_score", sample("passage_retrieval_en", "30"), "Paragraph 30").status == "error"
+    assert (
+        scored("rule_score", sample("passage_retrieval_en", "30"), "Paragraph 30").status == "error"
+    )
     failed = score_by_code(RULES_METRIC, sample("chat"), Response(error="lost"))
     assert (failed.status, failed.error) == ("error", "generation failed: lost")
 
@@ -308,11 +346,17 @@ def test_a_suite_without_a_table_goes_by_the_task(suite: str) -> None:
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no {DATA}")
 @pytest.mark.parametrize("task", ["multi_news", "multifieldqa_zh", "passage_retrieval_zh"])
 def test_real_records_score_1_when_the_answer_is_given(task: str) -> None:
-    records = [json.loads(line) for line in (DATA / "longbench" / f"{task}.jsonl").read_text("utf-8").splitlines()]
+    records = [
+        json.loads(line)
+        for line in (DATA / "longbench" / f"{task}.jsonl").read_text("utf-8").splitlines()
+    ]
     assert len(records) == 8
     for record in records:
         asked = sample(task, *record["answers"], language=record["language"])
-        right, wrong = scored("rule_score", asked, record["answers"][0]), scored("rule_score", asked, "nothing of this")
+        right, wrong = (
+            scored("rule_score", asked, record["answers"][0]),
+            scored("rule_score", asked, "nothing of this"),
+        )
         assert right.value == pytest.approx(1.0)
         assert wrong.value is not None
         assert wrong.value < 0.1
@@ -329,7 +373,9 @@ def test_answers_of_100_000_characters_are_scored_in_seconds() -> None:
     started = time.perf_counter()
     for name in ("qa_f1", "rouge", "count", "retrieval", "classification"):
         scored(name, sample("", "Paragraph 5", reference, classes=words), text)
-    longbench.rouge(text, [" ".join(draw.choices(words, k=17_000)) + " end"])  # a single sentence each
+    longbench.rouge(
+        text, [" ".join(draw.choices(words, k=17_000)) + " end"]
+    )  # a single sentence each
     longbench.qa_f1_zh(chinese, ["成长"])
     longbench.rouge_zh(chinese, [chinese[:3000]])
     assert time.perf_counter() - started < 20

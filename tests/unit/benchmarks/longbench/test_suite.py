@@ -43,7 +43,11 @@ def sample(raw: dict[str, Any], path: str = "data/hotpotqa.jsonl") -> Sample:
 
 def real_records() -> list[tuple[str, dict[str, Any]]]:
     files = sorted(REAL.glob("*.jsonl"))
-    return [(str(file), json.loads(line)) for file in files for line in file.read_text("utf-8").splitlines()]
+    return [
+        (str(file), json.loads(line))
+        for file in files
+        for line in file.read_text("utf-8").splitlines()
+    ]
 
 
 def text(of: Sample, templates: str | None = None) -> str:
@@ -51,7 +55,9 @@ def text(of: Sample, templates: str | None = None) -> str:
 
 
 def write(folder: Path, prompts: object, lengths: object | None = None) -> str:
-    (folder / "dataset2prompt.json").write_text(prompts if isinstance(prompts, str) else json.dumps(prompts), "utf-8")
+    (folder / "dataset2prompt.json").write_text(
+        prompts if isinstance(prompts, str) else json.dumps(prompts), "utf-8"
+    )
     if lengths is not None:
         (folder / "dataset2maxlen.json").write_text(json.dumps(lengths), "utf-8")
     return str(folder)
@@ -90,7 +96,9 @@ def test_the_task_is_named_by_the_record_else_by_its_file_or_folder() -> None:
     assert adapt(record(dataset="ABSENT", task="qmsum"), "data/all.jsonl")["task"] == "qmsum"
     assert adapt(record(dataset="qasper"), "musique.jsonl")["task"] == "qasper"
     with pytest.raises(
-        ValueError, match=r"no task in the name of data/all.jsonl; .* one of: narrativeqa, qasper, .*repobench-p"
+        ValueError,
+        match=r"no task in the name of data/all.jsonl; .* one of: narrativeqa, qasper, "
+        r".*repobench-p",
     ):
         adapt(unnamed, "data/all.jsonl")
     with pytest.raises(ValueError, match="no task 'poetry'; there are: narrativeqa, qasper"):
@@ -103,9 +111,20 @@ def test_longbench_e_is_noted_and_does_not_collide_with_longbench() -> None:
     assert whole["id"] != even["id"]
     assert "edition" not in whole["metadata"]
     assert even["metadata"]["edition"] == "LongBench-E"
-    assert adapt(record(dataset="ABSENT"), "hotpotqa_e/test-00000-of-00001.parquet")["metadata"]["edition"] == "LongBench-E"
+    assert (
+        adapt(record(dataset="ABSENT"), "hotpotqa_e/test-00000-of-00001.parquet")["metadata"][
+            "edition"
+        ]
+        == "LongBench-E"
+    )
     assert adapt(record(dataset="hotpotqa_e"), "all.jsonl")["task"] == "hotpotqa"
-    assert [bucket(length) for length in (0, 3999, 4000, 7999, 8000)] == ["0-4k", "0-4k", "4-8k", "4-8k", "8k+"]
+    assert [bucket(length) for length in (0, 3999, 4000, 7999, 8000)] == [
+        "0-4k",
+        "0-4k",
+        "4-8k",
+        "4-8k",
+        "8k+",
+    ]
 
 
 def test_the_language_is_the_record_s_or_the_task_s() -> None:
@@ -123,7 +142,10 @@ def test_our_own_format_passes_as_it_is() -> None:
 
 
 def test_what_a_record_lacks_is_named() -> None:
-    with pytest.raises(ValueError, match=r"not a record of LongBench: it lacks _id, context, length; .* id and query"):
+    with pytest.raises(
+        ValueError,
+        match=r"not a record of LongBench: it lacks _id, context, length; .* id and query",
+    ):
         adapt({"input": "Why?", "answers": ["So"]}, "hotpotqa.jsonl")
     with pytest.raises(ValueError, match="answers: must be a list, not str 'So'"):
         adapt(record(answers="So"), "x")
@@ -140,23 +162,30 @@ def test_a_response_beside_the_record_and_a_context_in_a_file_are_kept() -> None
 @pytest.mark.parametrize("task", TASKS)
 def test_all_that_varies_comes_after_the_context(task: str) -> None:
     asked = [
-        prompt(Sample(id=q, task=task, query=q, context="<CONTEXT>"), CANDIDATE).messages[0].content for q in ("One?", "Two?")
+        prompt(Sample(id=q, task=task, query=q, context="<CONTEXT>"), CANDIDATE).messages[0].content
+        for q in ("One?", "Two?")
     ]
     before, after = asked[0].split("<CONTEXT>")
     assert asked[1].split("<CONTEXT>")[0] == before
     assert before.strip()
     assert after.count("One?") == 1
-    assert (task in ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")) == (ord(before[0]) > 0x4E00)
+    assert (task in ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")) == (
+        ord(before[0]) > 0x4E00
+    )
 
 
 def test_few_shot_and_code_tasks_are_asked_as_plain_text_and_all_prompts_may_be_cut() -> None:
-    asked = {task: prompt(Sample(id="1", task=task, query="q", context="c"), CANDIDATE) for task in TASKS}
+    asked = {
+        task: prompt(Sample(id="1", task=task, query="q", context="c"), CANDIDATE) for task in TASKS
+    }
     assert {task for task, each in asked.items() if not each.is_chat} == PLAIN
     assert {task for task, each in asked.items() if each.stop} == {"samsum"}
     assert asked["samsum"].stop == ("\n",)
     assert all(each.is_cut for each in asked.values())
     # What these are to continue is the end of their input.
-    assert all(asked[task].messages[0].content.endswith("q") for task in PLAIN - {"lcc", "repobench-p"})
+    assert all(
+        asked[task].messages[0].content.endswith("q") for task in PLAIN - {"lcc", "repobench-p"}
+    )
 
 
 def test_a_sample_without_task_is_asked_as_a_plain_question() -> None:
@@ -169,17 +198,26 @@ def test_nothing_in_a_context_or_question_is_a_place(context: str, query: str) -
     context = f"{{input}} {{0}} }}{{ {context} $Q$"
     template = braced("{{literal}} {context} | {input}")
     assert template.fill({"context": context, "input": query}) == f"{{literal}} {context} | {query}"
-    assert dollared("$DOC$ costs $5, $Q$").fill({"DOC": context, "Q": query}) == f"{context} costs $5, {query}"
+    assert (
+        dollared("$DOC$ costs $5, $Q$").fill({"DOC": context, "Q": query})
+        == f"{context} costs $5, {query}"
+    )
 
 
 def test_the_users_templates_and_lengths_replace_ours(tmp_path: Path) -> None:
-    path = write(tmp_path, {"gov_report": "Report:{context}\nSummary:", "samsum": "{context}\n{input}"}, {"samsum": 7})
+    path = write(
+        tmp_path,
+        {"gov_report": "Report:{context}\nSummary:", "samsum": "{context}\n{input}"},
+        {"samsum": 7},
+    )
     suite = get_suite("longbench", path)
     report = sample(record(dataset="gov_report", input=""))
     asked = suite.prompt(report, CANDIDATE)
     assert asked.messages[0].content == "Report:The Harkers built it.\nSummary:"
     assert asked.max_tokens == 512
-    dialogue = suite.prompt(sample(record(dataset="samsum", input="Dialogue: hi {context}")), CANDIDATE)
+    dialogue = suite.prompt(
+        sample(record(dataset="samsum", input="Dialogue: hi {context}")), CANDIDATE
+    )
     assert dialogue.messages[0].content == "The Harkers built it.\nDialogue: hi {context}"
     assert (dialogue.max_tokens, dialogue.is_chat, dialogue.stop) == (7, False, ("\n",))
     assert pickle.loads(pickle.dumps(suite.prompt))(report, CANDIDATE) == asked
@@ -190,7 +228,9 @@ def test_tasks_without_a_template_are_no_longer_the_suite_s(tmp_path: Path) -> N
     suite = get_suite("longbench", write(tmp_path, {"qasper": "{context} {input}"}))
     assert suite.tasks == ("qasper",)
     assert suite.adapt(record(dataset="qasper"), "x")["task"] == "qasper"
-    with pytest.raises(ValueError, match=r"dataset2prompt.json has no template for task 'hotpotqa'; it has: qasper"):
+    with pytest.raises(
+        ValueError, match=r"dataset2prompt.json has no template for task 'hotpotqa'; it has: qasper"
+    ):
         suite.adapt(record(), "x")
 
 
@@ -198,7 +238,10 @@ def test_tasks_without_a_template_are_no_longer_the_suite_s(tmp_path: Path) -> N
     ("prompts", "message"),
     [
         ({"qasper": "{input}"}, "dataset2prompt.json: qasper: has no place context"),
-        ({"qasper": "{context} {question}"}, "qasper: has a place question that nothing fills; there are: context, input"),
+        (
+            {"qasper": "{context} {question}"},
+            "qasper: has a place question that nothing fills; there are: context, input",
+        ),
         ({"qasper": '{context} {"a": 1}'}, "qasper: .*a brace that is text is written twice"),
         ({"qasper": "{context} }"}, "dataset2prompt.json: qasper: "),
         ({"qasper": 128}, "dataset2prompt.json: qasper: must be text, not int"),
@@ -207,7 +250,9 @@ def test_tasks_without_a_template_are_no_longer_the_suite_s(tmp_path: Path) -> N
         ("[]", "dataset2prompt.json must map each task to its value"),
     ],
 )
-def test_broken_templates_are_named_with_file_and_task(tmp_path: Path, prompts: object, message: str) -> None:
+def test_broken_templates_are_named_with_file_and_task(
+    tmp_path: Path, prompts: object, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         get_suite("longbench", write(tmp_path, prompts))
 
@@ -215,10 +260,14 @@ def test_broken_templates_are_named_with_file_and_task(tmp_path: Path, prompts: 
 def test_broken_lengths_and_absent_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing at .*none"):
         get_suite("longbench", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"has no dataset2prompt.json; LongBench keeps it in its folder config"):
+    with pytest.raises(
+        ConfigError, match=r"has no dataset2prompt.json; LongBench keeps it in its folder config"
+    ):
         get_suite("longbench", str(tmp_path))
     path = write(tmp_path, {"qasper": "{context}"}, {"qasper": 0})
-    with pytest.raises(ConfigError, match=r"dataset2maxlen.json: qasper: must be a number of tokens above 0, not 0"):
+    with pytest.raises(
+        ConfigError, match=r"dataset2maxlen.json: qasper: must be a number of tokens above 0, not 0"
+    ):
         get_suite("longbench", path)
 
 
@@ -227,7 +276,11 @@ def test_every_real_record_is_a_sample_and_is_asked_whole() -> None:
     found = [sample(raw, path) for path, raw in real_records()]
     assert len(found) == 24
     assert len({each.id for each in found}) == 24
-    assert {each.task for each in found} == {"multi_news", "multifieldqa_zh", "passage_retrieval_zh"}
+    assert {each.task for each in found} == {
+        "multi_news",
+        "multifieldqa_zh",
+        "passage_retrieval_zh",
+    }
     for each, (_, raw) in zip(found, real_records(), strict=True):
         assert each.context == raw["context"]
         assert text(each).count(raw["context"]) == 1
@@ -242,9 +295,15 @@ def test_the_real_templates_render_as_python_would() -> None:
     assert suite.tasks == TASKS == tuple(prompts)
     assert {task: wording.max_tokens for task, wording in WORDINGS.items()} == lengths
     for task, template in prompts.items():
-        raw = record(dataset=task, context="a {brace} and {input}", input="" if "{input}" not in template else "Why {not}?")
+        raw = record(
+            dataset=task,
+            context="a {brace} and {input}",
+            input="" if "{input}" not in template else "Why {not}?",
+        )
         asked = suite.prompt(sample(raw), CANDIDATE)
         assert asked.messages[0].content == template.format(**raw)
         assert (asked.max_tokens, asked.is_chat) == (lengths[task], task not in PLAIN)
     for path, raw in real_records():
-        assert text(sample(raw, path), str(REAL)) == prompts[os.path.basename(path).removesuffix(".jsonl")].format(**raw)
+        assert text(sample(raw, path), str(REAL)) == prompts[
+            os.path.basename(path).removesuffix(".jsonl")
+        ].format(**raw)

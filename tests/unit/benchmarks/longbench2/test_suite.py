@@ -58,18 +58,27 @@ def test_a_published_record_becomes_a_sample() -> None:
 
 
 def test_what_a_record_lacks_is_named() -> None:
-    with pytest.raises(ValueError, match="not a record of LongBench v2: it lacks choice_C, answer;"):
-        adapt({name: value for name, value in record().items() if name not in ("choice_C", "answer")}, "x")
+    with pytest.raises(
+        ValueError, match="not a record of LongBench v2: it lacks choice_C, answer;"
+    ):
+        adapt(
+            {name: value for name, value in record().items() if name not in ("choice_C", "answer")},
+            "x",
+        )
     with pytest.raises(ValueError, match="answer: must be A, B, C or D, not 'E'"):
         adapt(record(answer="E"), "x")
-    with pytest.raises(ValueError, match="no task 'poetry'; there are: single_document_qa, multi_document_qa"):
+    with pytest.raises(
+        ValueError, match="no task 'poetry'; there are: single_document_qa, multi_document_qa"
+    ):
         adapt(record(domain="Poetry"), "x")
 
 
 def test_our_own_format_passes_where_it_has_the_choices() -> None:
     own = {"id": "1", "query": "Who?", "metadata": {"choices": dict.fromkeys("ABCD", "x")}}
     assert adapt(own, "x") is own
-    with pytest.raises(ValueError, match=r"metadata.choices: must give the text of each of A, B, C and D"):
+    with pytest.raises(
+        ValueError, match=r"metadata.choices: must give the text of each of A, B, C and D"
+    ):
         adapt({"id": "1", "query": "Who?"}, "x")
 
 
@@ -91,10 +100,15 @@ def test_the_users_templates_make_the_variants(tmp_path: Path) -> None:
     (tmp_path / "0shot.txt").write_text("Costs $5.\n$DOC$\n$Q$ $C_A$/$C_B$/$C_C$/$C_D$", "utf-8")
     suite = get_suite("longbench2", str(tmp_path))
     asked = suite.prompt(sample(), AT_ONCE)
-    assert asked.messages[0].content == "Costs $5.\nBen won. $C_A$\nWho won? Ann/Ben $Q$/Cy {context}/Di"
+    assert (
+        asked.messages[0].content
+        == "Costs $5.\nBen won. $C_A$\nWho won? Ann/Ben $Q$/Cy {context}/Di"
+    )
     assert asked.max_tokens == 128
     assert pickle.loads(pickle.dumps(suite.prompt))(sample(), AT_ONCE) == asked
-    with pytest.raises(ConfigError, match="suite 'longbench2' has no prompt 'cot'; it has: default"):
+    with pytest.raises(
+        ConfigError, match="suite 'longbench2' has no prompt 'cot'; it has: default"
+    ):
         check_prompts(suite, (THINKING,))
     (tmp_path / "0shot_cot.txt").write_text("$DOC$ Think.", "utf-8")
     both = get_suite("longbench2", str(tmp_path))

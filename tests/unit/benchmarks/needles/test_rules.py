@@ -17,8 +17,12 @@ def scored(metric: str, sample: Sample, text: str) -> Score:
     return score_by_code(found, sample, Response(text=text))
 
 
-def sample(task: str, *answers: str, suite: str = "needles", query: str = "q", **fields: object) -> Sample:
-    return Sample.model_validate({"id": "1", "query": query, "suite": suite, "task": task, "answers": answers, **fields})
+def sample(
+    task: str, *answers: str, suite: str = "needles", query: str = "q", **fields: object
+) -> Sample:
+    return Sample.model_validate(
+        {"id": "1", "query": query, "suite": suite, "task": task, "answers": answers, **fields}
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,7 +30,12 @@ def sample(task: str, *answers: str, suite: str = "needles", query: str = "q", *
     [
         ("1234567 and 7654321", ["1234567", "7654321"], 1.0, 1.0),
         ("1234567", ["1234567", "7654321", "5", "9"], 0.5, 1.0),
-        ("12345678", ["1234567"], 1.0, 1.0),  # the original's defect: a part of a longer number counts
+        (
+            "12345678",
+            ["1234567"],
+            1.0,
+            1.0,
+        ),  # the original's defect: a part of a longer number counts
         ("PARIS", ["Paris"], 1.0, 1.0),
         ("答案是北京。", ["北京", "上海"], 0.5, 1.0),
         ("a\tb", ["a\nb"], 1.0, 1.0),  # what does not print becomes a new line
@@ -45,7 +54,9 @@ def test_ruler_has_no_score_without_answers(rule: object) -> None:
         rule("x", [])  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("task", ["niah_single_1", "niah_multikey_3", "niah_multiquery", "vt", "cwe", "fwe"])
+@pytest.mark.parametrize(
+    "task", ["niah_single_1", "niah_multikey_3", "niah_multiquery", "vt", "cwe", "fwe"]
+)
 def test_needles_ask_for_all_answers(task: str) -> None:
     score = scored("rule_score", sample(task, "a1", "b2"), "it is A1")
     assert (score.value, score.judge) == (0.5, "ruler_recall, RULER c3f5e3b")
@@ -68,11 +79,29 @@ def test_tasks_that_are_no_needles_have_no_rule() -> None:
         ("qa1", "Mary is in the kitchen.", "kitchen", "Where is Mary?", 1.0),
         ("qa1", "KITCHEN", "kitchen", "Where is Mary?", 1.0),
         ("qa1", "The kitchen or the garden.", "kitchen", "Where is Mary?", 0.0),
-        ("qa1", "The kitchen. Then the garden.", "kitchen", "Where is Mary?", 1.0),  # the first sentence only
+        (
+            "qa1",
+            "The kitchen. Then the garden.",
+            "kitchen",
+            "Where is Mary?",
+            1.0,
+        ),  # the first sentence only
         ("qa1", "Let me see. The kitchen.", "kitchen", "Where is Mary?", 0.0),
-        ("qa3", "She left the office for the garden", "garden", "Where was the milk before the office?", 1.0),
+        (
+            "qa3",
+            "She left the office for the garden",
+            "garden",
+            "Where was the milk before the office?",
+            1.0,
+        ),
         ("qa1", "kitchen <example> garden", "kitchen", "Where is Mary?", 1.0),
-        ("qa1", "kitchen Question garden", "kitchen", "Where is Mary?", 0.0),  # the original looks for it after lowering
+        (
+            "qa1",
+            "kitchen Question garden",
+            "kitchen",
+            "Where is Mary?",
+            0.0,
+        ),  # the original looks for it after lowering
         ("qa5", "Bill", "Bill", "Who gave the milk?", 1.0),
         ("qa7", "none", "none", "How many?", 0.0),  # "one" is a part of it
         ("qa6", "I know: yes", "yes", "Is it?", 0.0),  # and "no" of this
@@ -91,6 +120,14 @@ def test_babilong(task: str, prediction: str, answer: str, question: str, expect
 def test_babilong_knows_twenty_tasks_and_takes_the_samples_own_classes() -> None:
     assert set(babilong.LABELS) == {f"qa{number}" for number in range(1, 21)}
     assert scored("babilong", sample("chat", "x"), "x").status == "not_applicable"
-    assert scored("babilong", sample("rooms", "attic", classes=["attic", "cellar"]), "In the attic").value == 1.0
+    assert (
+        scored(
+            "babilong", sample("rooms", "attic", classes=["attic", "cellar"]), "In the attic"
+        ).value
+        == 1.0
+    )
     assert scored("babilong", sample("qa1", "kitchen", "garden"), "kitchen").status == "error"
-    assert scored("rule_score", sample("chat", "x", metadata={"rule": "babilong"}), "x").status == "error"
+    assert (
+        scored("rule_score", sample("chat", "x", metadata={"rule": "babilong"}), "x").status
+        == "error"
+    )

@@ -14,11 +14,18 @@ CANDIDATE = Candidate(name="a", model="m")
 
 
 def asked(task: str, query: str = "One?", **metadata: Any) -> Prompt:
-    return prompt(Sample(id="1", task=task, query=query, context="<{input}>", metadata=metadata), CANDIDATE)
+    return prompt(
+        Sample(id="1", task=task, query=query, context="<{input}>", metadata=metadata), CANDIDATE
+    )
 
 
 def test_needles_are_in_our_own_format() -> None:
-    own = {"id": "passkey-en-4k-d50-0", "task": "passkey", "query": "What is the pass key?", "answers": ["12345"]}
+    own = {
+        "id": "passkey-en-4k-d50-0",
+        "task": "passkey",
+        "query": "What is the pass key?",
+        "answers": ["12345"],
+    }
     assert adapt(own, "x") is own
     with pytest.raises(ValueError, match="not a record of needles: it lacks id, query;"):
         adapt({"input": "Who?", "context": "c"}, "passkey.jsonl")
@@ -39,7 +46,8 @@ def test_answers_get_the_room_they_need() -> None:
     assert {tokens[task] for task in TASKS if task.startswith("niah_")} == {128}
     assert tokens["cwe"] == 120
     assert all(
-        tokens[task] >= least for task, least in {"vt": 30, "fwe": 50, "qa": 32, "passkey": 6, "kv_retrieval": 50}.items()
+        tokens[task] >= least
+        for task, least in {"vt": 30, "fwe": 50, "qa": 32, "passkey": 6, "kv_retrieval": 50}.items()
     )
     assert asked("math_calc", label=list(range(50))).max_tokens == 64 + 4 * 50
     assert asked("math_calc", label=list(range(29_999))).max_tokens == 30_000

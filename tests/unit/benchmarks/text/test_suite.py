@@ -1,4 +1,5 @@
-"""The text suite: bare prompts, asked at several temperatures and scored by the text family alone."""
+"""The text suite: bare prompts, asked at several temperatures and scored by the text family
+alone."""
 
 from __future__ import annotations
 
@@ -21,19 +22,26 @@ READING = Reading(suite="text", adapt=SUITE.adapt)
 
 def shipped() -> list[Sample]:
     lines = enumerate(FILE.read_text("utf-8").splitlines())
-    found = [READING.sample(Entry(n, n + 1, str(FILE), str(n), json.loads(line), len(line))) for n, line in lines]
+    found = [
+        READING.sample(Entry(n, n + 1, str(FILE), str(n), json.loads(line), len(line)))
+        for n, line in lines
+    ]
     return [sample for sample in found if sample is not None]
 
 
 def test_the_prompt_is_bare() -> None:
-    sample = Sample(id="a", query="Why?", memory={"name": "Ana"}, history=(Turn(role="user", content="Hi"),))
+    sample = Sample(
+        id="a", query="Why?", memory={"name": "Ana"}, history=(Turn(role="user", content="Hi"),)
+    )
     prompt = SUITE.prompt(sample, Candidate(name="c", model="m"))
     assert [(message.role, message.content) for message in prompt.messages] == [("user", "Why?")]
     assert (prompt.max_tokens, prompt.is_chat) == (512, True)
 
 
 def test_it_asks_for_the_whole_text_family_and_no_judge() -> None:
-    assert set(SUITE.metrics) == {metric.name for metric in all_metrics().values() if metric.family == "text"}
+    assert set(SUITE.metrics) == {
+        metric.name for metric in all_metrics().values() if metric.family == "text"
+    }
     assert SUITE.quality_metric(SUITE.metrics) == "overall_score"
     assert len(pick(SUITE.metrics)) == 7
 

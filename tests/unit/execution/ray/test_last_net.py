@@ -1,4 +1,5 @@
-"""What no guard caught is caught a record at a time: the block goes on, and too many of them stop the run."""
+"""What no guard caught is caught a record at a time: the block goes on, and too many of them stop
+the run."""
 
 from __future__ import annotations
 
@@ -16,10 +17,17 @@ from memray_eval.config.sections import JudgingConfig, MetricOptions
 from memray_eval.datasets.reading import Reading
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import ServiceLost
-from memray_eval.execution.progress import Extent
-from memray_eval.execution.ray import progress_counter, prompt_stage as prompts
+from memray_eval.execution.progress import STAGES, Extent
+from memray_eval.execution.ray import progress_counter
+from memray_eval.execution.ray import prompt_stage as prompts
 from memray_eval.execution.ray import workers as actors
-from memray_eval.execution.ray.prompt_stage import RECORD, SAMPLE, Asking, prompts_for_engine, prompts_for_servers
+from memray_eval.execution.ray.prompt_stage import (
+    RECORD,
+    SAMPLE,
+    Asking,
+    prompts_for_engine,
+    prompts_for_servers,
+)
 from memray_eval.execution.ray.workers import Desk, JudgeRecords, fold_answers
 from memray_eval.execution.resume_state import Stock
 from memray_eval.results.schema import from_table, to_table
@@ -65,7 +73,12 @@ def desk(tmp_path: Any) -> Desk:
 
 def numbered(record: Record, n: int) -> list[Record]:
     return [
-        record.model_copy(update={"unit_id": f"{place:016x}", "sample": record.sample.model_copy(update={"id": f"s{place}"})})
+        record.model_copy(
+            update={
+                "unit_id": f"{place:016x}",
+                "sample": record.sample.model_copy(update={"id": f"s{place}"}),
+            }
+        )
         for place in range(n)
     ]
 
@@ -95,7 +108,9 @@ def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
     assert desk.counter.caught() == [("judge", "s1", "ZeroDivisionError: a bug of ours")]
 
 
-def test_a_service_that_died_ends_the_stage(desk: Desk, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_died_ends_the_stage(
+    desk: Desk, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def judge_record(record: Record, *words: Any) -> Record:
         raise ServiceLost("the ledger has died")
 
@@ -106,8 +121,15 @@ def test_a_service_that_died_ends_the_stage(desk: Desk, record: Record, monkeypa
 
 def test_a_row_that_is_no_record_any_more_stays_a_row(desk: Desk, record: Record) -> None:
     table = to_table(numbered(record, 3))
-    memory = pa.array([text if place != 1 else "{broken" for place, text in enumerate(table.column("memory").to_pylist())])
-    table = table.set_column(table.schema.get_field_index("memory"), table.schema.field("memory"), memory)
+    memory = pa.array(
+        [
+            text if place != 1 else "{broken"
+            for place, text in enumerate(table.column("memory").to_pylist())
+        ]
+    )
+    table = table.set_column(
+        table.schema.get_field_index("memory"), table.schema.field("memory"), memory
+    )
 
     async def run() -> list[dict[str, Any]]:
         return [row async for out in judging(desk)(table) for row in out.to_pylist()]
@@ -119,7 +141,9 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(desk: Desk, record: Record
 
 
 @pytest.mark.parametrize("text", ["half a pair: \ud83d"])
-def test_a_text_that_no_table_holds_is_an_error_of_its_unit(desk: Desk, record: Record, text: str) -> None:
+def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
+    desk: Desk, record: Record, text: str
+) -> None:
     records = numbered(record, 3)
     records[1] = records[1].model_copy(update={"response": Response(text=text)})
     kept = list(from_table(desk.keep(records)))
@@ -128,16 +152,22 @@ def test_a_text_that_no_table_holds_is_an_error_of_its_unit(desk: Desk, record: 
     assert kept[0] == records[0]
 
 
-def test_a_figure_that_no_table_holds_is_an_error_of_its_score_alone(desk: Desk, record: Record) -> None:
+def test_a_figure_that_no_table_holds_is_an_error_of_its_score_alone(
+    desk: Desk, record: Record
+) -> None:
     scored = asyncio.run(block(judging(desk), to_table(numbered(record, 2))))
     huge = scored[0].scores[0].usage.model_copy(update={"input_tokens": 2**70})
-    scored[0] = scored[0].model_copy(update={"scores": (scored[0].scores[0].model_copy(update={"usage": huge}),)})
+    scored[0] = scored[0].model_copy(
+        update={"scores": (scored[0].scores[0].model_copy(update={"usage": huge}),)}
+    )
     first, second = from_table(desk.to_table(scored, "judge"))
     assert (first.scores[0].status, first.response) == ("error", record.response)
     assert second == scored[1]
 
 
-def test_a_prompt_that_cannot_be_built_is_its_units_error(desk: Desk, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_that_cannot_be_built_is_its_units_error(
+    desk: Desk, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
     suite = get_suite("memory")
     candidate = Candidate(name="c", model="m", backend="openai")
 
@@ -150,7 +180,13 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(desk: Desk, sample: Sa
     Broken.prompt = staticmethod(prompt)  # type: ignore[attr-defined]
     monkeypatch.setattr(prompts, "_suite", lambda *_: Broken)
     samples = [sample.model_copy(update={"id": f"s{n}"}) for n in range(3)]
-    asking = Asking(reading=Reading(suite="memory"), templates=None, candidates=[candidate], stock=Stock(), desk=desk)
+    asking = Asking(
+        reading=Reading(suite="memory"),
+        templates=None,
+        candidates=[candidate],
+        stock=Stock(),
+        desk=desk,
+    )
     table = pa.table({SAMPLE: [one.model_dump_json() for one in samples]})
     rows = [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
     assert [row["prompt"] is None for row in rows] == [False, True, False]
@@ -159,7 +195,9 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(desk: Desk, sample: Sa
     assert (broken.response.error or "").startswith("no prompt can be built: JSONDecodeError")
 
 
-def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(desk: Desk, tmp_path: Any) -> None:
+def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
+    desk: Desk, tmp_path: Any
+) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text("".join(json.dumps({"id": f"s{n}", "query": "q"}) + "\n" for n in range(3)))
 
@@ -180,12 +218,19 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(desk: Desk, 
     assert [words[0] for words in desk.counter.caught()] == ["read"]
 
 
-def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(desk: Desk, record: Record) -> None:
+def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
+    desk: Desk, record: Record
+) -> None:
     asked = record.model_copy(update={"response": None})
     failed = record.model_copy(
-        update={"unit_id": "f" * 16, "response": Response(error="no prompt can be built: KeyError: 'x'")}
+        update={
+            "unit_id": "f" * 16,
+            "response": Response(error="no prompt can be built: KeyError: 'x'"),
+        }
     )
-    table = pa.Table.from_pylist([{RECORD: asked.model_dump_json()}, {RECORD: failed.model_dump_json()}])
+    table = pa.Table.from_pylist(
+        [{RECORD: asked.model_dump_json()}, {RECORD: failed.model_dump_json()}]
+    )
     odd, known = from_table(fold_answers(table, desk))
     assert odd.response is not None
     assert (odd.response.error or "").startswith("KeyError")
@@ -194,7 +239,7 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(desk: Desk, 
 
 def counting(monkeypatch: pytest.MonkeyPatch, most: float) -> Any:
     monkeypatch.setattr(progress_counter, "Exporter", lambda run_id, new_recorder: None)
-    return progress_counter.ProgressCounter.__ray_metadata__.modified_class("r", progress.STAGES, most)  # type: ignore[attr-defined]
+    return progress_counter.ProgressCounter.__ray_metadata__.modified_class("r", STAGES, most)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("most", "stops_at"), [(0.0, 1), (0.5, 1), (2.0, 3), (2, 3)])
@@ -207,7 +252,9 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(
         counter.catch("judge", f"s{number}", "ZeroDivisionError: a bug")
         stopped = [*stopped, counter.stopping() is not None]
     assert stopped.index(True) + 1 == stops_at
-    assert f"stages failed on {stops_at} records, more than the tolerance allows" in counter.stopping()
+    assert (
+        f"stages failed on {stops_at} records, more than the tolerance allows" in counter.stopping()
+    )
     assert "ZeroDivisionError: a bug" in counter.stopping()
     assert counter.course().caught == 4
     told = [line for line in counter.told(0) if line.startswith("The stage judge failed on sample")]
@@ -216,7 +263,13 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(
 
 def test_a_resumed_run_counts_what_was_done() -> None:
     extent = Extent(total=90, finished=30, generated=20)
-    assert [extent.before(stage) for stage in ("read", "generate", "judge", "embed", "write")] == [50, 50, 30, 30, 30]
+    assert [extent.before(stage) for stage in ("read", "generate", "judge", "embed", "write")] == [
+        50,
+        50,
+        30,
+        30,
+        30,
+    ]
 
 
 def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
@@ -234,9 +287,19 @@ def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
     monkeypatch.setattr(prompts, "window_of", lambda model: None)
     samples = [sample, sample.model_copy(update={"id": "odd", "query": "odd"})]
     candidates = [Candidate(name="c", model="m")]
-    asking = Asking(reading=Reading(suite="memory"), templates=None, candidates=candidates, stock=Stock(), desk=desk)
+    asking = Asking(
+        reading=Reading(suite="memory"),
+        templates=None,
+        candidates=candidates,
+        stock=Stock(),
+        desk=desk,
+    )
     table = pa.table({SAMPLE: [one.model_dump_json() for one in samples]})
     (good, odd) = [row for out in prompts_for_engine(table, asking) for row in out.to_pylist()]
     assert (len(good["prompt_tokens_int32"]), len(odd["prompt_tokens_int32"])) == (12, 0)
-    (record,) = from_table(fold_answers(pa.Table.from_pylist([{**odd, "__inference_error__": "nothing"}]), desk))
-    assert record.response == Response(error="no prompt can be built: TypeError: no text for this tokenizer")
+    (record,) = from_table(
+        fold_answers(pa.Table.from_pylist([{**odd, "__inference_error__": "nothing"}]), desk)
+    )
+    assert record.response == Response(
+        error="no prompt can be built: TypeError: no text for this tokenizer"
+    )

@@ -1,4 +1,5 @@
-"""The services of a run, near: what a dead one is called, and what a person is told of paid calls that cannot be read."""
+"""The services of a run, near: what a dead one is called, and what a person is told of paid calls
+that cannot be read."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from memray_eval.errors import ServiceLost
 from memray_eval.execution.ray.services import CallsActor, needed, reason_of
 from memray_eval.judges.call_cache import CachedCall
 
-CALL = CachedCall(key="k", judge="j", judgment="{}", input_tokens=1, output_tokens=1, cost_usd=0.1, created=time.time())
+CALL = CachedCall(
+    key="k",
+    judge="j",
+    judgment="{}",
+    input_tokens=1,
+    output_tokens=1,
+    cost_usd=0.1,
+    created=time.time(),
+)
 
 
 class Counter:
@@ -51,8 +60,10 @@ def test_a_dead_service_is_named() -> None:
     ("text", "reason"),
     [
         (
-            "The actor died because of an error raised in its creation task, ray::CallsActor.__init__()\n"
-            "  File x, line 3\nmemray_eval.errors.ConfigError: cannot open the judge cache /x; set MEMRAY_EVAL_CACHE",
+            "The actor died because of an error raised in its creation task, "
+            "ray::CallsActor.__init__()\n"
+            "  File x, line 3\nmemray_eval.errors.ConfigError: cannot open the judge cache /x; "
+            "set MEMRAY_EVAL_CACHE",
             "ConfigError: cannot open the judge cache /x; set MEMRAY_EVAL_CACHE",
         ),
         (

@@ -1,4 +1,5 @@
-"""Calls go one by one through places, money, slots and the breaker, and leave nothing behind, however they end."""
+"""Calls go one by one through places, money, slots and the breaker, and leave nothing behind,
+however they end."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
-from memray_eval.judges.limits.admission import CHUNK, FIRST_OUTPUT_TOKENS, MEMORY, REPORT_S, Gate, Turn, limits_from_headers
+from memray_eval.judges.limits.admission import (
+    CHUNK,
+    FIRST_OUTPUT_TOKENS,
+    MEMORY,
+    REPORT_S,
+    Gate,
+    Turn,
+    limits_from_headers,
+)
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
@@ -28,11 +37,24 @@ from memray_eval.judges.limits.rate_limiter import (
     Reservation,
     Standing,
 )
-from tests.unit.judges.limits.test_rate_limiter import EPOCH, TICK, Provider, Slot, clock, most, one, run
+from tests.unit.judges.limits.test_rate_limiter import (
+    EPOCH,
+    TICK,
+    Provider,
+    Slot,
+    clock,
+    most,
+    one,
+    run,
+)
 
 USED = Cost(1000, 300)
 FAST = RateLimits(requests_per_min=6000)
-OPENAI = {"x-ratelimit-limit-requests": "500", "x-ratelimit-limit-tokens": "30000", "x-ratelimit-remaining-requests": "499"}
+OPENAI = {
+    "x-ratelimit-limit-requests": "500",
+    "x-ratelimit-limit-tokens": "30000",
+    "x-ratelimit-remaining-requests": "499",
+}
 ANTHROPIC = {
     "anthropic-ratelimit-requests-limit": "50",
     "anthropic-ratelimit-input-tokens-limit": "30000",
@@ -41,13 +63,16 @@ ANTHROPIC = {
 
 
 class Scripted:
-    """A limiter that answers each reservation with the next of `answers` (an exception is raised), then with slots for now,
-    and keeps what it is told."""
+    """A limiter that answers each reservation with the next of `answers` (an exception is raised),
+    then with slots for now, and keeps what it is told."""
 
     def __init__(self, *answers: Grant | Exception | Callable[[], Awaitable[Grant]]) -> None:
         self.answers = deque(answers)
         self.asked, self.reports = list[Reservation](), list[Reservation]()
-        self.throttles, self.learnt = list[tuple[str, float, float | None, int]](), list[RateLimits]()
+        self.throttles, self.learnt = (
+            list[tuple[str, float, float | None, int]](),
+            list[RateLimits](),
+        )
         self.is_down, self.pauses = False, asyncio.Queue[float]()
         self.paused_until = 0.0  # the reply to a 429
 
@@ -62,7 +87,9 @@ class Scripted:
             raise answer
         return answer if isinstance(answer, Grant) else await answer()
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+    async def throttled(
+        self, judge: str, sent_at: float, retry_after_s: float | None, done: int
+    ) -> float:
         self._reach()
         self.throttles.append((judge, sent_at, retry_after_s, done))
         return self.paused_until
@@ -96,7 +123,13 @@ class Calls:
         self.sent, self.now, self.peak = list[float](), 0, 0
 
     async def __call__(
-        self, gate: Gate, *, takes_s: float = 1.0, used: Cost = USED, fails: BaseException | None = None, tokens: float = 1000
+        self,
+        gate: Gate,
+        *,
+        takes_s: float = 1.0,
+        used: Cost = USED,
+        fails: BaseException | None = None,
+        tokens: float = 1000,
     ) -> Turn:
         async with gate.turn(tokens) as turn:
             assert turn.sent_at == clock()
@@ -146,8 +179,12 @@ def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
     assert asked == [CHUNK, 20], "five of the first were left"
 
 
-@pytest.mark.parametrize(("late_s", "times_asked"), [(0.0, 1), (0.9 * LATE_S, 1), (1.1 * LATE_S, 2), (60.0, 2)])
-def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(late_s: float, times_asked: int) -> None:
+@pytest.mark.parametrize(
+    ("late_s", "times_asked"), [(0.0, 1), (0.9 * LATE_S, 1), (1.1 * LATE_S, 2), (60.0, 2)]
+)
+def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
+    late_s: float, times_asked: int
+) -> None:
     async def main() -> tuple[int, list[float]]:
         async def slow() -> Grant:
             at = clock()
@@ -163,12 +200,17 @@ def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(late_s: float
 
 def test_where_nothing_is_limited_calls_go_at_once_after_the_first_has_come_back() -> None:
     async def main() -> None:
-        call, gate = Calls(), gate_to(Limiter(clock=clock), limits=RateLimits(), is_firm=False, max_in_flight=10)
+        call, gate = (
+            Calls(),
+            gate_to(Limiter(clock=clock), limits=RateLimits(), is_firm=False, max_in_flight=10),
+        )
         await settled(start(100, lambda: call(gate, takes_s=FREE_S / 4)))
         assert call.sent[0] == 0
         assert call.sent[1] == pytest.approx(0.5)
         assert call.peak == 10
-        assert max(call.sent) == pytest.approx(0.5 + 9 * 0.5, abs=0.01), "no call waited for anything but a place"
+        assert max(call.sent) == pytest.approx(0.5 + 9 * 0.5, abs=0.01), (
+            "no call waited for anything but a place"
+        )
 
     run(main())
 
@@ -178,10 +220,14 @@ def test_429s_of_one_member_stop_the_others() -> None:
         limiter, call = Limiter(clock=clock), Calls()
         one_gate, other = (gate_to(limiter, member=name) for name in "ab")
         calls = start(200, lambda: call(other, takes_s=0.01))
-        refused = start(30, lambda: call(one_gate, takes_s=0.6, fails=Throttled("429", retry_after_s=8.0)))
+        refused = start(
+            30, lambda: call(one_gate, takes_s=0.6, fails=Throttled("429", retry_after_s=8.0))
+        )
         await settled([*calls, *refused])
         assert len(call.sent) == 230
-        [(paused_from, paused_until)] = [gap for gap in pairwise(call.sent) if gap[1] - gap[0] > 1.0]
+        [(paused_from, paused_until)] = [
+            gap for gap in pairwise(call.sent) if gap[1] - gap[0] > 1.0
+        ]
         assert 0.6 <= paused_from <= 1.5, "both were at work, with slots ahead"
         assert paused_until >= paused_from + 8.0
 
@@ -210,7 +256,9 @@ def test_calls_that_have_ended_or_outlived_it_are_counted_with_a_429_and_only_on
         await call(gate, takes_s=0)
         await asyncio.sleep(2 * REPORT_S)
         assert [report.done for report in limiter.reports] == [1]
-        calls = start(3, lambda: call(gate, takes_s=0.4)) + start(2, lambda: call(gate, takes_s=1.5))
+        calls = start(3, lambda: call(gate, takes_s=0.4)) + start(
+            2, lambda: call(gate, takes_s=1.5)
+        )
         calls += start(2, lambda: call(gate, takes_s=0.5, fails=refusal)) + start(
             1, lambda: call(gate, takes_s=0.6, fails=refusal)
         )
@@ -229,7 +277,9 @@ def test_a_429_that_the_limiter_takes_for_a_hiccup_stops_nobody() -> None:
     async def main() -> None:
         limiter, call = Scripted(Grant((EPOCH,)), Grant(free_until=EPOCH + 100)), Calls()
         gate = gate_to(limiter)
-        refused = asyncio.ensure_future(call(gate, takes_s=1, fails=Throttled("429", retry_after_s=50.0)))
+        refused = asyncio.ensure_future(
+            call(gate, takes_s=1, fails=Throttled("429", retry_after_s=50.0))
+        )
         await asyncio.sleep(0.1)
         await settled([refused, *start(1, lambda: call(gate))])
         await settled(start(3, lambda: call(gate)))
@@ -249,7 +299,9 @@ def test_a_429_pauses_its_member_where_the_limiter_cannot_be_asked() -> None:
         limiter.is_down = False
         limiter.answers += [Grant((EPOCH + 5,)), Grant((EPOCH + 31.5,))]
         await call(gate)
-        assert call.sent == pytest.approx([0, 31.5], abs=TICK), "the first slot was before the end of the pause"
+        assert call.sent == pytest.approx([0, 31.5], abs=TICK), (
+            "the first slot was before the end of the pause"
+        )
 
     run(main())
 
@@ -263,7 +315,9 @@ def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
         limiter, call = Scripted(Grant((EPOCH,)), slow), Calls()
         gate = gate_to(limiter)
         limiter.paused_until = EPOCH + 6
-        refused = asyncio.ensure_future(call(gate, takes_s=1, fails=Throttled("429", retry_after_s=5.0)))
+        refused = asyncio.ensure_future(
+            call(gate, takes_s=1, fails=Throttled("429", retry_after_s=5.0))
+        )
         await asyncio.sleep(0.1)
         later = start(3, lambda: call(gate))
         limiter.answers.append(Grant((EPOCH + 6.1,) * 3))
@@ -273,10 +327,16 @@ def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
     run(main())
 
 
-AT = st.tuples(st.floats(0, 4), st.none() | st.floats(0, 4))  # when a call begins, and how long after it is cancelled
+AT = st.tuples(
+    st.floats(0, 4), st.none() | st.floats(0, 4)
+)  # when a call begins, and how long after it is cancelled
 
 
-@given(calls=st.lists(AT, min_size=1, max_size=40), max_in_flight=st.integers(1, 6), per_min=st.sampled_from([200, 6000]))
+@given(
+    calls=st.lists(AT, min_size=1, max_size=40),
+    max_in_flight=st.integers(1, 6),
+    per_min=st.sampled_from([200, 6000]),
+)
 def test_calls_that_are_cancelled_anywhere_free_their_places(
     calls: list[tuple[float, float | None]], max_in_flight: int, per_min: int
 ) -> None:
@@ -284,7 +344,9 @@ def test_calls_that_are_cancelled_anywhere_free_their_places(
 
     async def main() -> None:
         limiter, call = Limiter(clock=clock), Calls()
-        gate = gate_to(limiter, max_in_flight=max_in_flight, limits=RateLimits(requests_per_min=per_min))
+        gate = gate_to(
+            limiter, max_in_flight=max_in_flight, limits=RateLimits(requests_per_min=per_min)
+        )
 
         async def begin(at_s: float, cancel_after_s: float | None) -> None:
             await asyncio.sleep(at_s)
@@ -341,7 +403,10 @@ def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> None:
 
 def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
     async def main() -> None:
-        call, gate = Calls(), gate_to(Limiter(clock=clock), BreakerConfig(failures=3), max_in_flight=10)
+        call, gate = (
+            Calls(),
+            gate_to(Limiter(clock=clock), BreakerConfig(failures=3), max_in_flight=10),
+        )
         down = Unavailable("503")
         await settled(start(3, lambda: call(gate, takes_s=0, fails=down)))
         opened_s, waiting = clock() - EPOCH, start(20, lambda: call(gate, takes_s=1))
@@ -362,7 +427,9 @@ def test_a_judge_that_stays_down_makes_calls_fail() -> None:
         gate = gate_to(limiter, config, max_in_flight=2)
         ends = await settled(start(20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503"))))
         assert clock() - EPOCH < 60
-        assert sum(len(wanted.costs) for wanted in limiter.asked) < 20 * 10, "they wait without asking for slots all the time"
+        assert sum(len(wanted.costs) for wanted in limiter.asked) < 20 * 10, (
+            "they wait without asking for slots all the time"
+        )
         return ends
 
     ends = run(main())
@@ -376,8 +443,17 @@ def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: Cost, is_open: bool) 
 
     async def main() -> float:
         call, gate = Calls(), gate_to(Limiter(clock=clock), BreakerConfig(failures=2))
-        for fails, takes in ((Unavailable("503"), Cost()), (ValueError("misfit"), used), (Unavailable("503"), Cost())):
-            await settled(start(1, lambda fails=fails, takes=takes: call(gate, takes_s=0, used=takes, fails=fails)))
+        for fails, takes in (
+            (Unavailable("503"), Cost()),
+            (ValueError("misfit"), used),
+            (Unavailable("503"), Cost()),
+        ):
+            await settled(
+                start(
+                    1,
+                    lambda fails=fails, takes=takes: call(gate, takes_s=0, used=takes, fails=fails),
+                )
+            )
         before_s = clock()
         await call(gate, takes_s=0)
         return clock() - before_s
@@ -394,8 +470,12 @@ def test_a_limiter_that_fails_makes_waiting_calls_fail_and_works_again_when_it_i
         limiter, call = Scripted(dies), Calls()
         gate = gate_to(limiter, max_in_flight=40)
         ends = await settled(start(40, lambda: call(gate)))
-        assert {(type(end), str(end)) for end in ends} == {(JudgeError, "the rate limiter cannot be reached: ConnectionError")}
-        assert len({id(end) for end in ends}) == 40, "every call has its own error: tokens and cost are written on it"
+        assert {(type(end), str(end)) for end in ends} == {
+            (JudgeError, "the rate limiter cannot be reached: ConnectionError")
+        }
+        assert len({id(end) for end in ends}) == 40, (
+            "every call has its own error: tokens and cost are written on it"
+        )
         await settled(start(40, lambda: call(gate)))
         assert len(call.sent) == 40
 
@@ -477,7 +557,9 @@ def test_estimates_are_settled_against_what_is_known_of_the_use(
         await asyncio.sleep(REPORT_S)
         return limiter.reports
 
-    assert [(report.owed, report.done) for report in run(main())] == ([(owed, done)] if any(owed) or done else [])
+    assert [(report.owed, report.done) for report in run(main())] == (
+        [(owed, done)] if any(owed) or done else []
+    )
 
 
 def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
@@ -490,16 +572,23 @@ def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
 
         limiter, call = Scripted(Grant((EPOCH,) * 3), long), Calls()
         gate = gate_to(limiter)
-        calls = [start(1, lambda takes_s=takes_s: call(gate, takes_s=takes_s))[0] for takes_s in (0, 1, 1.5, 0)]
+        calls = [
+            start(1, lambda takes_s=takes_s: call(gate, takes_s=takes_s))[0]
+            for takes_s in (0, 1, 1.5, 0)
+        ]
         await asyncio.sleep(0.1)
-        assert [report.done for report in limiter.reports] == [1], "the first at once: others wait for it"
+        assert [report.done for report in limiter.reports] == [1], (
+            "the first at once: others wait for it"
+        )
         await asyncio.sleep(2 + REPORT_S)
         assert [report.done for report in limiter.reports] == [1, 2], "later ones together"
         await settled(calls)
         await asyncio.sleep(REPORT_S)
         everything = [*limiter.asked, *limiter.reports]
         assert sum(wanted.done for wanted in everything) == 4
-        assert sum(sum(wanted.owed) for wanted in everything) == pytest.approx(0), "1000 and 300, as was estimated"
+        assert sum(sum(wanted.owed) for wanted in everything) == pytest.approx(0), (
+            "1000 and 300, as was estimated"
+        )
 
     run(main())
 
@@ -508,21 +597,36 @@ def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
     ("headers", "limits"),
     [
         (OPENAI, RateLimits(requests_per_min=500, tokens_per_min=30_000)),
-        (ANTHROPIC, RateLimits(requests_per_min=50, input_tokens_per_min=30_000, output_tokens_per_min=8000)),
+        (
+            ANTHROPIC,
+            RateLimits(
+                requests_per_min=50, input_tokens_per_min=30_000, output_tokens_per_min=8000
+            ),
+        ),
         ({"x-ratelimit-limit-requests": "0.5"}, RateLimits(requests_per_min=0.5)),
         ({"retry-after": "3", "content-type": "application/json"}, None),
         *(
             ({"x-ratelimit-limit-requests": text}, None)
             for text in ("", "0", "-3", "nan", "inf", "1e999", "²", "many", "10, 20", "0x10")
         ),
-        ({"x-ratelimit-limit-requests": "x", "x-ratelimit-limit-tokens": "7"}, RateLimits(tokens_per_min=7)),
+        (
+            {"x-ratelimit-limit-requests": "x", "x-ratelimit-limit-tokens": "7"},
+            RateLimits(tokens_per_min=7),
+        ),
     ],
 )
-def test_limits_are_read_from_the_headers_of_both_providers(headers: dict[str, str], limits: RateLimits | None) -> None:
+def test_limits_are_read_from_the_headers_of_both_providers(
+    headers: dict[str, str], limits: RateLimits | None
+) -> None:
     assert limits_from_headers(headers) == limits
 
 
-@given(st.dictionaries(st.sampled_from([*OPENAI, *ANTHROPIC]), st.text() | st.floats().map(str) | st.integers().map(str)))
+@given(
+    st.dictionaries(
+        st.sampled_from([*OPENAI, *ANTHROPIC]),
+        st.text() | st.floats().map(str) | st.integers().map(str),
+    )
+)
 def test_no_header_is_an_error(headers: dict[str, str]) -> None:
     limits = limits_from_headers(headers)
     assert limits is None or limits != RateLimits()
@@ -549,8 +653,11 @@ def test_the_limiter_is_told_only_what_is_new() -> None:
 
 
 @pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 500)])
-def test_reservations_carry_all_that_is_known_of_the_limits(is_firm: bool, requests_per_min: float) -> None:
-    """For a limiter that is restarted: what the user or the table says, and the headers; firm limits stay as set."""
+def test_reservations_carry_all_that_is_known_of_the_limits(
+    is_firm: bool, requests_per_min: float
+) -> None:
+    """For a limiter that is restarted: what the user or the table says, and the headers; firm
+    limits stay as set."""
 
     async def main() -> RateLimits:
         limiter, call = Scripted(), Calls()
@@ -563,7 +670,10 @@ def test_reservations_carry_all_that_is_known_of_the_limits(is_firm: bool, reque
         return restarted.known()["judge"]
 
     assert run(main()) == RateLimits(
-        requests_per_min=requests_per_min, tokens_per_min=30_000, output_tokens_per_min=8000, concurrency=7
+        requests_per_min=requests_per_min,
+        tokens_per_min=30_000,
+        output_tokens_per_min=8000,
+        concurrency=7,
     )
 
 
@@ -583,7 +693,9 @@ class Purse:
 
 
 @pytest.mark.parametrize("fails", [None, Malformed("x"), Throttled("429"), ValueError("misfit")])
-def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(fails: Exception | None) -> None:
+def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(
+    fails: Exception | None,
+) -> None:
     async def main() -> list[tuple[str, float, Cost]]:
         purse, call = Purse(), Calls()
         gate = gate_to(Scripted(Grant((EPOCH + 2,))), purse=purse, max_output_tokens=500)
@@ -626,7 +738,8 @@ def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_plac
 
 
 class Restarting:
-    """The limiter's actor: `kill` puts a new one in its place, and fails or repeats what waits at the old one."""
+    """The limiter's actor: `kill` puts a new one in its place, and fails or repeats what waits at
+    the old one."""
 
     def __init__(self) -> None:
         self._limiter, self._killed = Limiter(clock=clock), asyncio.Event()
@@ -639,7 +752,9 @@ class Restarting:
     async def reserve(self, wanted: Reservation) -> Grant:
         return await self._asked(lambda: self._limiter.reserve(wanted))
 
-    async def throttled(self, judge: str, sent_at: float, retry_after_s: float | None, done: int) -> float:
+    async def throttled(
+        self, judge: str, sent_at: float, retry_after_s: float | None, done: int
+    ) -> float:
         return await self._limiter.throttled(judge, sent_at, retry_after_s, done)
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
@@ -664,7 +779,8 @@ class Restarting:
 
 
 def at_work(
-    limiter_of: Callable[[], Restarting | Limiter], provider: Provider, *, limits: RateLimits, is_firm: bool = True,
+    limiter_of: Callable[[], Restarting | Limiter], provider: Provider, *, limits: RateLimits,
+    is_firm: bool = True,
     headers: dict[str, str] | None = None, kills_s: Sequence[float] = (), minutes: float = 5,
 ) -> None:  # fmt: skip
     """Four members with more to ask than they may."""
@@ -683,7 +799,12 @@ def at_work(
 
     async def main() -> None:
         limiter = limiter_of()
-        gates = [gate_to(limiter, member=str(n), members=4, limits=limits, is_firm=is_firm, max_in_flight=32) for n in range(4)]
+        gates = [
+            gate_to(
+                limiter, member=str(n), members=4, limits=limits, is_firm=is_firm, max_in_flight=32
+            )
+            for n in range(4)
+        ]
         tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(40)]
         for kill_s in kills_s:
             await asyncio.sleep(EPOCH + kill_s - clock())
@@ -725,7 +846,10 @@ class Shedding:
                 except Throttled as error:
                     await asyncio.sleep(error.retry_after_s or 1.0)
 
-        gates = [gate_to(limiter, member=str(n), members=members, max_in_flight=64, **more) for n in range(members)]
+        gates = [
+            gate_to(limiter, member=str(n), members=members, max_in_flight=64, **more)
+            for n in range(members)
+        ]
         await asyncio.gather(*(work(gate) for gate in gates for _ in range(100)))
         for gate in gates:
             await gate.aclose()
@@ -733,12 +857,16 @@ class Shedding:
 
 
 @pytest.mark.parametrize(("seed", "members"), [(0, 1), (1, 4), (2, 4), (3, 8)])
-def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(seed: int, members: int) -> None:
+def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(
+    seed: int, members: int
+) -> None:
     """Also at the start, when there are refusals and no answers yet."""
 
     async def main() -> None:
         limiter, n_calls = Limiter(clock=clock), 1000 * members
-        took_s = await Shedding(seed).takes_s(limiter, n_calls, members, limits=RateLimits(), is_firm=False)
+        took_s = await Shedding(seed).takes_s(
+            limiter, n_calls, members, limits=RateLimits(), is_firm=False
+        )
         assert limiter.known()["judge"].requests_per_min is None, "taken for a limit"
         assert await limiter.pause("judge", 0.0) == 0.0, "paused"
         assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
@@ -764,7 +892,9 @@ def test_members_together_use_a_limit_and_never_pass_it() -> None:
 
 
 @pytest.mark.parametrize(("is_firm", "assumed"), [(True, 600), (False, 50)])
-def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(is_firm: bool, assumed: float) -> None:
+def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
+    is_firm: bool, assumed: float
+) -> None:
     """Also where the headers say more than is assumed, or allowed."""
     provider, headers = Provider(600), {"x-ratelimit-limit-requests": "6000" if is_firm else "600"}
     limits, kills_s = RateLimits(requests_per_min=assumed), (70.0, 130.5, 131.0, 200.0)
@@ -784,10 +914,15 @@ def test_a_found_limit_outlives_the_limiter() -> None:
 
 
 @pytest.mark.parametrize(("concurrency", "members"), [(8, 4), (10, 4), (6, 6)])
-def test_calls_in_flight_over_all_members_keep_their_limit_from_the_start(concurrency: int, members: int) -> None:
+def test_calls_in_flight_over_all_members_keep_their_limit_from_the_start(
+    concurrency: int, members: int
+) -> None:
     async def main() -> Calls:
         limiter, call, limits = Limiter(clock=clock), Calls(), RateLimits(concurrency=concurrency)
-        gates = [gate_to(limiter, member=str(number), members=members, limits=limits) for number in range(members)]
+        gates = [
+            gate_to(limiter, member=str(number), members=members, limits=limits)
+            for number in range(members)
+        ]
         await settled([task for gate in gates for task in start(30, lambda gate=gate: call(gate))])
         return call
 

@@ -8,11 +8,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from memray_eval.config.sections import BreakerConfig
-from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Truncated, Unauthorised, Unavailable, UnknownModel
+from memray_eval.errors import (
+    JudgeError,
+    Malformed,
+    Refused,
+    Throttled,
+    Truncated,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+)
 from memray_eval.judges.limits.breaker import Breaker
 
 NAME = "openai/gpt-4o"
-DOWN, DENIED, ABSENT = Unavailable("the provider answered 503"), Unauthorised("401: the key is wrong"), UnknownModel("404")
+DOWN, DENIED, ABSENT = (
+    Unavailable("the provider answered 503"),
+    Unauthorised("401: the key is wrong"),
+    UnknownModel("404"),
+)
 
 
 class Clock:
@@ -55,8 +68,14 @@ class Scene:
         ([DOWN] * 20, True),
         ([DOWN] * 19 + [None] + [DOWN] * 19, False),
         ([DOWN] * 19 + [None] + [DOWN] * 20, True),
-        *(([DOWN] * 19 + [alive("x")] + [DOWN], False) for alive in (Throttled, Refused, Truncated, Malformed)),
-        ([DOWN] * 19 + [JudgeError("400")] + [DOWN], True),  # a plain error neither counts nor is it a sign of life
+        *(
+            ([DOWN] * 19 + [alive("x")] + [DOWN], False)
+            for alive in (Throttled, Refused, Truncated, Malformed)
+        ),
+        (
+            [DOWN] * 19 + [JudgeError("400")] + [DOWN],
+            True,
+        ),  # a plain error neither counts nor is it a sign of life
         ([JudgeError("400")] * 100, False),
         ([DENIED] * 2, False),
         ([DENIED] * 3, True),
@@ -92,7 +111,8 @@ def test_it_says_when_it_opens_and_when_it_closes_and_nothing_between() -> None:
         scene.clock.now_s += pause_s
         scene.call(DOWN if pause_s < 20 else None)
     assert scene.said == [
-        "openai/gpt-4o: 20 calls in a row failed (the provider answered 503); pausing, next try in 5 s",
+        "openai/gpt-4o: 20 calls in a row failed (the provider answered 503); pausing, next try "
+        "in 5 s",
         "openai/gpt-4o: answers again after 35 s",
     ]
     scene.call(*[DOWN] * 19)
@@ -181,7 +201,9 @@ def test_a_long_outage_fails_calls_at_once_but_goes_on_probing() -> None:
     scene.clock.now_s += 45
     assert scene.breaker.admit() == 15, "300 s is not longer than 300 s"
     scene.clock.now_s += 1
-    with pytest.raises(Unavailable, match=r"^openai/gpt-4o has not answered for 5 min; calls fail until it does$"):
+    with pytest.raises(
+        Unavailable, match=r"^openai/gpt-4o has not answered for 5 min; calls fail until it does$"
+    ):
         scene.breaker.admit()
     scene.clock.now_s += 14
     scene.start(1)
@@ -196,13 +218,19 @@ def test_a_long_outage_fails_calls_at_once_but_goes_on_probing() -> None:
 def test_a_refused_key_fails_calls_at_once_with_its_own_error(error: JudgeError) -> None:
     scene = Scene()
     scene.call(*[error] * 3)
-    assert scene.said == [f"openai/gpt-4o: 3 calls in a row failed ({error}); calls fail at once, next try in 60 s"]
+    assert scene.said == [
+        f"openai/gpt-4o: 3 calls in a row failed ({error}); calls fail at once, next try in 60 s"
+    ]
     for _ in range(3):
         for elapsed_s in (0, 59.5):
             scene.clock.now_s += elapsed_s
-            with pytest.raises(type(error), match=f"^openai/gpt-4o is not asked for now: {error}$") as raised:
+            with pytest.raises(
+                type(error), match=f"^openai/gpt-4o is not asked for now: {error}$"
+            ) as raised:
                 scene.breaker.admit()
-            assert raised.value is not error, "every call has its own error: tokens and cost are written on it"
+            assert raised.value is not error, (
+                "every call has its own error: tokens and cost are written on it"
+            )
         scene.clock.now_s += 0.5
         scene.start(1)
         with pytest.raises(type(error)):
@@ -221,7 +249,10 @@ def test_probes_that_find_the_key_refused_make_calls_fail_at_once() -> None:
         scene.call(DENIED)
     with pytest.raises(Unauthorised):
         scene.breaker.admit()
-    assert [line.partition(" failed ")[0] for line in scene.said] == [f"{NAME}: 20 calls in a row", f"{NAME}: 3 calls in a row"]
+    assert [line.partition(" failed ")[0] for line in scene.said] == [
+        f"{NAME}: 20 calls in a row",
+        f"{NAME}: 3 calls in a row",
+    ]
     scene.clock.now_s += 60
     scene.call(None)
     assert scene.said[-1] == f"{NAME}: answers again after 95 s", "since it was first down"
@@ -247,7 +278,8 @@ SIGNS_OF_LIFE = ("ok", "alive")
 
 
 class Breaking(RuleBasedStateMachine):
-    """Calls that start and end in any order, against a model that knows, as the breaker cannot, which of them is the probe."""
+    """Calls that start and end in any order, against a model that knows, as the breaker cannot,
+    which of them is the probe."""
 
     @initialize()
     def begin(self) -> None:
@@ -257,7 +289,9 @@ class Breaking(RuleBasedStateMachine):
         self.opened_s: float | None = None
         self.not_before_s = 0.0  # no call may be let go earlier, while it is open
 
-    @rule(seconds=st.sampled_from([0.125, 1.0, 4.875, 5.0, 10.0, 29.0, 61.0]))  # sums of these are exact
+    @rule(
+        seconds=st.sampled_from([0.125, 1.0, 4.875, 5.0, 10.0, 29.0, 61.0])
+    )  # sums of these are exact
     def time_passes(self, seconds: float) -> None:
         self.scene.clock.now_s += seconds
 
@@ -287,7 +321,9 @@ class Breaking(RuleBasedStateMachine):
             self.probes += 1
             self.out.append("probe")
         else:
-            assert wait_s <= min(SMALL.longest_probe_s, SMALL.probe_s * 2**self.probes), "lengthened twice for a probe"
+            assert wait_s <= min(SMALL.longest_probe_s, SMALL.probe_s * 2**self.probes), (
+                "lengthened twice for a probe"
+            )
         return wait_s
 
     @rule(early_s=st.sampled_from([0.0, 0.125]))
@@ -308,14 +344,19 @@ class Breaking(RuleBasedStateMachine):
     @precondition(lambda self: self.out)
     @rule(data=st.data(), how=st.sampled_from(["down", "down", "down", *ENDS]))
     def end(self, data: st.DataObject, how: str) -> None:
-        ended, now_s = self.out.pop(data.draw(st.integers(0, len(self.out) - 1))), self.scene.clock.now_s
+        ended, now_s = (
+            self.out.pop(data.draw(st.integers(0, len(self.out) - 1))),
+            self.scene.clock.now_s,
+        )
         if how in SIGNS_OF_LIFE:
             self.downs = self.denials = self.probes = 0
             self.opened_s = None
             self.out = ["call"] * len(self.out)
         else:
             self.downs += how == "down"
-            self.denials += how == "denied"  # while open an upper bound: the breaker may take any of these for the probe's
+            self.denials += (
+                how == "denied"
+            )  # while open an upper bound: the breaker may take any of these for the probe's
             if self.opened_s is not None:
                 self.not_before_s = now_s + SMALL.probe_s if ended == "probe" else self.not_before_s
             elif self.downs >= SMALL.failures or self.denials >= SMALL.fatal:
@@ -341,9 +382,13 @@ class Breaking(RuleBasedStateMachine):
 
     @invariant()
     def open_and_close_are_said(self) -> None:
-        assert ("answers again" in (self.scene.said or ["answers again"])[-1]) == (self.opened_s is None)
+        assert ("answers again" in (self.scene.said or ["answers again"])[-1]) == (
+            self.opened_s is None
+        )
 
 
 TestBreaking = Breaking.TestCase
 TestBreaking.settings = settings(max_examples=100, stateful_step_count=50)
-TestBreaking.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no decorator reaches it
+TestBreaking.pytestmark = [
+    pytest.mark.heavy
+]  # hypothesis makes the class, so no decorator reaches it

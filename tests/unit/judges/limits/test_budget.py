@@ -32,7 +32,11 @@ def tokens(count: int) -> Spending:
         (Budget(usd=1.0), [usd(0.5)] * 3, 2),
         (Budget(usd=1.0), [usd(0.1)] * 11, 10),  # ten times 0.1 in floats is not 1.0
         (Budget(usd=0.3), [usd(0.1)] * 3, 3),  # and three times is more than 0.3
-        (Budget(usd=1.0), [usd(0.9), usd(0.2), usd(0.1)], 1),  # a prefix: what comes after a refused one waits too
+        (
+            Budget(usd=1.0),
+            [usd(0.9), usd(0.2), usd(0.1)],
+            1,
+        ),  # a prefix: what comes after a refused one waits too
         (Budget(usd=0.0), [usd(0.001)], 0),
         (Budget(usd=1.0), [usd(1.0 + 1e-8)], 0),  # dust is less than the cheapest call
         (Budget(usd=0.0), [tokens(5)], 1),
@@ -42,7 +46,9 @@ def tokens(count: int) -> Spending:
         (Budget(usd=1.0, tokens=100), [Spending(usd=0.4, tokens=10)] * 5, 2),
     ],
 )
-def test_calls_are_granted_while_they_fit(budget: Budget, wanted: list[Spending], granted: int) -> None:
+def test_calls_are_granted_while_they_fit(
+    budget: Budget, wanted: list[Spending], granted: int
+) -> None:
     ledger = Ledger(budget)
     assert ledger.reserve(wanted) == granted
     assert ledger.spent == Spending()
@@ -123,10 +129,14 @@ def test_giving_back_too_much_leaves_nothing_not_less() -> None:
 
 
 def test_spendings_add_up() -> None:
-    assert Spending(usd=0.5, tokens=3) + Spending(usd=0.25, tokens=4) == Spending(usd=0.75, tokens=7)
+    assert Spending(usd=0.5, tokens=3) + Spending(usd=0.25, tokens=4) == Spending(
+        usd=0.75, tokens=7
+    )
 
 
-@pytest.mark.parametrize("wrong", [{"usd": -0.1}, {"usd": math.nan}, {"usd": math.inf}, {"tokens": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"usd": -0.1}, {"usd": math.nan}, {"usd": math.inf}, {"tokens": -1}]
+)
 def test_no_spending_is_negative_or_endless(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         Spending(**wrong)
@@ -134,11 +144,14 @@ def test_no_spending_is_negative_or_endless(wrong: dict[str, Any]) -> None:
 
 AMOUNTS = st.floats(0.0, 10.0) | st.sampled_from([0.0, 0.1, 0.2, 0.3, 1e-6, 3.3])
 CALLS = st.builds(Spending, usd=AMOUNTS, tokens=st.integers(0, 1000))
-BUDGETS = st.builds(Budget, usd=st.none() | st.floats(0.0, 50.0), tokens=st.none() | st.integers(0, 5000))
+BUDGETS = st.builds(
+    Budget, usd=st.none() | st.floats(0.0, 50.0), tokens=st.none() | st.integers(0, 5000)
+)
 
 
 class Spend(RuleBasedStateMachine):
-    """Calls that are reserved, settled and given back in any order; none costs more than its estimate."""
+    """Calls that are reserved, settled and given back in any order; none costs more than its
+    estimate."""
 
     @initialize(budget=BUDGETS)
     def begin(self, budget: Budget) -> None:
@@ -152,8 +165,12 @@ class Spend(RuleBasedStateMachine):
         self.out += wanted[:granted]
         if granted < len(wanted):
             held = [*self.out, *self.paid, wanted[granted]]
-            over_usd = self.budget.usd is not None and math.fsum(c.usd for c in held) > self.budget.usd
-            over_tokens = self.budget.tokens is not None and sum(c.tokens for c in held) > self.budget.tokens
+            over_usd = (
+                self.budget.usd is not None and math.fsum(c.usd for c in held) > self.budget.usd
+            )
+            over_tokens = (
+                self.budget.tokens is not None and sum(c.tokens for c in held) > self.budget.tokens
+            )
             assert over_usd or over_tokens, "refused although it fits"
             assert self.ledger.is_spent <= (not any(c.tokens or c.usd > DUST_USD for c in self.out))
 
@@ -194,8 +211,13 @@ TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no 
 def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
     async def spend() -> list[bool]:
         treasury = Treasury(Budget(tokens=100))
-        first, second = await treasury.draw(Spending(tokens=60)), await treasury.draw(Spending(tokens=40))
-        waiting = [asyncio.create_task(treasury.draw(Spending(tokens=tokens))) for tokens in (50, 10)]
+        first, second = (
+            await treasury.draw(Spending(tokens=60)),
+            await treasury.draw(Spending(tokens=40)),
+        )
+        waiting = [
+            asyncio.create_task(treasury.draw(Spending(tokens=tokens))) for tokens in (50, 10)
+        ]
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
         await treasury.settle(first, Spending(tokens=10))

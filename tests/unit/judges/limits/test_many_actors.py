@@ -1,6 +1,6 @@
-"""Many judge actors on one limiter: no limit is passed in any minute, all get as much, nobody waits for the greedy, actors that
-die and a limiter that restarts cost little. The simulation, and a thousand members for ten minutes, are in tests/benchmarks.
-"""
+"""Many judge actors on one limiter: no limit is passed in any minute, all get as much, nobody waits
+for the greedy, actors that die and a limiter that restarts cost little. The simulation, and a
+thousand members for ten minutes, are in tests/benchmarks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ pytestmark = pytest.mark.heavy
 
 
 @pytest.mark.parametrize(("mean_tokens", "binding"), [(1000.0, "requests"), (2000.0, "tokens")])
-def test_many_members_keep_the_limits_use_them_and_get_as_much_as_each_other(mean_tokens: float, binding: str) -> None:
+def test_many_members_keep_the_limits_use_them_and_get_as_much_as_each_other(
+    mean_tokens: float, binding: str
+) -> None:
     told = simulated(MEMBERS, MINUTES, LIMITS, mean_tokens=mean_tokens)
     _assert_within_limits(told.sent, told.granted)
-    if binding == "requests":  # both are close: a large call must not hold up requests that others still have room for
+    if (
+        binding == "requests"
+    ):  # both are close: a large call must not hold up requests that others still have room for
         assert use(told, MINUTES, PER_MIN) >= 0.95
     else:
         assert use(told, MINUTES, TOKENS_PER_MIN, tokens=True) >= 0.93
@@ -31,19 +35,27 @@ def test_many_members_keep_the_limits_use_them_and_get_as_much_as_each_other(mea
 
 
 @pytest.mark.parametrize(("mean_tokens", "least_use"), [(500.0, 0.93), (1000.0, 0.8)])
-def test_a_tenth_that_dies_and_a_limiter_that_restarts_cost_a_few_seconds(mean_tokens: float, least_use: float) -> None:
-    """Where both limits are close, more: for a minute a limiter that has forgotten what was sent lets nobody catch up."""
-    told = simulated(MEMBERS, MINUTES, LIMITS, mean_tokens=mean_tokens, dying=MEMBERS // 10, restarts=True)
+def test_a_tenth_that_dies_and_a_limiter_that_restarts_cost_a_few_seconds(
+    mean_tokens: float, least_use: float
+) -> None:
+    """Where both limits are close, more: for a minute a limiter that has forgotten what was sent
+    lets nobody catch up."""
+    told = simulated(
+        MEMBERS, MINUTES, LIMITS, mean_tokens=mean_tokens, dying=MEMBERS // 10, restarts=True
+    )
     _assert_within_limits(told.sent, told.granted)
     assert use(told, MINUTES, PER_MIN) >= least_use
     assert len(told.steady) == 0.9 * MEMBERS
     assert jain(shares(told, MINUTES)) >= 0.99
     lost = len(told.granted) - len(told.sent)
-    assert lost <= 2 * HORIZON_S * PER_MIN / 60, "what the dead had in hand, and what was ahead at the end"
+    assert lost <= 2 * HORIZON_S * PER_MIN / 60, (
+        "what the dead had in hand, and what was ahead at the end"
+    )
 
 
 def test_members_that_ask_now_and_then_wait_no_longer_than_a_round() -> None:
-    """Not for a chunk of each of the others: they get 25 slots at a time where nobody else waits."""
+    """Not for a chunk of each of the others: they get 25 slots at a time where nobody else
+    waits."""
     told = simulated(MEMBERS, MINUTES, LIMITS, light=6, light_every_s=15.0)
     _assert_within_limits(told.sent, told.granted)
     assert len(told.waits) >= 20

@@ -1,4 +1,5 @@
-"""The limits of a provider hold in every minute, whoever asks how; what they allow is used; what is not known is found."""
+"""The limits of a provider hold in every minute, whoever asks how; what they allow is used; what is
+not known is found."""
 
 from __future__ import annotations
 
@@ -76,8 +77,11 @@ class Slot(NamedTuple):
     cost: Cost = CALL
 
 
-def most(slots: Iterable[Slot], amount: Callable[[Cost], float], span_s: float = 60.0 + LATE_S) -> float:
-    """The largest sum over the slots of any stretch: that of 60.5 s bounds what is sent in any 60 s, however late each is."""
+def most(
+    slots: Iterable[Slot], amount: Callable[[Cost], float], span_s: float = 60.0 + LATE_S
+) -> float:
+    """The largest sum over the slots of any stretch: that of 60.5 s bounds what is sent in any 60
+    s, however late each is."""
     inside, total, largest = deque[tuple[float, float]](), 0.0, 0.0
     for slot in sorted(slots):
         inside.append((slot.at, amount(slot.cost)))
@@ -92,7 +96,9 @@ def one(_: Cost) -> float:
     return 1.0
 
 
-def saturate(pace: Pace, costs: Iterator[Cost], until: float, now: float = EPOCH, chunk: int = 25) -> list[Slot]:
+def saturate(
+    pace: Pace, costs: Iterator[Cost], until: float, now: float = EPOCH, chunk: int = 25
+) -> list[Slot]:
     """The slots up to a time, asked for as soon as there are some."""
     slots: list[Slot] = []
     wanted = [next(costs) for _ in range(chunk)]
@@ -120,7 +126,9 @@ STEP = st.tuples(
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(per_min=st.sampled_from([1, 2, 7, 60, 61, 300]), steps=st.lists(STEP, min_size=20, max_size=150))
+@given(
+    per_min=st.sampled_from([1, 2, 7, 60, 61, 300]), steps=st.lists(STEP, min_size=20, max_size=150)
+)
 def test_no_stretch_has_more_requests_than_the_limit_however_they_are_asked_for(
     per_min: int, steps: list[tuple[float, int]]
 ) -> None:
@@ -153,7 +161,12 @@ LIMITS = st.builds(
 def test_no_stretch_has_more_tokens_than_the_limits(
     limits: RateLimits, steps: list[tuple[float, int]], largest: float, seed: int
 ) -> None:
-    pace, now, slots, costs = Pace(limits, is_firm=True), EPOCH, list[Slot](), of_any_size(largest, seed)
+    pace, now, slots, costs = (
+        Pace(limits, is_firm=True),
+        EPOCH,
+        list[Slot](),
+        of_any_size(largest, seed),
+    )
     for pause_s, calls in steps:
         now += pause_s
         wanted = [next(costs) for _ in range(calls)]
@@ -176,11 +189,14 @@ def test_all_but_two_percent_of_a_limit_is_used(per_min: int) -> None:
     assert len(saturate(pace, repeat(CALL), EPOCH + 600)) >= 0.98 * 10 * per_min
 
 
-@pytest.mark.parametrize(("largest", "at_least"), [(100, 0.98), (500, 0.98), (5000, 0.93), (20_000, 0.7)])
+@pytest.mark.parametrize(
+    ("largest", "at_least"), [(100, 0.98), (500, 0.98), (5000, 0.93), (20_000, 0.7)]
+)
 def test_all_but_two_percent_of_a_token_limit_is_used_by_calls_that_are_small_beside_it(
     largest: float, at_least: float
 ) -> None:
-    """Large ones leave gaps that nothing fits into: a minute that holds no more of them is not full."""
+    """Large ones leave gaps that nothing fits into: a minute that holds no more of them is not
+    full."""
     pace = Pace(RateLimits(tokens_per_min=60_000), is_firm=True)
     slots = saturate(pace, of_any_size(largest, seed=1), EPOCH + 600)
     assert sum(sum(slot.cost) for slot in slots) >= at_least * 10 * 60_000
@@ -191,19 +207,33 @@ class Settling(NamedTuple):
     under_way: float  # tokens of calls that were granted and not settled yet, at most
 
 
-def settled_after(pace: Pace, actual_of: Callable[[Cost], Cost], *, seconds: float, after_s: float = 1.0) -> Settling:
+def settled_after(
+    pace: Pace, actual_of: Callable[[Cost], Cost], *, seconds: float, after_s: float = 1.0
+) -> Settling:
     """Ten times a second what has ended is settled, and all is asked for that is to be had."""
-    slots, ends, order, under_way, largest = list[Slot](), list[tuple[float, int, Cost, Cost]](), count(), 0.0, 0.0
+    slots, ends, order, under_way, largest = (
+        list[Slot](),
+        list[tuple[float, int, Cost, Cost]](),
+        count(),
+        0.0,
+        0.0,
+    )
     for tick in range(int(10 * seconds)):
         now, owed, done = EPOCH + tick / 10, Cost(), 0
         while ends and ends[0][0] <= now:
             _, _, estimate, actual = heapq.heappop(ends)
-            owed, done, under_way = owed.plus(actual.minus(estimate)), done + 1, under_way - sum(actual)
+            owed, done, under_way = (
+                owed.plus(actual.minus(estimate)),
+                done + 1,
+                under_way - sum(actual),
+            )
         pace.settle(owed, done, now)
         while times := pace.reserve([CALL] * 25, now):
             for at in times:
                 actual = actual_of(CALL)
-                assert not slots or at >= slots[-1].at, "slots come in order, also when refunds bring them forward"
+                assert not slots or at >= slots[-1].at, (
+                    "slots come in order, also when refunds bring them forward"
+                )
                 slots.append(Slot(at, actual))
                 heapq.heappush(ends, (at + after_s, next(order), CALL, actual))
                 under_way += sum(actual)
@@ -211,9 +241,12 @@ def settled_after(pace: Pace, actual_of: Callable[[Cost], Cost], *, seconds: flo
     return Settling(slots, largest)
 
 
-@pytest.mark.parametrize(("factor", "excess"), [(0.5, 0.02), (0.8, 0.02), (1.25, 0.02), (2.0, 0.02), (None, 0.07)])
+@pytest.mark.parametrize(
+    ("factor", "excess"), [(0.5, 0.02), (0.8, 0.02), (1.25, 0.02), (2.0, 0.02), (None, 0.07)]
+)
 def test_wrong_estimates_are_made_good_by_settling(factor: float | None, excess: float) -> None:
-    """Always wrong in one way, or each call in its own: of these as many as are under way may come together."""
+    """Always wrong in one way, or each call in its own: of these as many as are under way may come
+    together."""
     limit, chance = 300_000, random.Random(1)
     pace = Pace(RateLimits(tokens_per_min=limit), is_firm=True)
 
@@ -224,7 +257,9 @@ def test_wrong_estimates_are_made_good_by_settling(factor: float | None, excess:
     slots, under_way = settled_after(pace, actual_of, seconds=600)
     later = [slot for slot in slots if slot.at >= EPOCH + 60]
     assert most(later, sum) <= limit + under_way
-    assert most(later, sum) <= (1 + excess) * limit, "what is under way is no reason to pass the limit all the time"
+    assert most(later, sum) <= (1 + excess) * limit, (
+        "what is under way is no reason to pass the limit all the time"
+    )
     assert sum(sum(slot.cost) for slot in later) >= 0.95 * 9 * limit
 
 
@@ -246,7 +281,9 @@ def test_429s_move_all_later_slots_past_their_retry_after() -> None:
 
 
 @given(retry_after_s=st.none() | st.floats(0, 3))
-def test_after_429s_no_slot_that_was_given_at_the_old_pace_is_used(retry_after_s: float | None) -> None:
+def test_after_429s_no_slot_that_was_given_at_the_old_pace_is_used(
+    retry_after_s: float | None,
+) -> None:
     """Members drop what is before the pause: the old slots reach as far as the horizon."""
     pace = Pace(RateLimits(requests_per_min=600), is_firm=True)
     slots = saturate(pace, repeat(CALL), EPOCH + 15)
@@ -289,11 +326,16 @@ def test_a_row_of_cuts_is_forgotten_within_a_minute() -> None:
     for call in range(20):
         pace.throttled(EPOCH + call, retry_after_s=0.0, now=EPOCH + call)
     slots = saturate(pace, repeat(CALL), EPOCH + 120, now=EPOCH + 20)
-    assert sum(slot.at < EPOCH + 80 for slot in slots) == pytest.approx(15, abs=2), "half of it in the minute"
+    assert sum(slot.at < EPOCH + 80 for slot in slots) == pytest.approx(15, abs=2), (
+        "half of it in the minute"
+    )
     assert sum(slot.at >= EPOCH + 80 for slot in slots) == pytest.approx(20, abs=1)
 
 
-@given(limit=st.sampled_from([30, 600]), heard=st.lists(st.sampled_from([10, 600, 6000]), min_size=1, max_size=4))
+@given(
+    limit=st.sampled_from([30, 600]),
+    heard=st.lists(st.sampled_from([10, 600, 6000]), min_size=1, max_size=4),
+)
 def test_headers_never_change_a_firm_limit(limit: int, heard: list[int]) -> None:
     pace = Pace(RateLimits(requests_per_min=limit), is_firm=True)
     for said in heard:
@@ -302,9 +344,13 @@ def test_headers_never_change_a_firm_limit(limit: int, heard: list[int]) -> None
 
 
 def test_headers_replace_an_assumed_limit_and_leave_those_alone_that_they_do_not_name() -> None:
-    pace = Pace(RateLimits(requests_per_min=50, output_tokens_per_min=8000, concurrency=4), is_firm=False)
+    pace = Pace(
+        RateLimits(requests_per_min=50, output_tokens_per_min=8000, concurrency=4), is_firm=False
+    )
     pace.learn(RateLimits(requests_per_min=4000), EPOCH)
-    assert pace.limits() == RateLimits(requests_per_min=4000, output_tokens_per_min=8000, concurrency=4)
+    assert pace.limits() == RateLimits(
+        requests_per_min=4000, output_tokens_per_min=8000, concurrency=4
+    )
     assert rate_per_min(pace, EPOCH + 10, 60) == pytest.approx(8000 / 300, abs=2), "the other limit"
 
 
@@ -325,23 +371,36 @@ def test_a_limit_that_is_learnt_holds_for_what_was_planned_before() -> None:
 @pytest.mark.heavy
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
-    per_min=st.sampled_from([1, 3, 60, 601]), killed_s=st.floats(0.5, 150), down_s=st.sampled_from([0.0, 0.3, 4.0]),
+    per_min=st.sampled_from([1, 3, 60, 601]), killed_s=st.floats(0.5, 150),
+    down_s=st.sampled_from([0.0, 0.3, 4.0]),
     tokens=st.booleans(),
 )  # fmt: skip
 def test_slots_of_a_limiter_that_was_killed_and_of_the_next_stay_within_the_limit_together(
     per_min: int, killed_s: float, down_s: float, tokens: bool
 ) -> None:
-    limits = RateLimits(tokens_per_min=1300 * per_min) if tokens else RateLimits(requests_per_min=per_min)
+    limits = (
+        RateLimits(tokens_per_min=1300 * per_min)
+        if tokens
+        else RateLimits(requests_per_min=per_min)
+    )
     before = saturate(Pace(limits, is_firm=True), repeat(CALL), EPOCH + killed_s + HORIZON_S)
     restart = EPOCH + killed_s + down_s
-    after = saturate(Pace(limits, True, restart + HORIZON_S), repeat(CALL), restart + 200, now=restart)
+    after = saturate(
+        Pace(limits, True, restart + HORIZON_S), repeat(CALL), restart + 200, now=restart
+    )
     assert after == [] or after[0].at >= restart + HORIZON_S
     one_call = 1 if tokens else 0  # how large the last call before the kill was is not known
     assert most(chain(before, after), one) <= per_min + one_call
 
 
 def asked(
-    *, calls: int = 25, member: str = "a", limits: RateLimits = NO_LIMITS, firm: bool = False, done: int = 0, **more: Any
+    *,
+    calls: int = 25,
+    member: str = "a",
+    limits: RateLimits = NO_LIMITS,
+    firm: bool = False,
+    done: int = 0,
+    **more: Any,
 ) -> Reservation:
     return Reservation("judge", member, (CALL,) * calls, limits, firm, done=done, **more)
 
@@ -374,8 +433,12 @@ def test_a_thousand_members_that_ask_in_turn_get_equal_shares() -> None:
     run(main())
     assert len(granted) == 1000
     assert max(granted.values()) - min(granted.values()) <= 5
-    assert sum(granted.values()) == pytest.approx(50_000, rel=0.15), "the horizon more, and a fiftieth less"
-    assert sum(messages.values()) <= sum(granted.values()) / 4, "slots are handed out in chunks, also when all wait for them"
+    assert sum(granted.values()) == pytest.approx(50_000, rel=0.15), (
+        "the horizon more, and a fiftieth less"
+    )
+    assert sum(messages.values()) <= sum(granted.values()) / 4, (
+        "slots are handed out in chunks, also when all wait for them"
+    )
 
 
 def test_while_nothing_is_known_one_call_goes_first() -> None:
@@ -384,7 +447,9 @@ def test_while_nothing_is_known_one_call_goes_first() -> None:
         first = await limiter.reserve(asked(member="a"))
         assert first == Grant((clock(),))
         second = asyncio.create_task(limiter.reserve(asked(member="b")))
-        assert await within(CANARY_S / 2, asyncio.shield(second)) is None, "the first has not come back"
+        assert await within(CANARY_S / 2, asyncio.shield(second)) is None, (
+            "the first has not come back"
+        )
         await limiter.reserve(asked(member="a", calls=0, done=1))
         assert await within(TICK, second) == Grant(free_until=clock() + FREE_S)
 
@@ -400,7 +465,9 @@ def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
         await asyncio.sleep(2)
         assert not second.done()
         if is_throttled:
-            assert await limiter.throttled("judge", clock() - 2, 3.0, done=0) <= clock(), "one is no reason for a pause"
+            assert await limiter.throttled("judge", clock() - 2, 3.0, done=0) <= clock(), (
+                "one is no reason for a pause"
+            )
         else:
             await limiter.learn("judge", RateLimits(requests_per_min=600))
         times = (await second).times
@@ -423,7 +490,10 @@ def test_a_first_call_that_hangs_is_followed_by_another() -> None:
 def test_the_first_call_keeps_the_limits_that_are_assumed() -> None:
     async def main() -> list[float]:
         limiter = Limiter(clock=clock)
-        return [(await limiter.reserve(asked(limits=RateLimits(requests_per_min=1)))).times[0] for _ in range(3)]
+        return [
+            (await limiter.reserve(asked(limits=RateLimits(requests_per_min=1)))).times[0]
+            for _ in range(3)
+        ]
 
     times = run(main())
     assert most(map(Slot, times), one) == 1
@@ -431,20 +501,34 @@ def test_the_first_call_keeps_the_limits_that_are_assumed() -> None:
 
 def test_firm_limits_need_no_first_call() -> None:
     async def main() -> Grant:
-        return await Limiter(clock=clock).reserve(asked(limits=RateLimits(requests_per_min=6000), firm=True))
+        return await Limiter(clock=clock).reserve(
+            asked(limits=RateLimits(requests_per_min=6000), firm=True)
+        )
 
     assert len(run(main()).times) == 25
 
 
 @given(concurrency=st.integers(1, 300), members=st.integers(1, 300), said=st.booleans())
-def test_shares_of_the_calls_in_flight_add_up_to_what_is_allowed(concurrency: int, members: int, said: bool) -> None:
-    """Said is how many there are; else the second round knows. More members than places take one each."""
+def test_shares_of_the_calls_in_flight_add_up_to_what_is_allowed(
+    concurrency: int, members: int, said: bool
+) -> None:
+    """Said is how many there are; else the second round knows. More members than places take one
+    each."""
 
     async def main() -> list[int]:
         limiter, limits = Limiter(clock=clock), RateLimits(concurrency=concurrency)
         for _ in range(2):
             shares = [
-                (await limiter.reserve(asked(member=str(number), calls=0, limits=limits, members=members if said else 1))).share
+                (
+                    await limiter.reserve(
+                        asked(
+                            member=str(number),
+                            calls=0,
+                            limits=limits,
+                            members=members if said else 1,
+                        )
+                    )
+                ).share
                 for number in range(members)
             ]
         return [share for share in shares if share is not None]
@@ -459,7 +543,13 @@ def test_a_member_that_is_gone_leaves_its_share_to_the_others() -> None:
         limiter, shares = Limiter(clock=clock), list[int | None]()
         for at_s, member in ((0, "a"), (0, "b"), (30, "a"), (40, "a"), (61, "a")):
             await asyncio.sleep(EPOCH + at_s - clock())
-            shares.append((await limiter.reserve(asked(member=member, calls=0, limits=RateLimits(concurrency=10)))).share)
+            shares.append(
+                (
+                    await limiter.reserve(
+                        asked(member=member, calls=0, limits=RateLimits(concurrency=10))
+                    )
+                ).share
+            )
         return shares
 
     assert run(main()) == [10, 5, 5, 5, 10]
@@ -497,9 +587,13 @@ def test_a_pause_is_heard_by_all_who_wait_for_one() -> None:
         await asyncio.sleep(5)
         assert await limiter.throttled("judge", clock() - 1, 7.0, done=0) <= clock()
         assert not any(task.done() for task in waiting), "one is none"
-        assert [await limiter.throttled("judge", clock() - 1, 7.0, done=0) for _ in range(20)][-1] == EPOCH + 12
+        assert [await limiter.throttled("judge", clock() - 1, 7.0, done=0) for _ in range(20)][
+            -1
+        ] == EPOCH + 12
         assert await within(TICK, asyncio.gather(*waiting)) == [EPOCH + 12] * 3
-        assert await limiter.pause("judge", EPOCH + 11) == EPOCH + 12, "a member that knows of an earlier one only"
+        assert await limiter.pause("judge", EPOCH + 11) == EPOCH + 12, (
+            "a member that knows of an earlier one only"
+        )
         again = asyncio.create_task(limiter.pause("judge", EPOCH + 12))
         await asyncio.sleep(29)
         assert not again.done()
@@ -523,8 +617,8 @@ def test_judges_do_not_wait_for_each_other() -> None:
 
 
 class Provider:
-    """Lets so many calls in within any 60 s, and answers the others with a 429 and the time until there is room, or always
-    the same time."""
+    """Lets so many calls in within any 60 s, and answers the others with a 429 and the time until
+    there is room, or always the same time."""
 
     def __init__(self, per_min: int, retry_after_s: float | None = None) -> None:
         self.per_min, self.answered, self.refused = per_min, list[float](), list[float]()
@@ -545,8 +639,11 @@ class Provider:
         return None
 
 
-async def member_at_work(limiter: Limiter, provider: Provider, name: str, in_flight: int, limits: RateLimits) -> None:
-    """What a gate does, in short: slots in chunks, late and paused ones dropped, reports with the next reservation."""
+async def member_at_work(
+    limiter: Limiter, provider: Provider, name: str, in_flight: int, limits: RateLimits
+) -> None:
+    """What a gate does, in short: slots in chunks, late and paused ones dropped, reports with the
+    next reservation."""
     paused_until, done, found = 0.0, 0, None
     places = asyncio.Semaphore(in_flight)
 
@@ -563,7 +660,9 @@ async def member_at_work(limiter: Limiter, provider: Provider, name: str, in_fli
                 done += 1
                 return
             reported, done = done, 0
-            paused_until = max(paused_until, await limiter.throttled("judge", sent_at, retry_after_s, reported))
+            paused_until = max(
+                paused_until, await limiter.throttled("judge", sent_at, retry_after_s, reported)
+            )
 
     async def watch() -> None:
         nonlocal paused_until
@@ -582,11 +681,16 @@ async def member_at_work(limiter: Limiter, provider: Provider, name: str, in_fli
             await asyncio.sleep(max(0.2, max(grant.times, default=0.0) - clock() - 1.0))
 
 
-def at_work(provider: Provider, minutes: float, limits: RateLimits = NO_LIMITS, members: int = 3) -> Limiter:
+def at_work(
+    provider: Provider, minutes: float, limits: RateLimits = NO_LIMITS, members: int = 3
+) -> Limiter:
     async def main() -> Limiter:
         limiter = Limiter(clock=clock)
         names = map(str, range(members))
-        await within(60 * minutes, _all(member_at_work(limiter, provider, name, 32, limits) for name in names))
+        await within(
+            60 * minutes,
+            _all(member_at_work(limiter, provider, name, 32, limits) for name in names),
+        )
         return limiter
 
     return run(main())
@@ -599,7 +703,14 @@ async def _all(working: Iterable[Coroutine[Any, Any, None]]) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("per_min", "retry_after_s", "share"),
-    [(5, None, 0.25), (20, None, 0.1), (60, None, 0.03), (600, None, 0.03), (600, 1.0, 0.03), (3000, 0.1, 0.03)],
+    [
+        (5, None, 0.25),
+        (20, None, 0.1),
+        (60, None, 0.03),
+        (600, None, 0.03),
+        (600, 1.0, 0.03),
+        (3000, 0.1, 0.03),
+    ],
 )
 def test_an_unknown_limit_is_found(per_min: int, retry_after_s: float | None, share: float) -> None:
     """Of a few calls a minute those that try it out are no small part."""
@@ -607,7 +718,9 @@ def test_an_unknown_limit_is_found(per_min: int, retry_after_s: float | None, sh
     limiter = at_work(provider, minutes)
     assert len(provider.answered) >= 0.6 * minutes * per_min
     late = EPOCH + 15 * minutes
-    answered, refused = (sum(at > late for at in times) for times in (provider.answered, provider.refused))
+    answered, refused = (
+        sum(at > late for at in times) for times in (provider.answered, provider.refused)
+    )
     assert refused < share * (answered + refused)
     assert len(provider.refused) - refused < 32 * 3 + 20, "what was under way when it was met first"
     assert limiter.known()["judge"].requests_per_min == pytest.approx(per_min, rel=0.3)
@@ -637,7 +750,8 @@ def test_a_tenth_of_429s_at_random_is_no_limit(seed: int) -> None:
 
 @pytest.mark.parametrize("n_throttles", [51, 460])
 def test_refusals_that_come_in_a_row_are_held_against_the_whole_burst(n_throttles: int) -> None:
-    """Its other calls are counted with the first of them, and taken off again where they are refused as well."""
+    """Its other calls are counted with the first of them, and taken off again where they are
+    refused as well."""
     pace, first = Pace(NO_LIMITS, is_firm=False), 511
     for done in [first, *repeat(-1, n_throttles - 1)]:
         pace.settle(Cost(), done, EPOCH)
@@ -650,7 +764,9 @@ def test_refusals_that_come_in_a_row_are_held_against_the_whole_burst(n_throttle
 
 def test_a_few_429s_ease_a_known_limit_by_their_share_and_at_most_once_in_five_seconds() -> None:
     pace = throttled_pace([EPOCH] * 5)
-    assert rate_per_min(pace, EPOCH, 2) == pytest.approx(0.98 * 600, rel=0.04), "the first eased it, the others did not"
+    assert rate_per_min(pace, EPOCH, 2) == pytest.approx(0.98 * 600, rel=0.04), (
+        "the first eased it, the others did not"
+    )
     pace.throttled(EPOCH + 6, retry_after_s=9.0, now=EPOCH + 6)
     assert rate_per_min(pace, EPOCH + 6 + HORIZON_S, 2) == pytest.approx(600, rel=0.06)
     assert pace.blocked_until() == 0.0
@@ -674,7 +790,9 @@ def test_a_known_limit_is_shared_with_another_user() -> None:
 
     run(main())
     late = EPOCH + 120
-    answered, refused = (sum(at > late for at in times) for times in (provider.answered, provider.refused))
+    answered, refused = (
+        sum(at > late for at in times) for times in (provider.answered, provider.refused)
+    )
     assert refused < 0.25 * (answered + refused)
     assert answered >= 0.8 * (minutes - 2) * 600
 
@@ -685,7 +803,9 @@ def test_an_unknown_limit_that_is_used_up_at_first_is_found_all_the_same() -> No
 
     async def main() -> None:
         provider.is_used_by_others()
-        working = _all(member_at_work(Limiter(clock=clock), provider, "a", 32, NO_LIMITS) for _ in range(1))
+        working = _all(
+            member_at_work(Limiter(clock=clock), provider, "a", 32, NO_LIMITS) for _ in range(1)
+        )
         await within(20 * 60, working)
 
     run(main())
@@ -700,7 +820,9 @@ def test_a_found_limit_that_changes_is_found_again(now_per_min: int) -> None:
 
     async def main() -> None:
         limiter = Limiter(clock=clock)
-        working = _all(member_at_work(limiter, provider, str(name), 32, NO_LIMITS) for name in range(3))
+        working = _all(
+            member_at_work(limiter, provider, str(name), 32, NO_LIMITS) for name in range(3)
+        )
         task = asyncio.create_task(within(25 * 60, working))
         await asyncio.sleep(10 * 60)
         provider.per_min = now_per_min

@@ -1,4 +1,5 @@
-"""What limits and 429s do to a run is said: a judge that lets nothing through ends it, what cannot be true is not believed."""
+"""What limits and 429s do to a run is said: a judge that lets nothing through ends it, what cannot
+be true is not believed."""
 
 from __future__ import annotations
 
@@ -25,9 +26,12 @@ CEILING_S = 120.0
 
 
 class Judge:
-    """Calls through gates that share a limiter, tried again as judges do; what was said, and when."""
+    """Calls through gates that share a limiter, tried again as judges do; what was said, and
+    when."""
 
-    def __init__(self, limits: RateLimits = RateLimits(), is_firm: bool = False, members: int = 1) -> None:
+    def __init__(
+        self, limits: RateLimits = RateLimits(), is_firm: bool = False, members: int = 1
+    ) -> None:
         self.said: list[tuple[float, str]] = []
         self.is_stopping, self.n_sent = False, 0
         limiter, breaker = Limiter(clock=clock), BreakerConfig()
@@ -63,8 +67,12 @@ class Judge:
         policy = RetryPolicy(ceiling_s=CEILING_S, clock=clock)
         await policy.run(call, lambda: gate.turn(1000))
 
-    async def ask_many(self, count: int, reply: Callable[[], Awaitable[None]], spread: int = 1) -> list[Any]:
-        return await settled([asyncio.ensure_future(self.ask(reply, number % spread)) for number in range(count)])
+    async def ask_many(
+        self, count: int, reply: Callable[[], Awaitable[None]], spread: int = 1
+    ) -> list[Any]:
+        return await settled(
+            [asyncio.ensure_future(self.ask(reply, number % spread)) for number in range(count)]
+        )
 
 
 def refusing(retry_after_s: float | None = None) -> Callable[[], Awaitable[None]]:
@@ -93,14 +101,20 @@ def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ceiling(
         assert all(isinstance(end, Throttled) for end in ends)
         stalled = [end for end in ends if end.is_stalled]
         assert len(stalled) >= 40
-        assert f"no call has been let through for {CEILING_S:g} s (judging.ceiling_s): 429: too many requests" in str(
-            stalled[0]
+        assert (
+            f"no call has been let through for {CEILING_S:g} s (judging.ceiling_s): 429: too many "
+            f"requests" in str(stalled[0])
         )
-        assert CEILING_S <= clock() - EPOCH <= 2 * CEILING_S, "and not for as long as the provider says"
+        assert CEILING_S <= clock() - EPOCH <= 2 * CEILING_S, (
+            "and not for as long as the provider says"
+        )
         lines = [(at, line) for at, line in judge.said if "no call has been let through" in line]
         assert lines[0][0] <= 20
         assert len({line for _, line in lines}) == 1, "the run's console shows it once"
-        assert "the others wait. After 120 s without one (judging.ceiling_s) the run stops, to be resumed" in lines[0][1]
+        assert (
+            "the others wait. After 120 s without one (judging.ceiling_s) the run stops, to be "
+            "resumed" in lines[0][1]
+        )
         told = [line for _, line in judge.said if "is not plausible and is ignored" in line]
         assert bool(told) == (retry_after_s is not None and retry_after_s > 86_400)
 
@@ -231,9 +245,11 @@ def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(hel
         assert said == []
         return
     assert said == [
-        "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge table's, of a beginner's "
+        "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge "
+        "table's, of a beginner's "
         "account): the provider has not told its own. If yours allows more, raise it: "
-        "--set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with `memray-eval resume`"
+        "--set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with `memray-eval "
+        "resume`"
     ]
 
 
@@ -257,7 +273,8 @@ def test_an_implausible_limit_is_ignored_and_said(value: str) -> None:
         assert await judge.ask_many(30, reply) == [None] * 30
         assert clock() - EPOCH < 10
         assert [line for _, line in judge.said] == [
-            f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit and is ignored"
+            f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit "
+            f"and is ignored"
         ]
 
     run(main())
@@ -273,7 +290,8 @@ def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_is_said
         assert await judge.ask_many(30, reply) == [None] * 30
         assert clock() - EPOCH < 10
         assert [line for _, line in judge.said] == [
-            "openai/m: its headers tell of a limit of 1 requests/min, less than judging.limits (600), which is kept"
+            "openai/m: its headers tell of a limit of 1 requests/min, less than judging.limits "
+            "(600), which is kept"
         ]
 
     run(main())
@@ -301,9 +319,14 @@ def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> No
         ends = await judge.ask_many(10, reply)
         assert sum(end is None for end in ends) <= 2
         why = next(str(end) for end in ends if end is not None)
-        assert why == "no call could be sent for 120 s (judging.ceiling_s): they wait for a limit of 7 tokens/min"
+        assert (
+            why
+            == "no call could be sent for 120 s (judging.ceiling_s): they wait for a limit of 7 "
+            "tokens/min"
+        )
         assert any(
-            "calls wait for a limit of 7 tokens/min, which the provider told, by headers or by its 429s" in line
+            "calls wait for a limit of 7 tokens/min, which the provider told, by headers or by "
+            "its 429s" in line
             for _, line in judge.said
         )
 
@@ -319,7 +342,8 @@ def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> None:
         assert not ends[0].is_stalled, "one may be a mistake"
         assert clock() - EPOCH < 5
         assert judge.said[0][1].startswith(
-            "openai/m: 3 calls in a row failed (429 insufficient_quota: used up); calls fail at once"
+            "openai/m: 3 calls in a row failed (429 insufficient_quota: used up); calls fail at "
+            "once"
         )
 
     run(main())
@@ -352,7 +376,11 @@ def test_a_retry_after_that_is_no_number_of_seconds() -> None:
     assert parse_retry_after("inf") == float("inf")
 
 
-STALLS = ((0.5, 0.9), (3.0, 3.3), (6.0, 6.25))  # of every process of a busy machine: what was due meanwhile is late
+STALLS = (
+    (0.5, 0.9),
+    (3.0, 3.3),
+    (6.0, 6.25),
+)  # of every process of a busy machine: what was due meanwhile is late
 
 
 async def stalled_sleep(delay_s: float) -> None:
@@ -363,10 +391,15 @@ async def stalled_sleep(delay_s: float) -> None:
 
 @pytest.mark.parametrize("members", [1, 4])
 def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(members: int) -> None:
-    """3,000 calls at 3,000 a minute, of a provider that counts by the second and tells its limit with every answer."""
+    """3,000 calls at 3,000 a minute, of a provider that counts by the second and tells its limit
+    with every answer."""
 
     async def main() -> None:
-        let_in, refused, headers = deque[float](), list[float](), {"x-ratelimit-limit-requests": "3000"}
+        let_in, refused, headers = (
+            deque[float](),
+            list[float](),
+            {"x-ratelimit-limit-requests": "3000"},
+        )
         limiter = Limiter(clock=clock)
         gates = [
             Gate(

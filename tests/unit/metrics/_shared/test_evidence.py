@@ -9,14 +9,20 @@ from memray_eval.metric import EVIDENCE_DROPPED, Outcomes, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import READ_CHARS, QuotedText
 
-TEXT = "You only sleep 5.5 hours a night, and you don't smoke. Your ferritin was 9 in May; ask Dr. Okonjo about iron."
+TEXT = (
+    "You only sleep 5.5 hours a night, and you don't smoke. Your ferritin was 9 in May; ask "
+    "Dr. Okonjo about iron."
+)
 
 
 @pytest.mark.parametrize(
     ("quote", "found"),
     [
         ("you only SLEEP 5.5 hours", True),
-        ("You only sleep\u00a05.5 hours a night\u2026 ask Dr. Okonjo", True),  # with a part left out
+        (
+            "You only sleep\u00a05.5 hours a night\u2026 ask Dr. Okonjo",
+            True,
+        ),  # with a part left out
         ("You only sleep ... ferritin was 12", False),
         ("The user sleeps five and a half hours", True),  # its words, in another order and form
         ("The user sleeps seven hours", False),  # another number
@@ -60,9 +66,18 @@ def test_trust_is_the_share_that_was_found_and_old_runs_are_still_read() -> None
     counts = {"claims": [4.0, 2.0], "grounded": [3.0, 2.0], "hallucinated": [1.0, 0.0]}
 
     def extras(**more: list[float]) -> dict[str, float | None]:
-        columns = {name: np.array(figures) for name, figures in {"value": [0.75, 1.0], **counts, **more}.items()}
+        columns = {
+            name: np.array(figures)
+            for name, figures in {"value": [0.75, 1.0], **counts, **more}.items()
+        }
         return summarise(metric, Outcomes("c", {"scored": 2}, {"a/b": 2}, columns)).extras
 
-    assert extras(evidence=[4.0, 2.0], unverified=[3.0, 0.0]) == {"evidence": 6, "unverified": 3, "trust": 0.5}
+    assert extras(evidence=[4.0, 2.0], unverified=[3.0, 0.0]) == {
+        "evidence": 6,
+        "unverified": 3,
+        "trust": 0.5,
+    }
     assert extras(evidence=[4.0, 2.0], unverified=[0.0, 0.0]) == {"evidence": 6, "trust": 1.0}
-    assert extras(**{EVIDENCE_DROPPED: [2.0, 1.0]}) == {EVIDENCE_DROPPED: 3}  # the parts of an older version
+    assert extras(**{EVIDENCE_DROPPED: [2.0, 1.0]}) == {
+        EVIDENCE_DROPPED: 3
+    }  # the parts of an older version

@@ -66,7 +66,14 @@ def test_a_formal_reply_is_too_formal_unless_the_user_is(phrase: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "is_there"),
-    [("**b**", True), ("#tag", True), ("`x`", True), ("say _this_ now", True), ("snake_case_name", False), (FLAT, False)],
+    [
+        ("**b**", True),
+        ("#tag", True),
+        ("`x`", True),
+        ("say _this_ now", True),
+        ("snake_case_name", False),
+        (FLAT, False),
+    ],
 )
 def test_formatting_is_what_cannot_be_spoken(text: str, is_there: bool) -> None:
     assert contains_formatting(text) is is_there
@@ -90,7 +97,8 @@ def test_swearing_and_harm_are_inappropriate_and_help_is_not(text: str, is_there
 
 
 @pytest.mark.parametrize(
-    ("n_words", "score"), [(1, 0.6), (9, 0.6), (10, 0.8), (30, 0.8), (31, 0.6), (50, 0.6), (51, 0.4), (500, 0.4)]
+    ("n_words", "score"),
+    [(1, 0.6), (9, 0.6), (10, 0.8), (30, 0.8), (31, 0.6), (50, 0.6), (51, 0.4), (500, 0.4)],
 )
 def test_conversational_quality_by_length(n_words: int, score: float) -> None:
     assert conversational_quality("Hello", " ".join(["rain"] * n_words)) == score
@@ -183,7 +191,9 @@ def test_helpfulness_knows_every_word_of_support(context: str, word: str) -> Non
         ("What rain", False),
     ],
 )
-def test_a_helpful_question_asks_about_the_user_or_opens_with_a_question_word(text: str, is_there: bool) -> None:
+def test_a_helpful_question_asks_about_the_user_or_opens_with_a_question_word(
+    text: str, is_there: bool
+) -> None:
     assert contains_helpful_question(text) is is_there
 
 
@@ -195,7 +205,9 @@ def test_emotional_intelligence_in_every_emotional_context(context: str) -> None
     assert score(FLAT) == 0.5
     assert {phrase: score(phrase.upper()) for phrase in EMPATHY} == dict.fromkeys(EMPATHY, 0.8)
     assert {phrase: score(phrase) for phrase in VALIDATION} == dict.fromkeys(VALIDATION, 0.7)
-    assert {phrase: score(phrase) for phrase in TOXIC_POSITIVITY} == dict.fromkeys(TOXIC_POSITIVITY, 0.1)
+    assert {phrase: score(phrase) for phrase in TOXIC_POSITIVITY} == dict.fromkeys(
+        TOXIC_POSITIVITY, 0.1
+    )
     assert score("That must be hard, it makes sense") == 1.0
     assert score("That must be hard, it makes sense, cheer up") == 0.6
 
@@ -218,11 +230,20 @@ def test_emotional_intelligence_is_neutral_without_emotion() -> None:
     ],
 )
 def test_every_phrase_counts_whatever_its_case_and_once(
-    score: companion_rules.Callable[[str, str], float], base: float, phrases: tuple[str, ...], expected: float
+    score: companion_rules.Callable[[str, str], float],
+    base: float,
+    phrases: tuple[str, ...],
+    expected: float,
 ) -> None:
     assert score("Hello", FLAT) == base
     for phrase in phrases:
-        for written in (phrase, phrase.lower(), phrase.upper(), phrase.replace("'", "’"), f"Well, {phrase}. And {phrase}."):
+        for written in (
+            phrase,
+            phrase.lower(),
+            phrase.upper(),
+            phrase.replace("'", "’"),
+            f"Well, {phrase}. And {phrase}.",
+        ):
             assert score("Hello", written) == expected, written
     assert score("Hello", " ".join(phrases)) == expected
 

@@ -26,7 +26,11 @@ from memray_eval.metrics.text._features import (
 )
 from memray_eval.types import Response, Sample, Score
 
-FAMILY = {name: m for name, m in all_metrics().items() if m.family == "text" and isinstance(m, ComputedMetric)}
+FAMILY = {
+    name: m
+    for name, m in all_metrics().items()
+    if m.family == "text" and isinstance(m, ComputedMetric)
+}
 TOLERANCE = 0.05 + 1e-9  # the seed states its examples' scores in steps of 0.05
 
 
@@ -68,8 +72,14 @@ def test_a_response_without_a_word_has_no_quality(metric: str, text: str) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("It's a well-being plan: 3.5 km, isn’t it?", ["it's", "a", "well", "being", "plan", "3", "5", "km", "isn't", "it"]),
-        ("'Quoted' rock'n'roll the dogs' ''x'' snake_case", ["quoted", "rock'n'roll", "the", "dogs", "x", "snake", "case"]),
+        (
+            "It's a well-being plan: 3.5 km, isn’t it?",
+            ["it's", "a", "well", "being", "plan", "3", "5", "km", "isn't", "it"],
+        ),
+        (
+            "'Quoted' rock'n'roll the dogs' ''x'' snake_case",
+            ["quoted", "rock'n'roll", "the", "dogs", "x", "snake", "case"],
+        ),
         ("Ärger “quoted” — naïve… don’t", ["ärger", "quoted", "naïve", "don't"]),
         ("“Ascii” but… for—its ‘signs’", ["ascii", "but", "for", "its", "signs"]),
         ("中文 слово", ["中文", "слово"]),
@@ -124,8 +134,9 @@ def test_transitions(text: str, strict: int, extended: int) -> None:
 
 
 SEED_WORDS = (
-    "however therefore furthermore moreover consequently thus hence nevertheless meanwhile specifically particularly".split()
-)
+    "however therefore furthermore moreover consequently thus hence nevertheless "
+    "meanwhile specifically particularly"
+).split()
 
 
 @pytest.mark.parametrize("word", SEED_WORDS)
@@ -136,28 +147,40 @@ def test_the_seeds_eleven_words_are_the_default_list(word: str) -> None:
 
 
 def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> None:
-    extended = pick(["coherence_score", "overall_score", "structure_score"], MetricOptions(transitions="extended"))
+    extended = pick(
+        ["coherence_score", "overall_score", "structure_score"],
+        MetricOptions(transitions="extended"),
+    )
     text = EXERCISE["high coherence"]
     coherent, whole, structured = (
-        score_by_code(m, sample(), Response(text=text)) for m in extended if isinstance(m, ComputedMetric)
+        score_by_code(m, sample(), Response(text=text))
+        for m in extended
+        if isinstance(m, ComputedMetric)
     )
     assert coherent.value == pytest.approx(4 / 5 * 0.6 + 0.4)
     assert whole.value == pytest.approx(value("overall_score", text) + 0.25 * (0.88 - 0.64))
     assert {coherent.judge, whole.judge} == {"computed, transitions extended"}
     assert (structured.judge, structured.value) == ("computed", value("structure_score", text))
-    assert {scored(name, text).judge for name in ("coherence_score", "overall_score")} == {"computed"}
+    assert {scored(name, text).judge for name in ("coherence_score", "overall_score")} == {
+        "computed"
+    }
     assert [metric.variant for metric in (FAMILY["coherence_score"], *extended)] == [
         "transitions strict", "transitions extended", "transitions extended", "",
     ]  # fmt: skip
 
 
 def test_weights_and_transitions_go_together() -> None:
-    options = MetricOptions(text_weights={"coherence_score": 0.5, "structure_score": 0.5}, transitions="extended")
+    options = MetricOptions(
+        text_weights={"coherence_score": 0.5, "structure_score": 0.5}, transitions="extended"
+    )
     (metric,) = pick(["overall_score"], options)
     assert isinstance(metric, ComputedMetric)
     score = score_by_code(metric, sample(), Response(text="Finally, done."))
     assert score.value == pytest.approx(0.5 * 1.0)
-    assert score.judge == "computed, transitions extended, weights coherence_score=0.5 structure_score=0.5"
+    assert (
+        score.judge
+        == "computed, transitions extended, weights coherence_score=0.5 structure_score=0.5"
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +188,10 @@ def test_weights_and_transitions_go_together() -> None:
     [
         ("One two three.", 0.4),  # no transition, nothing repeated
         ("However this. And that.", 0.6 * 0.5 + 0.4),
-        ("However, therefore, thus.", 1.0),  # more transitions than sentences count as one a sentence
+        (
+            "However, therefore, thus.",
+            1.0,
+        ),  # more transitions than sentences count as one a sentence
         ("Two words.", 0.4),  # no trigram at all
         ("a b c, a b c", 0.4 * 0.9),
         ("a b c " * 3, 0.4 * 0.8),
@@ -185,9 +211,15 @@ def test_coherence(text: str, score: float) -> None:
         ("one two one", 2 / 3),
         ("Don't don't, DON’T!", 1 / 3),
         (f"{different(50)} {different(50)}", 0.5),  # 100 words: plain
-        (f"{different(50)} {different(50)} w0", 1.0),  # 101: windows at 0, 25 and 50 of 50 different words each
+        (
+            f"{different(50)} {different(50)} w0",
+            1.0,
+        ),  # 101: windows at 0, 25 and 50 of 50 different words each
         (f"{different(50)} {'x ' * 51}", (50 / 50 + 26 / 50 + 1 / 50) / 3),
-        (f"{different(50)} {'x ' * 75}", (50 / 50 + 26 / 50 + 1 / 50) / 3),  # 125: a window that ends at the end is left out
+        (
+            f"{different(50)} {'x ' * 75}",
+            (50 / 50 + 26 / 50 + 1 / 50) / 3,
+        ),  # 125: a window that ends at the end is left out
         (f"{different(50)} {'x ' * 76}", (50 / 50 + 26 / 50 + 2 * 1 / 50) / 4),
     ],
 )
@@ -224,7 +256,10 @@ def test_lexical_diversity(text: str, score: float) -> None:
         ("To summarize: done!", 0.6),
         ("In a summary or conclusion!", 0.4),
         (f"Finally. {sentence(20)} {sentence(20)[:-1]}!", 1.0),
-        (f"Finally. {sentence(20)} {sentence(20)}", 0.9),  # the most that a text with a full stop can have
+        (
+            f"Finally. {sentence(20)} {sentence(20)}",
+            0.9,
+        ),  # the most that a text with a full stop can have
     ],
 )
 def test_completeness(text: str, score: float) -> None:
@@ -284,7 +319,9 @@ def test_lists_and_headers_are_what_the_seeds_patterns_find(text: str) -> None:
     found = read(text)
     if found.words:
         assert found.has_list == bool(re.search(r"^\s*\d+\.|^\s*[-*•]", text, re.MULTILINE))
-        assert found.has_headers == bool(re.search(r"^#+\s+.+$|^[A-Z][^.!?]*:$", text, re.MULTILINE))
+        assert found.has_headers == bool(
+            re.search(r"^#+\s+.+$|^[A-Z][^.!?]*:$", text, re.MULTILINE)
+        )
 
 
 @pytest.mark.parametrize(
@@ -336,7 +373,9 @@ LENGTHS = [
 @pytest.mark.parametrize(("words", "score"), LENGTHS)
 def test_length_appropriateness(words: int, score: float) -> None:
     assert value("length_appropriateness", sentence(words)) == pytest.approx(score)
-    assert length_score(words * 4, (300, 1200)) == pytest.approx(score)  # another target stretches both sides
+    assert length_score(words * 4, (300, 1200)) == pytest.approx(
+        score
+    )  # another target stretches both sides
 
 
 @pytest.mark.parametrize(
@@ -370,12 +409,18 @@ def test_targets_change_length_and_overall_score_only() -> None:
     changed = {name for name in FAMILY if value(name, text) != value(name, text, asked)}
     assert changed == {"length_appropriateness", "overall_score"}
     assert value("length_appropriateness", text, asked) == 1.0
-    assert value("length_appropriateness", sentence(9), asked) == pytest.approx(0.7 + 17.5 / 25 * 0.3)  # as 67.5 of 75
-    assert value("length_appropriateness", sentence(11), asked) == pytest.approx(1 - 30 / 200 * 0.3)  # as 330 of 300
+    assert value("length_appropriateness", sentence(9), asked) == pytest.approx(
+        0.7 + 17.5 / 25 * 0.3
+    )  # as 67.5 of 75
+    assert value("length_appropriateness", sentence(11), asked) == pytest.approx(
+        1 - 30 / 200 * 0.3
+    )  # as 330 of 300
     assert value("length_appropriateness", sentence(60), asked) == 0.2
 
 
-@pytest.mark.parametrize("target", [[20, 10], [0, 10], [10], "10-20", [10, "20"], [1.5, 2], [True, 2], 10])
+@pytest.mark.parametrize(
+    "target", [[20, 10], [0, 10], [10], "10-20", [10, "20"], [1.5, 2], [True, 2], 10]
+)
 def test_what_is_no_target_is_an_error_that_shows_it(target: object) -> None:
     score = scored("length_appropriateness", "word", sample(target_words=target))
     assert score.status == "error"
@@ -397,7 +442,10 @@ def test_other_weights_are_named_with_the_score() -> None:
     score = score_by_code(metric, sample(), Response(text="- " + sentence(25)))
     assert score.value == pytest.approx(0.25 * 0.3 + 0.75 * 0.4)
     assert score.judge == "computed, weights structure_score=0.25 length_appropriateness=0.75"
-    assert score_by_code(overall(dict(reversed(WEIGHTS.items()))), sample(), Response(text="x")).judge == "computed"
+    assert (
+        score_by_code(overall(dict(reversed(WEIGHTS.items()))), sample(), Response(text="x")).judge
+        == "computed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -436,7 +484,24 @@ def test_every_score_of_any_text_is_from_0_to_1(text: str) -> None:
 
 WRITING = st.lists(
     st.sampled_from(
-        ["word", "However,", "finally", ".", "! ", " ", "\n", "\n\n", "- ", "1. ", "# ", "S:", "e.g.", "”", "'", "中。"]
+        [
+            "word",
+            "However,",
+            "finally",
+            ".",
+            "! ",
+            " ",
+            "\n",
+            "\n\n",
+            "- ",
+            "1. ",
+            "# ",
+            "S:",
+            "e.g.",
+            "”",
+            "'",
+            "中。",
+        ]
     )
 )
 
@@ -450,7 +515,25 @@ def test_every_score_of_anything_like_writing_is_from_0_to_1(text: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "piece", ["a", "a ", ".", "\n", "Abc\n", "a:\n", "A.:\n", "\n#", "1", "- ", "'", '."', "Dr. ", "中。", " \n\n", "\ud800"]
+    "piece",
+    [
+        "a",
+        "a ",
+        ".",
+        "\n",
+        "Abc\n",
+        "a:\n",
+        "A.:\n",
+        "\n#",
+        "1",
+        "- ",
+        "'",
+        '."',
+        "Dr. ",
+        "中。",
+        " \n\n",
+        "\ud800",
+    ],
 )
 def test_a_megabyte_of_anything_is_read_in_linear_time(piece: str) -> None:
     """Quadratic time would be hours here."""
@@ -462,17 +545,17 @@ EXERCISE = {
     "high coherence": """Exercise provides numerous benefits. First, it improves cardiovascular health.
 Additionally, regular activity strengthens muscles. Furthermore, it enhances
 mental well-being. Therefore, incorporating exercise into daily routines is
-essential for overall health.""",
+essential for overall health.""",  # noqa: E501
     "low coherence": """Exercise is good. People should exercise. Exercise makes you healthy. Healthy
 people exercise. Exercise is good for you. You should exercise every day.
-Exercise is important. Important to exercise.""",
+Exercise is important. Important to exercise.""",  # noqa: E501
     "high diversity": """Physical activity enhances cardiovascular function, strengthens muscular systems,
 improves mental clarity, boosts immune response, and increases longevity. Regular
 exercise regimens demonstrate remarkable benefits across multiple physiological
-domains.""",
+domains.""",  # noqa: E501
     "low diversity": """Exercise is good. Exercise helps health. Good health needs exercise. Exercise
 makes you feel good. Good exercise is important. Important to exercise for
-good health.""",
+good health.""",  # noqa: E501
     "complete": """Regular exercise offers substantial health benefits. It improves cardiovascular
 function, strengthens muscles, and enhances mental well-being. Additionally,
 physical activity helps maintain healthy weight and reduces disease risk. In
@@ -494,16 +577,17 @@ Exercise also enhances mental well-being. It reduces stress and improves mood.
 In summary, exercise is essential for holistic health.""",
     "poorly structured": """Exercise is good for you it helps with many things like health and fitness and
 also mental health too and you should do it regularly because it makes you feel
-better and stronger.""",
+better and stronger.""",  # noqa: E501
     "highly readable": """Exercise helps your body stay healthy. It makes your heart stronger. You can
-run, swim, or walk. Try to exercise every day. Even short workouts help.""",
+run, swim, or walk. Try to exercise every day. Even short workouts help.""",  # noqa: E501
     "less readable": """Cardiovascular optimization through systematic physical exertion demonstrates
 considerable physiological adaptations, encompassing enhanced myocardial
 contractility, augmented metabolic efficiency, and comprehensive systemic
-homeostatic improvements.""",
+homeostatic improvements.""",  # noqa: E501
     "150 words": sentence(150),  # the seed shows only the beginning
     "20 words": sentence(20),
-    "too brief": "Exercise is good. It helps health. You should exercise daily for better fitness\nand wellness.",
+    "too brief": "Exercise is good. It helps health. You should exercise daily for better "
+    "fitness\nand wellness.",
     "800 words": sentence(800),  # the seed shows only the beginning
 }
 
@@ -511,15 +595,32 @@ homeostatic improvements.""",
 @pytest.mark.parametrize(
     ("metric", "example", "stated", "exact"),
     [
-        ("coherence_score", "low coherence", 0.35, 0.4 * (1 - 0.1)),  # "exercise is good" stands twice
+        (
+            "coherence_score",
+            "low coherence",
+            0.35,
+            0.4 * (1 - 0.1),
+        ),  # "exercise is good" stands twice
         ("lexical_diversity", "low diversity", 0.45, 12 / 25),
-        ("structure_score", "well structured", 0.85, 0.3 + 0.3 + 0.2),  # steps of 0.1: there is no 0.85
-        ("readability_score", "less readable", 0.45, 0.6 * (1 - 4.5 / 17.5)),  # 22 words of more than 10 characters on average
+        (
+            "structure_score",
+            "well structured",
+            0.85,
+            0.3 + 0.3 + 0.2,
+        ),  # steps of 0.1: there is no 0.85
+        (
+            "readability_score",
+            "less readable",
+            0.45,
+            0.6 * (1 - 4.5 / 17.5),
+        ),  # 22 words of more than 10 characters on average
         ("length_appropriateness", "150 words", 1.0, 1.0),
         ("length_appropriateness", "20 words", 0.3, 20 / 25 * 0.4),
     ],
 )
-def test_the_seeds_examples_in_their_bands(metric: str, example: str, stated: float, exact: float) -> None:
+def test_the_seeds_examples_in_their_bands(
+    metric: str, example: str, stated: float, exact: float
+) -> None:
     found = value(metric, EXERCISE[example])
     assert found == pytest.approx(exact)
     assert abs(found - stated) <= TOLERANCE
@@ -528,19 +629,25 @@ def test_the_seeds_examples_in_their_bands(metric: str, example: str, stated: fl
 @pytest.mark.parametrize(
     ("metric", "example", "stated", "exact"),
     [
-        # Of its five sentences two have one of the seed's eleven words; "First" and "Additionally" are none of them.
+        # Of its five sentences two have one of the seed's eleven words; "First" and "Additionally"
+        # are none of them.
         ("coherence_score", "high coherence", 0.85, 0.64),
         # All of its 27 words are different, so that the ratio can only be 1.
         ("lexical_diversity", "high diversity", 0.78, 27 / 27),
-        # Its full stop costs 0.1 of the 0.4, and 6 + 10 + 11 + 12 words are 9.75 a sentence, just under 10. With a full stop
-        # 0.9 would be the most, and steps of 0.1 have no 0.95 at all.
+        # Its full stop costs 0.1 of the 0.4, and 6 + 10 + 11 + 12 words are 9.75 a sentence, just
+        # under 10. With a full stop 0.9 would be the most, and steps of 0.1 have no 0.95 at all.
         ("completeness_score", "complete", 0.95, 0.4 - 0.1 + 0.3 + 0.2 + 0.0),
         # No end mark, three pieces of 17 words: only the number of sentences earns anything.
         ("completeness_score", "incomplete", 0.40, 0.3),
         # One paragraph, one sentence, neither list nor header: nothing earns anything.
         ("structure_score", "poorly structured", 0.25, 0.0),
         # 26 words in 5 sentences, 117 characters: 5.2 words a sentence are far from 17.5.
-        ("readability_score", "highly readable", 0.88, 0.6 * (1 - (17.5 - 5.2) / 17.5) + 0.4 * (1 - (5 - 117 / 26) / 5)),
+        (
+            "readability_score",
+            "highly readable",
+            0.88,
+            0.6 * (1 - (17.5 - 5.2) / 17.5) + 0.4 * (1 - (5 - 117 / 26) / 5),
+        ),
         # The seed says 20 words (0.32, in the band, above), but the text has 15.
         ("length_appropriateness", "too brief", 0.3, 15 / 25 * 0.4),
         # 300 words above 500 cost 0.3 of the 0.7.

@@ -1,8 +1,9 @@
-"""The tasks, each made by a function (order, workshop, slack) -> Draft of at most `order.length - slack` tokens.
+"""The tasks, each made by a function (order, workshop, slack) -> Draft of at most `order.length -
+slack` tokens.
 
-A task `has_depth` where one needle can be placed; where several count (niah_multivalue, niah_multiquery, vt) or the whole
-text does (math_find, math_calc, code_run, cwe, fwe), depth is null. `needs_all`: every answer must be named, not any one.
-"""
+A task `has_depth` where one needle can be placed; where several count (niah_multivalue,
+niah_multiquery, vt) or the whole text does (math_find, math_calc, code_run, cwe, fwe), depth is
+null. `needs_all`: every answer must be named, not any one."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ TASKS = {
     "math_calc": Task(math_calc, has_depth=False),
     "code_run": Task(code_run, has_depth=False),
     **{
-        name: Task(partial(niah, variant), has_depth=variant.n_needed == 1, needs_all=variant.n_needed > 1)
+        name: Task(
+            partial(niah, variant), has_depth=variant.n_needed == 1, needs_all=variant.n_needed > 1
+        )
         for name, variant in VARIANTS.items()
     },
     "vt": Task(vt, has_depth=False, needs_all=True),

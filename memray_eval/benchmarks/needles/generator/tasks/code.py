@@ -1,4 +1,5 @@
-"""code_run: what a call returns whose function calls another, level by level, out of a long file of small functions."""
+"""code_run: what a call returns whose function calls another, level by level, out of a long file of
+small functions."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ WORDS = {
     "en": {
         "head": "Below is a Python file of many small functions.\n",
         "closing": "# This is the end of the file.",
-        "query": "What does the call func_{number}({x}) return, given the functions above? Reply with the number only.",
+        "query": "What does the call func_{number}({x}) return, given the functions above? Reply "
+        "with the number only.",
     },
     "zh": {
         "head": "下面是一个由许多小函数组成的Python文件。\n",
@@ -29,16 +31,19 @@ WORDS = {
 LEVELS = (2, 4, 6, 8, 10)
 LEAST_A_LEVEL = 2
 LOWEST, HIGHEST = -12, 17  # of the constants that are added
-ADDED = tuple("" if c == 0 else f" {'-' if c < 0 else '+'} {abs(c)}" for c in range(LOWEST, HIGHEST + 1))
+ADDED = tuple(
+    "" if c == 0 else f" {'-' if c < 0 else '+'} {abs(c)}" for c in range(LOWEST, HIGHEST + 1)
+)
 TO_CALL = tuple(f"(x){text}\n" for text in ADDED)
 TO_X = tuple(f"(x):\n    return x{text}\n" for text in ADDED)
 NUMBERED = 14  # tokens: fewer than any function takes, so that there are numbers enough
-LEVELLED = 0.95  # share of the room for functions that fill all levels evenly; the rest are more of the first level
+# share of the room for functions that fill all levels evenly; the rest are more of the first level
+LEVELLED = 0.95
 
 
 class Costs(NamedTuple):
-    """Tokens of a function's parts: its name by number, its call by number, and, by constant, what it adds to a call or
-    to x itself."""
+    """Tokens of a function's parts: its name by number, its call by number, and, by constant, what
+    it adds to a call or to x itself."""
 
     name: IntArray
     call: IntArray
@@ -54,12 +59,16 @@ def code_run(order: Order, shop: Workshop, slack: int) -> Draft:
     added = integers(rng, len(numbers), HIGHEST - LOWEST + 1)
     x = rng.randint(-10, 10)
     query = words["query"].format(number=numbers[0], x=x)
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query)
+    sheet = Sheet(
+        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    )
     costs = _costs(shop, limit)
     a_level = _a_level(costs, numbers, sheet.room, levels)
     level, called = _levels(rng, len(numbers), levels, a_level)
     is_last = level == levels - 1
-    tokens = costs.name[numbers] + np.where(is_last, costs.to_x[added], costs.call[numbers[called]] + costs.to_call[added])
+    tokens = costs.name[numbers] + np.where(
+        is_last, costs.to_x[added], costs.call[numbers[called]] + costs.to_call[added]
+    )
     sums = np.cumsum(tokens)
     n = levels * a_level - 1 + sheet.most(sums[levels * a_level - 1 :])
     answer, function = x, 0
@@ -90,15 +99,17 @@ def _a_level(costs: Costs, numbers: IntArray, room: int, levels: int) -> int:
 
 
 def _levels(rng: Random, n: int, levels: int, a_level: int) -> tuple[IntArray, IntArray]:
-    """The level of each function and which one it calls: of the next level, drawn for each. Those beyond the even levels
-    are of level 0, which nothing calls, so that their number is free."""
+    """The level of each function and which one it calls: of the next level, drawn for each. Those
+    beyond the even levels are of level 0, which nothing calls, so that their number is free."""
     level = np.zeros(n, np.int64)
     level[: levels * a_level] = np.repeat(np.arange(levels), a_level)
     called = np.minimum(level + 1, levels - 1) * a_level + integers(rng, n, a_level)
     return level, called
 
 
-def _written(numbers: IntArray, called: IntArray, added: IntArray, is_last: NDArray[np.bool_]) -> str:
+def _written(
+    numbers: IntArray, called: IntArray, added: IntArray, is_last: NDArray[np.bool_]
+) -> str:
     order = np.argsort(numbers)
     columns = (column[order].tolist() for column in (numbers, called, added, is_last))
     return "".join(

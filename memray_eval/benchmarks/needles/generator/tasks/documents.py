@@ -1,4 +1,5 @@
-"""qa: a question on one document among many. The documents are about invented people and places, or the user's own."""
+"""qa: a question on one document among many. The documents are about invented people and places, or
+the user's own."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ WORDS = {
     "en": {
         "head": "Below are documents. A question about one of them follows.\n",
         "closing": "This is the end of the documents.",
-        "query": "Answer from the documents above, in as few words as possible. Question: {question}",
+        "query": "Answer from the documents above, in as few words as possible. Question: "
+        "{question}",
         "document": "Document: ",
     },
     "zh": {
@@ -48,38 +50,53 @@ QUESTIONS = {
 }
 LIVES = {
     "en": (
-        "Document: {name} was born in {birthplace} as the child of a {trade}. {name} was taught by {teacher}, wrote the "
+        "Document: {name} was born in {birthplace} as the child of a {trade}. {name} was taught "
+        "by {teacher}, wrote the "
         'book "{book}", and founded a school in {year}. In old age {name} lived in {home}.\n',
-        "Document: The {trade} {name} came from {birthplace}. Taught by {teacher}, {name} opened a school in {year}. "
+        "Document: The {trade} {name} came from {birthplace}. Taught by {teacher}, {name} opened "
+        "a school in {year}. "
         '"{book}" is the only book by {name}, who moved to {home} in old age.\n',
-        'Document: Readers of "{book}" know {name} as its author, but few know that {name} was born in {birthplace} and was a '
-        "{trade}. The teacher of {name} was {teacher}. The school of {name} was founded in {year}; the last years were spent "
+        'Document: Readers of "{book}" know {name} as its author, but few know that {name} was '
+        "born in {birthplace} and was a "
+        "{trade}. The teacher of {name} was {teacher}. The school of {name} was founded in "
+        "{year}; the last years were spent "
         "in {home}.\n",
     ),
     "zh": (
-        "文档：{name}出生在{birthplace}，父亲是{trade}。{name}师从{teacher}，著有《{book}》，并在{year}年创办了一所学校。"
+        "文档：{name}出生在{birthplace}，父亲是{trade}。{name}师从{teacher}，著有《{book}》，并在{"
+        "year}年创办了一所学校。"
         "{name}晚年住在{home}。\n",
-        "文档：{trade}{name}来自{birthplace}。{name}的老师是{teacher}。{year}年，{name}办起了学校，至今仍在。"
+        "文档：{trade}{name}来自{birthplace}。{name}的老师是{teacher}。{year}年，{name}办起了学校，"
+        "至今仍在。"
         "《{book}》是{name}唯一的著作，晚年{name}搬到了{home}。\n",
-        "文档：《{book}》的作者是{name}。很少有人知道，{name}生于{birthplace}，做过{trade}，老师是{teacher}。"
+        "文档：《{book}》的作者是{name}。很少有人知道，{name}生于{birthplace}，做过{trade}，老师是"
+        "{teacher}。"
         "{name}创办的学校始于{year}年，{name}的晚年在{home}度过。\n",
     ),
 }
 TRADES = {
-    "en": "baker carpenter weaver painter surveyor printer glassblower potter gardener bookbinder mason sailor".split(),
+    "en": "baker carpenter weaver painter surveyor printer glassblower potter gardener bookbinder "
+    "mason sailor".split(),
     "zh": "面包师 木匠 织工 画师 测量员 印刷工 玻璃匠 陶工 园丁 装订匠 石匠 水手".split(),
 }
-_STARTS = "Bal Cor Del Fen Gar Hal Jor Kel Lam Mar Nor Pel Quen Ras Sel Tor Ul Vel Wes Yar Zan Bri Dru Fal Gri Hul Ist".split()
+_STARTS = (
+    "Bal Cor Del Fen Gar Hal Jor Kel Lam Mar Nor Pel Quen Ras Sel Tor Ul Vel Wes Yar Zan "
+    "Bri Dru Fal Gri Hul Ist"
+).split()
 _MIDDLES = "a e i o u ar en il or um".split()
 _FIRST_ENDS = "da na ra lo mi nis ric sa tan vin".split()
 _LAST_ENDS = "beck dahl ford gren holt kamp lund mark quist rath sten tov vik wick".split()
 _TOWN_ENDS = "bridge bury cliff dale field gate haven mere mouth ness port stead wold worth".split()
-_SURNAMES = "赵钱孙李周吴郑王冯陈褚卫蒋沈韩杨朱秦尤许何吕施张孔曹严华金魏陶姜戚谢邹喻柏水窦章云苏潘葛范彭郎鲁韦昌马苗"
+_SURNAMES = (
+    "赵钱孙李周吴郑王冯陈褚卫蒋沈韩杨朱秦尤许何吕施张孔曹严华金魏陶姜戚谢邹喻柏水窦章云苏潘"
+    "葛范彭郎鲁韦昌马苗"
+)
 LEAST_OTHERS = 2
 
 
 def qa(order: Order, shop: Workshop, slack: int) -> Draft:
-    """The document that answers stands at the depth; no other holds the answer (of the user's: as far as theirs do not)."""
+    """The document that answers stands at the depth; no other holds the answer (of the user's: as
+    far as theirs do not)."""
     return (_on_given if shop.questions else _on_lives)(order, shop, slack)
 
 
@@ -90,10 +107,16 @@ def _on_lives(order: Order, shop: Workshop, slack: int) -> Draft:
     fact = rng.randrange(len(FACTS))
     unit = pool.unit(asked)
     answer = unit.values[fact]
-    others = [number for number in others if answer not in pool.unit(number).text and unit.key not in pool.unit(number).text]
+    others = [
+        number
+        for number in others
+        if answer not in pool.unit(number).text and unit.key not in pool.unit(number).text
+    ]
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query)
+    sheet = Sheet(
+        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    )
     own, totals = int(pool.counts([asked])[0]), pool.totals(others)
     n = sheet.most(totals + own, LEAST_OTHERS)
     place = nearest_cut(totals[:n], order.depth or 0)
@@ -111,14 +134,20 @@ def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
         book = (rng.choice(adjectives), rng.choice(nouns))
         values = (
             _town(rng, language),
-            "The {} {}".format(*(word.capitalize() for word in book)) if language == "en" else "的".join(book),
+            "The {} {}".format(*(word.capitalize() for word in book))
+            if language == "en"
+            else "的".join(book),
             str(rng.randint(1601, 1999)),
             _name(rng.randrange(names), language),
             _town(rng, language),
         )
         name = _name(scattered(number % names), language)
         told = dict(zip(FACTS, values, strict=True))
-        return Unit(rng.choice(texts).format(name=name, trade=rng.choice(TRADES[language]), **told), name, values)
+        return Unit(
+            rng.choice(texts).format(name=name, trade=rng.choice(TRADES[language]), **told),
+            name,
+            values,
+        )
 
     return make
 
@@ -152,27 +181,31 @@ def _digits(number: int, *places: Sequence[str]) -> list[str]:
 
 
 def _on_given(order: Order, shop: Workshop, slack: int) -> Draft:
-    """Sample i asks the user's question i (from the start again after the last). The question's own other documents come
-    first, then the other questions' documents."""
+    """Sample i asks the user's question i (from the start again after the last). The question's own
+    other documents come first, then the other questions' documents."""
     rng, words = order.rng(), WORDS[order.language]
     library = shop.library(words["document"])
     asked = order.number % len(shop.questions)
     gold, own = library.gold[asked], list(library.own[asked])
     rng.shuffle(own)
     query = words["query"].format(question=shop.questions[asked].question)
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query)
+    sheet = Sheet(
+        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    )
     others = library.others(rng, order.length, known={*gold, *own})
     drawn = [*own, *others]
     if len(drawn) < LEAST_OTHERS:
         raise ConfigError(
-            f"--documents: question {asked + 1} has {len(drawn)} other documents; it takes {LEAST_OTHERS} or more"
+            f"--documents: question {asked + 1} has {len(drawn)} other documents; it takes "
+            f"{LEAST_OTHERS} or more"
         )
     costs = int(library.counts[gold].sum())
     totals = costs + np.cumsum(library.counts[drawn])
     n = sheet.most(totals, LEAST_OTHERS)
     if n == len(drawn) and sheet.room - int(totals[-1]) > library.counts.max():
         raise ConfigError(
-            f"--documents: all documents together have {int(library.counts.sum()):,} tokens, too few for a length of "
+            f"--documents: all documents together have {int(library.counts.sum()):,} tokens, too "
+            f"few for a length of "
             f"{order.length:,}; give more documents, or shorter lengths"
         )
     taken = drawn[:n]

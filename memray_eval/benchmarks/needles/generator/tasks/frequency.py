@@ -1,4 +1,5 @@
-"""Counting words: cwe (ten words are common, all others rare) and fwe (frequencies that fall with the square of the rank)."""
+"""Counting words: cwe (ten words are common, all others rare) and fwe (frequencies that fall with
+the square of the rank)."""
 
 from __future__ import annotations
 
@@ -18,23 +19,29 @@ from memray_eval.benchmarks.needles.generator.words import CHARACTERS, CONSONANT
 
 WORDS = {
     "en": {
-        "cwe_head": "Below is a numbered list of words. A few of them occur far more often than the others. For example, in\n"
+        "cwe_head": "Below is a numbered list of words. A few of them occur far more often than "
+        "the others. For example, in\n"
         "{example}the words {common} occur most often.\nThe list follows.\n",
         "cwe_closing": "This is the end of the list.",
-        "cwe_query": "Which {n} words occur most often in the list above? Name these {n} words and nothing else.",
+        "cwe_query": "Which {n} words occur most often in the list above? Name these {n} words "
+        "and nothing else.",
         "fwe_head": "Below is a text of made-up words. Dots stand for nothing and do not count.\n",
         "fwe_closing": "This is the end of the text.",
-        "fwe_query": "Which three made-up words occur most often in the text above? Name these three words and nothing else.",
+        "fwe_query": "Which three made-up words occur most often in the text above? Name these "
+        "three words and nothing else.",
         "and": ", ",
     },
     "zh": {
-        "cwe_head": "下面是一个带编号的词语列表，其中少数词语出现的次数远多于其他词语。例如，在\n{example}中，"
+        "cwe_head": "下面是一个带编号的词语列表，其中少数词语出现的次数远多于其他词语。例如，在\n{"
+        "example}中，"
         "出现最多的是{common}。\n列表从这里开始。\n",
         "cwe_closing": "列表到此结束。",
-        "cwe_query": "上面的列表中，出现次数最多的{n}个词语是哪些？请写出这{n}个词语，不要写别的内容。",
+        "cwe_query": "上面的列表中，出现次数最多的{n}个词语是哪些？请写出这{n}个词语，不要写别的内"
+        "容。",
         "fwe_head": "下面是一段由自造的词语组成的文字，其中的省略号没有意义，不计在内。\n",
         "fwe_closing": "文字到此结束。",
-        "fwe_query": "上面的文字中，出现次数最多的三个自造词语是哪些？请写出这三个词语，不要写别的内容。",
+        "fwe_query": "上面的文字中，出现次数最多的三个自造词语是哪些？请写出这三个词语，不要写别的"
+        "内容。",
         "and": "、",
     },
 }
@@ -42,16 +49,22 @@ COMMON, LEAST_RARE = 10, 10  # words of a list
 OFTEN, SELDOM = (
     (30, 3),
     (6, 1),
-)  # times that a common and a rare word occur: from LONG tokens on, and below or where these do not fit
+    # times that a common and a rare word occur: from LONG tokens on, and below or where these do
+    # not fit
+)
 LONG = 4096
 SHOWN = (3, 3, 6)  # the example of cwe: common words, times of each, rare words
-NOTHING, LAST = " ...", " ...\n"  # the last item is always the same, for it may become one token with the newline
+NOTHING, LAST = (
+    " ...",
+    " ...\n",
+)  # the last item is always the same, for it may become one token with the newline
 ZETA_2 = math.pi**2 / 6
 LEAST_ITEMS = 60  # of fwe: from there on ranks 2 to 4 occur more often than any other word
 
 
 def cwe(order: Order, shop: Workshop, slack: int) -> Draft:
-    """The list has as many rare words as fit. Coined words of one length: none is part of another."""
+    """The list has as many rare words as fit. Coined words of one length: none is part of
+    another."""
     if order.length >= LONG:
         try:
             return _cwe(order, shop, slack, *OFTEN)
@@ -63,11 +76,15 @@ def cwe(order: Order, shop: Workshop, slack: int) -> Draft:
 def _cwe(order: Order, shop: Workshop, slack: int, often: int, seldom: int) -> Draft:
     rng, words = order.rng(), WORDS[order.language]
     pool = _coined(order.language, shop)
-    drawn = pool.sample(rng, math.ceil(order.length / (seldom * (pool.mean + 2))) + sum(SHOWN) + COMMON + LEAST_RARE)
+    drawn = pool.sample(
+        rng, math.ceil(order.length / (seldom * (pool.mean + 2))) + sum(SHOWN) + COMMON + LEAST_RARE
+    )
     shown, drawn = drawn[: SHOWN[0] + SHOWN[2]], drawn[SHOWN[0] + SHOWN[2] :]
     head = _cwe_head(rng, pool, shown, order.language)
     query = words["cwe_query"].format(n=COMMON)
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, head, words["cwe_closing"], query)
+    sheet = Sheet(
+        shop.gauge, order.language, order.length - slack, head, words["cwe_closing"], query
+    )
     times = np.full(len(drawn), seldom)
     times[:COMMON] = often
     items = np.cumsum(times)
@@ -75,7 +92,9 @@ def _cwe(order: Order, shop: Workshop, slack: int, often: int, seldom: int) -> D
     totals = np.cumsum(times * pool.counts(drawn)) + tokens_of_numbers[items - 1]
     n = sheet.most(totals, COMMON + LEAST_RARE)
     body = _numbered(pool.texts(drawn[:n]), shuffled(rng, np.repeat(np.arange(n), times[:n])))
-    return sheet.finish(body, int(totals[n - 1]), tuple(pool.unit(number).key for number in drawn[:COMMON]))
+    return sheet.finish(
+        body, int(totals[n - 1]), tuple(pool.unit(number).key for number in drawn[:COMMON])
+    )
 
 
 def _cwe_head(rng: Random, pool: Pool, shown: list[int], language: str) -> str:
@@ -110,11 +129,14 @@ def _coined(language: str, shop: Workshop) -> Pool:
         return Unit(f" {word}\n", word)
 
     measure = shop.gauge.after
-    return shop.pool("coined words", language, make, measure=lambda text: measure("1.", text), capacity=size**3)
+    return shop.pool(
+        "coined words", language, make, measure=lambda text: measure("1.", text), capacity=size**3
+    )
 
 
 def fwe(order: Order, shop: Workshop, slack: int) -> Draft:
-    """The item of rank k occurs floor(n / (zeta(2) k^2)) times; rank 1 is dots, ranks 2 to 4 are the answer."""
+    """The item of rank k occurs floor(n / (zeta(2) k^2)) times; rank 1 is dots, ranks 2 to 4 are
+    the answer."""
     rng, words = order.rng(), WORDS[order.language]
     pool = _random_words(order.language, shop)
     drawn = pool.sample(rng, math.isqrt(order.length) + 1)
@@ -127,7 +149,9 @@ def fwe(order: Order, shop: Workshop, slack: int) -> Draft:
     texts = [NOTHING, *pool.texts(drawn)]
     items = shuffled(rng, np.repeat(np.arange(len(texts)), times))
     body = "..." + "".join([texts[item] for item in items.tolist()]) + LAST
-    return sheet.finish(body, ends + int(times @ costs), tuple(pool.unit(number).key for number in drawn[:3]))
+    return sheet.finish(
+        body, ends + int(times @ costs), tuple(pool.unit(number).key for number in drawn[:3])
+    )
 
 
 def _times(n: int, ranks: int) -> IntArray:
@@ -135,7 +159,8 @@ def _times(n: int, ranks: int) -> IntArray:
 
 
 def _most_items(sheet: Sheet, costs: IntArray, ends: int) -> int:
-    """The largest n whose items fit, by halving, then down to one whose rest a filler fits. Raises TooShort."""
+    """The largest n whose items fit, by halving, then down to one whose rest a filler fits. Raises
+    TooShort."""
 
     def used(n: int) -> int:
         return ends + int(_times(n, len(costs)) @ costs)

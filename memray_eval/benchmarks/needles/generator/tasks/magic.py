@@ -1,4 +1,5 @@
-"""RULER's niah family: values of keys, hidden as sentences in noise, in prose, or among others of their kind."""
+"""RULER's niah family: values of keys, hidden as sentences in noise, in prose, or among others of
+their kind."""
 
 from __future__ import annotations
 
@@ -6,7 +7,14 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal, NamedTuple
 
-from memray_eval.benchmarks.needles.generator.pools import Pool, Unit, nearest_cut, spread, with_needles, within
+from memray_eval.benchmarks.needles.generator.pools import (
+    Pool,
+    Unit,
+    nearest_cut,
+    spread,
+    with_needles,
+    within,
+)
 from memray_eval.benchmarks.needles.generator.question_order import Order
 from memray_eval.benchmarks.needles.generator.resources import Workshop
 from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
@@ -15,11 +23,13 @@ from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 
 WORDS = {
     "en": {
-        "head": "Secret {kind}s are hidden in the text below. Keep them in mind: a question about them follows the text.\n",
+        "head": "Secret {kind}s are hidden in the text below. Keep them in mind: a question about "
+        "them follows the text.\n",
         "closing": "This is the end of the text.",
         "needle": "The secret {kind} of {key} is {value}.",
         "one": "What is the secret {kind} of {key} in the text above? Reply with the {kind} only.",
-        "several": "What are all the secret {kind}s of {key} in the text above? Reply with all {n} {kind}s and nothing else.",
+        "several": "What are all the secret {kind}s of {key} in the text above? Reply with all "
+        "{n} {kind}s and nothing else.",
         "and": ", ",
         "number": "number",
         "uuid": "code",
@@ -41,7 +51,8 @@ LEAST_LINES = 4
 
 
 class Variant(NamedTuple):
-    """What is hidden where: `keys` keys with `values` values each, of which the question asks for `asked` keys."""
+    """What is hidden where: `keys` keys with `values` values each, of which the question asks for
+    `asked` keys."""
 
     haystack: Literal["noise", "essay", "decoys"]
     key: Literal["word", "uuid"] = "word"
@@ -73,12 +84,17 @@ def niah(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
 
 
 def _in_text(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
-    """Needles in noise stand on lines of their own, needles in prose within paragraphs. The first one is at the depth
-    asked for; the others, and all of them where there is no depth, at lines drawn for each."""
+    """Needles in noise stand on lines of their own, needles in prose within paragraphs. The first
+    one is at the depth asked for; the others, and all of them where there is no depth, at lines
+    drawn for each."""
     rng, words = order.rng(), WORDS[order.language]
     keys = _keys(rng, variant.keys, order.language)
     values = _values(rng, variant, shop.haystack_text)
-    facts = [(key, value) for i, key in enumerate(keys) for value in values[i * variant.values : (i + 1) * variant.values]]
+    facts = [
+        (key, value)
+        for i, key in enumerate(keys)
+        for value in values[i * variant.values : (i + 1) * variant.values]
+    ]
     answers = tuple(value for key, value in facts if key in keys[: variant.asked])
     sheet = _sheet(variant, order, shop, slack, keys[: variant.asked])
     pile = shop.noise(order.language) if variant.haystack == "noise" else shop.essay(order.language)
@@ -89,7 +105,10 @@ def _in_text(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draf
     if variant.haystack == "noise":
         needles = [f"{needle}\n" for needle in needles]
     else:
-        needles = [within(pile.unit(host).text, needle) for host, needle in zip(hosts, needles, strict=True)]
+        needles = [
+            within(pile.unit(host).text, needle)
+            for host, needle in zip(hosts, needles, strict=True)
+        ]
     own, totals = int(shop.gauge.lines(needles).sum()), pile.totals(lines)
     n = sheet.most(totals + own, max(LEAST_LINES, len(facts)))
     places = rng.sample(range(n + 1), len(facts))
@@ -100,7 +119,8 @@ def _in_text(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draf
 
 
 def _among_decoys(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
-    """The asked needle is one of many of its kind, each with a key and a value that no other has."""
+    """The asked needle is one of many of its kind, each with a key and a value that no other
+    has."""
     rng = order.rng()
     pool = _decoys(variant, order.language, shop)
     asked, *others = pool.draw(rng, order.length, extra=1)
@@ -129,7 +149,9 @@ def _keys(rng: Random, n: int, language: str) -> list[str]:
 
 def _key(language: str, number: int) -> str:
     adjectives, nouns = ADJECTIVES[language], NOUNS[language]
-    return JOINED[language].format(adjectives[number % len(adjectives)], nouns[number // len(adjectives)])
+    return JOINED[language].format(
+        adjectives[number % len(adjectives)], nouns[number // len(adjectives)]
+    )
 
 
 def _values(rng: Random, variant: Variant, text: str) -> list[str]:
@@ -147,10 +169,14 @@ def _decoys(variant: Variant, language: str, shop: Workshop) -> Pool:
     capacity = len(ADJECTIVES[language]) * len(NOUNS[language])
     word_number = spread(capacity, shop.seed, language)
     taken: set[str] = set()
-    draw_value: Callable[[Random], str] = uuid4 if variant.value == "uuid" else lambda rng: str(rng.randint(LOWEST, HIGHEST))
+    draw_value: Callable[[Random], str] = (
+        uuid4 if variant.value == "uuid" else lambda rng: str(rng.randint(LOWEST, HIGHEST))
+    )
 
     def make(rng: Random, number: int) -> Unit:
-        key = uuid4(rng) if variant.key == "uuid" else _key(language, word_number(number % capacity))
+        key = (
+            uuid4(rng) if variant.key == "uuid" else _key(language, word_number(number % capacity))
+        )
         value = draw_value(rng)
         while value in taken:
             value = draw_value(rng)

@@ -1,4 +1,5 @@
-"""Arithmetic on long lists: math_find (a rank or the median of integers) and math_calc (running values of an expression)."""
+"""Arithmetic on long lists: math_find (a rank or the median of integers) and math_calc (running
+values of an expression)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
 from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, integers
 from memray_eval.benchmarks.needles.generator.token_counter import LINE
 
-KINDS = ("largest", "second_largest", "third_largest", "smallest", "second_smallest", "third_smallest", "median")
+KINDS = (
+    "largest",
+    "second_largest",
+    "third_largest",
+    "smallest",
+    "second_smallest",
+    "third_smallest",
+    "median",
+)
 FIND = {
     "en": {
         "head": "Below is a long list of integers.\n",
@@ -44,7 +53,8 @@ CALC = {
     "en": {
         "head": "Below is a long expression of additions and subtractions.\n",
         "closing": "This is the end of the expression.",
-        "query": "Work out the expression above from left to right. After each addition or subtraction write the value "
+        "query": "Work out the expression above from left to right. After each addition or "
+        "subtraction write the value "
         "reached so far, as a list such as [7, 3, 12], without the first number of the expression.",
     },
     "zh": {
@@ -61,20 +71,29 @@ OPERATIONS = tuple(f" {sign} {number}" for sign in "+-" for number in NUMBERS)
 
 
 def math_find(order: Order, shop: Workshop, slack: int) -> Draft:
-    """Sample i asks for kind i modulo 7. A median of an even number of integers is the mean of the middle two, a float."""
+    """Sample i asks for kind i modulo 7. A median of an even number of integers is the mean of the
+    middle two, a float."""
     rng, words, kind = order.rng(), FIND[order.language], KINDS[order.number % len(KINDS)]
     query = words["query"].format(what=words[kind])
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query)
+    sheet = Sheet(
+        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    )
     first, following = shop.gauge.table("{}", NUMBERS, LINE), shop.gauge.table(", {}", NUMBERS, "1")
     low, high = _bounds(rng, kind)
-    drawn = low + integers(rng, LEAST_NUMBERS + order.length // int(following.min()), high - low + 1)
+    drawn = low + integers(
+        rng, LEAST_NUMBERS + order.length // int(following.min()), high - low + 1
+    )
     costs = following[drawn]
     costs[0] = first[drawn[0]] + shop.gauge.known("1", "\n")
     totals = np.cumsum(costs)
     numbers = drawn[: sheet.most(totals, LEAST_NUMBERS)]
     body = ", ".join([TEXTS[number] for number in numbers.tolist()]) + "\n"
     label = _found(numbers, kind)
-    answers = (str(label),) if label != int(label) else tuple(dict.fromkeys((str(int(label)), str(label))))
+    answers = (
+        (str(label),)
+        if label != int(label)
+        else tuple(dict.fromkeys((str(int(label)), str(label))))
+    )
     return sheet.finish(body, int(totals[len(numbers) - 1]), answers, label)
 
 
@@ -86,16 +105,28 @@ def _bounds(rng: Random, kind: str) -> tuple[int, int]:
 def _found(numbers: IntArray, kind: str) -> int | float:
     if kind == "median":
         ordered, middle = np.sort(numbers), len(numbers) // 2
-        return int(ordered[middle]) if len(numbers) % 2 else float(ordered[middle - 1] + ordered[middle]) / 2
+        return (
+            int(ordered[middle])
+            if len(numbers) % 2
+            else float(ordered[middle - 1] + ordered[middle]) / 2
+        )
     distinct = np.unique(numbers)
     rank = 3 if kind.startswith("third") else 2 if kind.startswith("second") else 1
     return int(distinct[-rank] if kind.endswith("largest") else distinct[rank - 1])
 
 
 def math_calc(order: Order, shop: Workshop, slack: int) -> Draft:
-    """All values stay within 0 to 99: an operand that would lead out is taken modulo what is left, plus one."""
+    """All values stay within 0 to 99: an operand that would lead out is taken modulo what is left,
+    plus one."""
     rng, words = order.rng(), CALC[order.language]
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, words["head"], words["closing"], words["query"])
+    sheet = Sheet(
+        shop.gauge,
+        order.language,
+        order.length - slack,
+        words["head"],
+        words["closing"],
+        words["query"],
+    )
     plus, minus = shop.gauge.table(" + {}", NUMBERS, "1"), shop.gauge.table(" - {}", NUMBERS, "1")
     costs = np.concatenate([plus, minus])
     start = rng.randrange(100)
@@ -106,7 +137,11 @@ def math_calc(order: Order, shop: Workshop, slack: int) -> Draft:
     ends = shop.gauge.known(LINE, str(start)) + shop.gauge.known("1", "\n")
     totals = ends + np.cumsum(costs[operations])
     n = sheet.most(totals, LEAST_STEPS)
-    body = str(start) + "".join([OPERATIONS[operation] for operation in operations[:n].tolist()]) + "\n"
+    body = (
+        str(start)
+        + "".join([OPERATIONS[operation] for operation in operations[:n].tolist()])
+        + "\n"
+    )
     label = values[:n].tolist()
     listed = "[" + ", ".join([TEXTS[value] for value in label]) + "]"
     return sheet.finish(body, int(totals[n - 1]), (listed,), label)
@@ -114,8 +149,10 @@ def math_calc(order: Order, shop: Workshop, slack: int) -> Draft:
 
 @cache
 def _values_after() -> list[list[int]]:
-    """The next value by the value (0 to 99) and the drawn operation: 0 to 99 adds so much, 100 to 199 subtracts."""
+    """The next value by the value (0 to 99) and the drawn operation: 0 to 99 adds so much, 100 to
+    199 subtracts."""
     return [
-        [value + operand % (100 - value) for operand in NUMBERS] + [value - operand % (value + 1) for operand in NUMBERS]
+        [value + operand % (100 - value) for operand in NUMBERS]
+        + [value - operand % (value + 1) for operand in NUMBERS]
         for value in range(100)
     ]

@@ -14,7 +14,8 @@ from memray_eval.benchmarks.needles.generator.token_counter import LINE
 WORDS = {
     "en": {
         "head": "Below is a JSON object of keys and values.\n",
-        "query": 'What value does the key "{key}" have in the JSON object above? Reply with the value only.',
+        "query": 'What value does the key "{key}" have in the JSON object above? Reply with the '
+        "value only.",
     },
     "zh": {
         "head": "下面是一个由键和值组成的JSON对象。\n",
@@ -25,7 +26,8 @@ LEAST_PAIRS = 2
 
 
 def kv_retrieval(order: Order, shop: Workshop, slack: int) -> Draft:
-    """The asked pair is the one at `depth` percent of all pairs: at 0 the first, at 100 the last, which has no comma."""
+    """The asked pair is the one at `depth` percent of all pairs: at 0 the first, at 100 the last,
+    which has no comma."""
     rng, words = order.rng(), WORDS[order.language]
     pool = shop.pool("pairs", "", _pair)
     asked, last, *others = pool.draw(rng, order.length, extra=2)

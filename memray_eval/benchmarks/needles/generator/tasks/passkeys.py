@@ -1,4 +1,5 @@
-"""A number in a text of nothing but noise: passkey (5 digits) and number_string (10 digits in runs)."""
+"""A number in a text of nothing but noise: passkey (5 digits) and number_string (10 digits in
+runs)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
 
 WORDS = {
     "en": {
-        "head": "One thing worth knowing is hidden in the text below. Find it and keep it in mind.\n",
+        "head": "One thing worth knowing is hidden in the text below. Find it and keep it in "
+        "mind.\n",
         "closing": "This is the end of the text.",
         "needle": "The {what} is {number}. Keep it in mind: {number} is the {what}.\n",
         "query": "What is the {what} in the text above? Reply with the number only.",
@@ -49,7 +51,9 @@ def _hidden(number: str, order: Order, shop: Workshop, slack: int, rng: Random) 
     what = words[order.task]
     needle = words["needle"].format(what=what, number=number)
     query = words["query"].format(what=what)
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query)
+    sheet = Sheet(
+        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    )
     noise = shop.noise(order.language)
     lines = noise.draw(rng, order.length)
     totals, own = noise.totals(lines), shop.gauge.line(needle)

@@ -1,4 +1,5 @@
-"""vt: a chain of variables that are assigned to one another, scattered over noise; all that hold the value are asked for."""
+"""vt: a chain of variables that are assigned to one another, scattered over noise; all that hold
+the value are asked for."""
 
 from __future__ import annotations
 
@@ -13,14 +14,17 @@ HOPS = 4
 CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 WORDS = {
     "en": {
-        "head": "Some lines of the text below assign values to variables. For example, after\n{example}"
+        "head": "Some lines of the text below assign values to variables. For example, "
+        "after\n{example}"
         "the variables that hold the value {value} are {names}.\nThe text follows.\n",
         "closing": "This is the end of the text.",
-        "query": "Which variables hold the value {value} in the text above? Name all {n} of them and nothing else.",
+        "query": "Which variables hold the value {value} in the text above? Name all {n} of them "
+        "and nothing else.",
         "and": ", ",
     },
     "zh": {
-        "head": "下面的文字中，有些行给变量赋值。例如，在\n{example}之后，值为{value}的变量是{names}。\n文字从这里开始。\n",
+        "head": "下面的文字中，有些行给变量赋值。例如，在\n{example}之后，值为{value}的变量是{name"
+        "s}。\n文字从这里开始。\n",
         "closing": "文字到此结束。",
         "query": "在上面的文字中，哪些变量的值是{value}？请写出全部{n}个变量名，不要写别的内容。",
         "and": "、",
@@ -32,7 +36,11 @@ def vt(order: Order, shop: Workshop, slack: int) -> Draft:
     rng, words = order.rng(), WORDS[order.language]
     value, other = (str(number) for number in rng.sample(range(10_000, 100_000), 2))
     names = _names(rng, HOPS + 1, 5)
-    shown = next(shown for shown in iter(lambda: _names(rng, 2, 3), None) if not any(s in n for s in shown for n in names))
+    shown = next(
+        shown
+        for shown in iter(lambda: _names(rng, 2, 3), None)
+        if not any(s in n for s in shown for n in names)
+    )
     example = "".join(_chain(shown, other))
     head = words["head"].format(example=example, value=other, names=words["and"].join(shown))
     query = words["query"].format(value=value, n=len(names))

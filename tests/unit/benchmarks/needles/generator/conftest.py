@@ -13,7 +13,8 @@ from memray_eval.types import Message
 
 
 class Pieces:
-    """Cuts as byte-pair tokenizers do: digits one by one, up to four letters, each ideograph, other signs, newlines."""
+    """Cuts as byte-pair tokenizers do: digits one by one, up to four letters, each ideograph, other
+    signs, newlines."""
 
     has_chat = False
     _piece = re.compile(r" ?[a-zA-Z]{1,4}|[0-9]|[^\sa-zA-Z0-9]| (?=[0-9])|\n| ")

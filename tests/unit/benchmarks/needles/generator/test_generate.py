@@ -22,7 +22,13 @@ ONE_NEEDLE = tuple(task for task in TASKS if TASKS[task].has_depth)
 
 
 def plan(**changes: object) -> Plan:
-    words = {"tasks": tuple(TASKS), "languages": LANGUAGES, "lengths": (2048,), "depths": (0, 50, 100), "samples": 1}
+    words = {
+        "tasks": tuple(TASKS),
+        "languages": LANGUAGES,
+        "lengths": (2048,),
+        "depths": (0, 50, 100),
+        "samples": 1,
+    }
     return Plan.model_validate(words | changes)
 
 
@@ -34,23 +40,41 @@ def test_every_sample_has_exactly_its_length(shop: Workshop, pieces: Tokenizer) 
     made = list(samples(plan(lengths=(2048, 3001), samples=2), shop))
     assert len(made) == plan(lengths=(2048, 3001), samples=2).n_samples
     for sample in made:
-        assert tokens_of(pieces, sample) == sample.metadata["tokens"] == sample.metadata["length"], sample.id
+        assert (
+            tokens_of(pieces, sample) == sample.metadata["tokens"] == sample.metadata["length"]
+        ), sample.id
         assert sample.answers
         assert all(sample.answers)
 
 
 @settings(max_examples=40)
-@given(length=st.integers(1200, 6000), task=st.sampled_from(sorted(TASKS)), language=st.sampled_from(LANGUAGES))
-def test_any_length_is_met(shop: Workshop, pieces: Tokenizer, length: int, task: str, language: str) -> None:
-    for sample in samples(plan(tasks=(task,), languages=(language,), lengths=(length,), depths=(50,)), shop):
+@given(
+    length=st.integers(1200, 6000),
+    task=st.sampled_from(sorted(TASKS)),
+    language=st.sampled_from(LANGUAGES),
+)
+def test_any_length_is_met(
+    shop: Workshop, pieces: Tokenizer, length: int, task: str, language: str
+) -> None:
+    for sample in samples(
+        plan(tasks=(task,), languages=(language,), lengths=(length,), depths=(50,)), shop
+    ):
         assert tokens_of(pieces, sample) == length
 
 
-def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(triples: Tokenizer) -> None:
+def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
+    triples: Tokenizer,
+) -> None:
     shop = Workshop(triples, seed=0)
     assert not lines_add_up(shop, "en")
     told: list[bool] = []
-    made = list(samples(plan(languages=("en",), lengths=(2048,), depths=(50,)), shop, lambda *group: told.append(group[3])))
+    made = list(
+        samples(
+            plan(languages=("en",), lengths=(2048,), depths=(50,)),
+            shop,
+            lambda *group: told.append(group[3]),
+        )
+    )
     assert not any(told)
     for sample in made:
         assert tokens_of(triples, sample) == sample.metadata["tokens"] <= 2048
@@ -60,7 +84,9 @@ def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(triple
 def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None:
     class Joining(type(pieces)):  # type: ignore[misc]
         def count(self, text: str) -> int:
-            return int(super().count(text)) - text.count(" + 4 + ")  # joins what only math_calc writes
+            return int(super().count(text)) - text.count(
+                " + 4 + "
+            )  # joins what only math_calc writes
 
     shop = Workshop(Joining(), seed=0)
     assert lines_add_up(shop, "en")
@@ -69,16 +95,24 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
 
 
 def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> None:
-    among_others = {sample.id: sample for sample in samples(plan(lengths=(2048, 9000), samples=2), Workshop(pieces, 0))}
+    among_others = {
+        sample.id: sample
+        for sample in samples(plan(lengths=(2048, 9000), samples=2), Workshop(pieces, 0))
+    }
     for task in TASKS:
-        alone = list(samples(plan(tasks=(task,), languages=("zh",), depths=(50,)), Workshop(pieces, 0)))
+        alone = list(
+            samples(plan(tasks=(task,), languages=("zh",), depths=(50,)), Workshop(pieces, 0))
+        )
         assert alone
         assert [among_others[sample.id] for sample in alone] == alone
 
 
 def test_seeds_and_samples_differ(shop: Workshop, pieces: Tokenizer) -> None:
     words = plan(languages=("en",), depths=(50,), samples=2)
-    first, other = list(samples(words, shop)), list(samples(words.model_copy(update={"seed": 1}), Workshop(pieces, 1)))
+    first, other = (
+        list(samples(words, shop)),
+        list(samples(words.model_copy(update={"seed": 1}), Workshop(pieces, 1))),
+    )
     assert all(mine.context != others.context for mine, others in zip(first, other, strict=True))
     assert len({sample.context for sample in first}) == len(first)
 
@@ -100,15 +134,20 @@ def gold_start(sample: Sample) -> int:
 
 @pytest.mark.parametrize("task", sorted(TASKS))
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_too_short_a_length_names_one_that_will_do(shop: Workshop, task: str, language: str) -> None:
+def test_too_short_a_length_names_one_that_will_do(
+    shop: Workshop, task: str, language: str
+) -> None:
     one = plan(tasks=(task,), languages=(language,), depths=(0, 100), samples=10)
-    with pytest.raises(ConfigError, match=rf"--lengths 10: {task} \({language}\) takes at least [0-9]+ tokens") as refused:
+    with pytest.raises(
+        ConfigError, match=rf"--lengths 10: {task} \({language}\) takes at least [0-9]+ tokens"
+    ) as refused:
         samples(one.model_copy(update={"lengths": (10, 4096)}), shop)
     named = re.search(r"at least ([0-9]+)", str(refused.value))
     assert named
     smallest = int(named[1])
     assert all(
-        sample.metadata["tokens"] <= smallest for sample in samples(one.model_copy(update={"lengths": (smallest,)}), shop)
+        sample.metadata["tokens"] <= smallest
+        for sample in samples(one.model_copy(update={"lengths": (smallest,)}), shop)
     )
     with pytest.raises(ConfigError, match="takes at least"):
         samples(one.model_copy(update={"lengths": (smallest * 2 // 3,)}), shop)
@@ -116,10 +155,13 @@ def test_too_short_a_length_names_one_that_will_do(shop: Workshop, task: str, la
 
 def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
     lines = [
-        f"Line {word} of the text that was given. It has two sentences.\n" for word in "one two three four five six".split()
+        f"Line {word} of the text that was given. It has two sentences.\n"
+        for word in "one two three four five six".split()
     ]
     shop = Workshop(pieces, 0, haystack=lines)
-    for sample in samples(plan(tasks=("niah_single_2", "niah_multivalue"), languages=("en",)), shop):
+    for sample in samples(
+        plan(tasks=("niah_single_2", "niah_multivalue"), languages=("en",)), shop
+    ):
         assert tokens_of(pieces, sample) == 2048
         assert (sample.context or "").count("Line four of the text that was given.") > 3
         assert all(answer in (sample.context or "") for answer in sample.answers)
@@ -131,7 +173,9 @@ def questions() -> list[Questioned]:
             question=f"What is thing {n}?",
             answers=(f"answer {n}", f"a{n}"),
             gold=(f"Thing {n} is answer {n}.",),
-            documents=tuple(f"Thing {n} is not {other}, says author {other}." for other in range(3)),
+            documents=tuple(
+                f"Thing {n} is not {other}, says author {other}." for other in range(3)
+            ),
         )
         for n in range(60)
     ]
@@ -151,6 +195,8 @@ def test_the_users_documents(pieces: Tokenizer) -> None:
 def test_too_few_documents_are_said(pieces: Tokenizer) -> None:
     shop = Workshop(pieces, 0, questions=questions())
     with pytest.raises(
-        ConfigError, match=r"--documents: all documents together have [0-9,]+ tokens, too few for a length of 9,000"
+        ConfigError,
+        match=r"--documents: all documents together have [0-9,]+ tokens, too few for a length of "
+        r"9,000",
     ):
         samples(plan(tasks=("qa",), languages=("en",), lengths=(9000,)), shop)

@@ -23,7 +23,10 @@ def test_samples_are_read_back_as_they_were(shop: Workshop, tmp_path: Path) -> N
     plan = Plan(tasks=tuple(TASKS), languages=LANGUAGES, lengths=(2048,), depths=(0, 100))
     made, path = list(samples(plan, shop)), str(tmp_path / "new" / "n.parquet")
     written = write(made, path)
-    assert (written.samples, written.context_bytes) == (len(made), sum(len((s.context or "").encode()) for s in made))
+    assert (written.samples, written.context_bytes) == (
+        len(made),
+        sum(len((s.context or "").encode()) for s in made),
+    )
     (shard,) = whole(path)
     assert [parse_sample(entry.raw, "needles") for entry in entries(shard)] == made
 

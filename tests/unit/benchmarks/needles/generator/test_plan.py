@@ -12,7 +12,10 @@ from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.errors import ConfigError
 
 
-@pytest.mark.parametrize(("text", "tokens"), [("4096", 4096), ("4k", 4096), ("128K", 131072), ("1M", 1048576), ("1500", 1500)])
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("4096", 4096), ("4k", 4096), ("128K", 131072), ("1M", 1048576), ("1500", 1500)],
+)
 def test_lengths(text: str, tokens: int) -> None:
     assert length_of(text) == tokens
 
@@ -52,7 +55,14 @@ def test_depths_differ_and_reach_both_ends(n: int) -> None:
     ],
 )
 def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
-    good = {"tasks": "all", "languages": "en", "lengths": "4k", "depths": 3, "samples": 1, "seed": 0}
+    good = {
+        "tasks": "all",
+        "languages": "en",
+        "lengths": "4k",
+        "depths": 3,
+        "samples": 1,
+        "seed": 0,
+    }
     with pytest.raises(ConfigError, match=named):
         plan_of(**(good | words))  # type: ignore[arg-type]
 
@@ -61,6 +71,8 @@ def test_every_sample_has_its_own_id_and_their_number_is_known() -> None:
     plan = plan_of("all", "en,zh", "4k,5000", 3, 2, 0)
     orders = [order for group in plan.groups() for order in plan.orders(*group)]
     assert len({order.id for order in orders}) == len(orders) == plan.n_samples
-    assert {order.task for order in orders if order.depth is None} == {task for task in TASKS if not TASKS[task].has_depth}
+    assert {order.task for order in orders if order.depth is None} == {
+        task for task in TASKS if not TASKS[task].has_depth
+    }
     assert "passkey-en-4k-d50-0" in {order.id for order in orders}
     assert "cwe-zh-5000-1" in {order.id for order in orders}

@@ -46,7 +46,13 @@ def test_passkey_and_number_string_hold_one_number(shop: Workshop) -> None:
 
 
 def test_kv_retrieval_is_json_with_the_pair_at_its_depth(shop: Workshop) -> None:
-    plan = Plan(tasks=("kv_retrieval",), languages=LANGUAGES, lengths=(4096,), depths=(0, 50, 100), samples=2)
+    plan = Plan(
+        tasks=("kv_retrieval",),
+        languages=LANGUAGES,
+        lengths=(4096,),
+        depths=(0, 50, 100),
+        samples=2,
+    )
     for sample in samples(plan, shop):
         found = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
         assert found
@@ -62,9 +68,13 @@ def test_math_find(shop: Workshop) -> None:
         numbers = json.loads("[" + re.findall(r"[0-9]+(?:, [0-9]+)+", text_of(sample))[0] + "]")
         distinct = sorted(set(numbers))
         kind = int(sample.id.rpartition("-")[2]) % 7
-        expected: Any = [distinct[-1], distinct[-2], distinct[-3], *distinct[:3], median(numbers)][kind]
+        expected: Any = [distinct[-1], distinct[-2], distinct[-3], *distinct[:3], median(numbers)][
+            kind
+        ]
         assert sample.metadata["label"] == expected
-        assert isinstance(sample.metadata["label"], float if kind == 6 and len(numbers) % 2 == 0 else int)
+        assert isinstance(
+            sample.metadata["label"], float if kind == 6 and len(numbers) % 2 == 0 else int
+        )
         assert float(sample.answers[0]) == expected
 
 
@@ -84,12 +94,18 @@ def test_math_calc(shop: Workshop) -> None:
 
 def test_code_run(shop: Workshop) -> None:
     for sample in made(shop, "code_run", n=10):
-        code = "\n".join(line for line in text_of(sample).splitlines() if line.startswith(("def ", "    return ")))
+        code = "\n".join(
+            line
+            for line in text_of(sample).splitlines()
+            if line.startswith(("def ", "    return "))
+        )
         functions: dict[str, Any] = {}
         exec(code, functions)
         call = re.search(r"(func_[0-9]+)\((-?[0-9]+)\)", sample.query)
         assert call
-        assert functions[call[1]](int(call[2])) == sample.metadata["label"] == int(sample.answers[0])
+        assert (
+            functions[call[1]](int(call[2])) == sample.metadata["label"] == int(sample.answers[0])
+        )
         numbers = [int(number) for number in re.findall(r"def func_([0-9]+)", code)]
         assert numbers == sorted(set(numbers))
         depth, name = 1, call[1]
@@ -120,17 +136,28 @@ def test_niah(shop: Workshop, task: str, facts: int | None) -> None:
         assert len({value for _, value in found}) == len(found)
         assert len({key for key, _ in found}) == (1 if task == "niah_multivalue" else len(found))
         assert not any(answer in sample.query for answer in sample.answers)
-        assert sample.metadata.get("needs_all", False) == (task in ("niah_multivalue", "niah_multiquery"))
+        assert sample.metadata.get("needs_all", False) == (
+            task in ("niah_multivalue", "niah_multiquery")
+        )
 
 
 def test_vt(shop: Workshop) -> None:
     for sample in made(shop, "vt"):
         values: dict[str, str] = {}
-        for name, source in re.findall(r"^VAR ([A-Z]+) = (?:VAR )?([A-Z]+|[0-9]+)$", text_of(sample), re.MULTILINE):
+        for name, source in re.findall(
+            r"^VAR ([A-Z]+) = (?:VAR )?([A-Z]+|[0-9]+)$", text_of(sample), re.MULTILINE
+        ):
             values[name] = values.get(source, source)
-        assert [name for name, value in values.items() if value in sample.query] == list(sample.answers)
+        assert [name for name, value in values.items() if value in sample.query] == list(
+            sample.answers
+        )
         assert len(sample.answers) == 5
-        assert not any(shown in name for shown in values for name in sample.answers if shown not in sample.answers)
+        assert not any(
+            shown in name
+            for shown in values
+            for name in sample.answers
+            if shown not in sample.answers
+        )
 
 
 def test_cwe(shop: Workshop) -> None:
@@ -167,11 +194,20 @@ def test_cwe_is_shuffled_anew_for_each_sample(shop: Workshop) -> None:
 def test_qa_has_one_document_with_the_answer(shop: Workshop) -> None:
     asked = set()
     for sample in made(shop, "qa", n=25):
-        documents = [line for line in text_of(sample).splitlines() if line.startswith(("Document: ", "文档："))]
+        documents = [
+            line
+            for line in text_of(sample).splitlines()
+            if line.startswith(("Document: ", "文档："))
+        ]
         holding = [document for document in documents if sample.answers[0] in document]
         assert len(holding) == 1
         name = max(
-            (word for word in re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+|[一-鿿]{3}", sample.query) if word in holding[0]), key=len
+            (
+                word
+                for word in re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+|[一-鿿]{3}", sample.query)
+                if word in holding[0]
+            ),
+            key=len,
         )
         assert [document for document in documents if name in document] == holding
         assert not re.search(r"\{|\}", text_of(sample) + sample.query)

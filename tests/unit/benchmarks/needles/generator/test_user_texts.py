@@ -7,12 +7,22 @@ from pathlib import Path
 import pytest
 
 from memray_eval.benchmarks.needles.generator.pools import within
-from memray_eval.benchmarks.needles.generator.user_texts import LONGEST_LINE, read_haystack, read_questions
+from memray_eval.benchmarks.needles.generator.user_texts import (
+    LONGEST_LINE,
+    read_haystack,
+    read_questions,
+)
 from memray_eval.errors import DataError
 
 
 def test_a_text_becomes_lines_that_lose_no_word(tmp_path: Path) -> None:
-    text = "One  two. Three!\n\n\n" + "A sentence of some length. " * 80 + "\n" + "很长的一句话。" * 200 + "\r\nEnd"
+    text = (
+        "One  two. Three!\n\n\n"
+        + "A sentence of some length. " * 80
+        + "\n"
+        + "很长的一句话。" * 200
+        + "\r\nEnd"
+    )
     (tmp_path / "t.txt").write_text(text, "utf-8")
     lines = read_haystack(str(tmp_path / "t.txt"))
     assert lines[0] == "One two. Three!\n"
@@ -21,7 +31,9 @@ def test_a_text_becomes_lines_that_lose_no_word(tmp_path: Path) -> None:
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
-@pytest.mark.parametrize(("data", "said"), [(b"", "has no text"), (b" \n\n", "has no text"), (b"\xff\xfe", "not UTF-8")])
+@pytest.mark.parametrize(
+    ("data", "said"), [(b"", "has no text"), (b" \n\n", "has no text"), (b"\xff\xfe", "not UTF-8")]
+)
 def test_what_is_no_text(tmp_path: Path, data: bytes, said: str) -> None:
     (tmp_path / "t.txt").write_bytes(data)
     with pytest.raises(DataError, match=said):
@@ -32,9 +44,16 @@ def test_what_is_no_text(tmp_path: Path, data: bytes, said: str) -> None:
 
 def test_questions(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
-    path.write_text('{"question": "Who?", "answers": "Ann", "gold": ["Ann\\ndid. "], "documents": ["Bob did not."]}\n\n')
+    path.write_text(
+        '{"question": "Who?", "answers": "Ann", "gold": ["Ann\\ndid. "], "documents": ["Bob did '
+        'not."]}\n\n'
+    )
     (found,) = read_questions(str(path))
-    assert (found.answers, found.gold, found.documents) == (("Ann",), ("Ann did.",), ("Bob did not.",))
+    assert (found.answers, found.gold, found.documents) == (
+        ("Ann",),
+        ("Ann did.",),
+        ("Bob did not.",),
+    )
 
 
 @pytest.mark.parametrize(
