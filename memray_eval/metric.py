@@ -22,15 +22,15 @@ from memray_eval.errors import Refused, describe_error
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
-    Block,
-    Form,
     Frozen,
-    Line,
     Message,
     MetricSummary,
+    PromptForm,
     Response,
     Sample,
     Score,
+    SummaryLine,
+    SummarySection,
     dumps,
     is_estimate,
 )
@@ -51,7 +51,7 @@ LEAST_RECALL, LEAST_SPECIFICITY = (
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
-class Measure(NamedTuple):
+class MetricValue(NamedTuple):
     """What a metric read off one response: its value, and the counts that aggregates sum. Plain,
     because cheap metrics make hundreds of thousands a second; the Score that it becomes is
     validated."""
@@ -85,14 +85,14 @@ class Metric:
     in it are not resumed as one, and `compare` warns."""
 
     title: str
-    noun: str
+    value_label: str
     scale: tuple[float, float]
     name: str = ""
     family: str = ""
     requires: tuple[str, ...] = ("query",)
     parts: tuple[str, ...] = ()
     aggregate: Aggregate = no_aggregates
-    layout: tuple[Block, ...] = ()
+    layout: tuple[SummarySection, ...] = ()
     integer_scale: bool = False
     variant: str = ""
 
@@ -106,8 +106,8 @@ class Metric:
         return self.parts
 
     @property
-    def sections(self) -> tuple[Block, ...]:
-        return self.layout or (statistics_block(self.noun, self.integer_scale),)
+    def sections(self) -> tuple[SummarySection, ...]:
+        return self.layout or (statistics_block(self.value_label, self.integer_scale),)
 
 
 class Verified(NamedTuple):
@@ -182,7 +182,7 @@ class JudgedMetric(Metric):
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
     rules: Callable[[Sample, Response, Vectors], BaseModel]
-    measure: Callable[[Any, Sample, Response], Measure]
+    measure: Callable[[Any, Sample, Response], MetricValue]
     on_empty: Callable[[Sample], BaseModel]
     preferred_judge: str
     verify: Verify = keep_all
@@ -216,8 +216,8 @@ class EmbeddedMetric(Metric):
     """A function of the vectors of some texts of the sample and the response."""
 
     texts: Callable[[Sample, Response], Sequence[str]]
-    measure: Callable[[Sample, Response, Vectors], Measure]
-    on_empty: Measure
+    measure: Callable[[Sample, Response, Vectors], MetricValue]
+    on_empty: MetricValue
 
 
 def computed(sample: Sample) -> str:
@@ -233,12 +233,12 @@ class ComputedMetric(Metric):
     """A pure function of sample and response. `scorer` names what computed it, as the score's
     judge; `applies` says why the metric is not applicable to a sample, None where it is."""
 
-    measure: Callable[[Sample, Response], Measure]
+    measure: Callable[[Sample, Response], MetricValue]
     scorer: Callable[[Sample], str] = computed
     applies: Callable[[Sample], str | None] = always
 
 
-def of_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
+def lookup_for_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
     """What is set for a task of a metric (key "metric/task"), else for the metric; None where
     neither is."""
     own = by_key.get(f"{metric}/{task}") if task else None
@@ -265,7 +265,7 @@ def score_by_rules(
 ) -> Score:
     """The offline estimate of a judged metric, as a score of `judge`."""
 
-    def compute() -> tuple[Measure, BaseModel]:
+    def compute() -> tuple[MetricValue, BaseModel]:
         judgment = (
             metric.on_empty(sample)
             if response.is_empty
@@ -284,7 +284,7 @@ def score_by_verdict(
     not found under `unverified`."""
     unverified: tuple[str, ...] = ()
 
-    def compute() -> tuple[Measure, BaseModel]:
+    def compute() -> tuple[MetricValue, BaseModel]:
         nonlocal unverified
         found = metric.verify(verdict.judgment, sample, response)
         unverified = found.unverified
@@ -297,7 +297,7 @@ def score_by_verdict(
             )
         measure = metric.measure(found.judgment, sample, response)
         checked = {EVIDENCE: found.pieces, UNVERIFIED: len(unverified)} if found.pieces else {}
-        return Measure(
+        return MetricValue(
             value=measure.value, parts={**measure.parts, **found.parts, **checked}
         ), found.judgment
 
@@ -320,7 +320,7 @@ def score_without_judge(
     """A score in place of a verdict that no judge gave: `way` stands as its judge, and what
     `failed` cost and why is kept."""
 
-    def compute() -> tuple[Measure, BaseModel]:
+    def compute() -> tuple[MetricValue, BaseModel]:
         judgment = metric.without_judge[way](sample, response)
         return metric.measure(judgment, sample, response), judgment
 
@@ -334,7 +334,7 @@ def score_without_judge(
 def score_by_vectors(
     metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str
 ) -> Score:
-    def compute() -> tuple[Measure, None]:
+    def compute() -> tuple[MetricValue, None]:
         return metric.on_empty if response.is_empty else metric.measure(
             sample, response, vectors
         ), None
@@ -381,7 +381,7 @@ def _outcome(
     sample: Sample,
     response: Response,
     judge: str,
-    compute: Callable[[], tuple[Measure, BaseModel | None]],
+    compute: Callable[[], tuple[MetricValue, BaseModel | None]],
 ) -> Score:
     if (without := unscorable(metric, sample, response)) is not None:
         return without
@@ -405,7 +405,7 @@ def _outcome(
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class MetricColumns:
     """All outcomes of one metric for one candidate, as columns: counts by status and judge, and
     figures of the scored."""
 
@@ -415,7 +415,7 @@ class Outcomes:
     columns: Columns = field(default_factory=dict)
 
 
-def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
+def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
     """Statistics, distribution and the metric's own aggregates over its scored units. Nothing
     scored: figures are None."""
     values = outcomes.columns.get("value", np.empty(0))
@@ -437,14 +437,14 @@ def summarise(metric: Metric, outcomes: Outcomes) -> MetricSummary:
         distribution=distribution(values, metric.scale, metric.integer_scale),
         micro=aggregates.micro,
         macro=aggregates.macro,
-        extras=aggregates.extras | (_of_judges(outcomes.columns) if values.size else {}),
+        extras=aggregates.extras | (_judge_names(outcomes.columns) if values.size else {}),
         layout=metric.sections,
-        worth=_worth(metric, outcomes.by_judge),
+        worth=_describe_worth(metric, outcomes.by_judge),
         **statistics(values),
     )
 
 
-def _worth(metric: Metric, judges: Iterable[str]) -> str:
+def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
     """What the estimates among a metric's scores are worth; "" where there are none."""
     return (
         metric.worth_in_words
@@ -453,7 +453,7 @@ def _worth(metric: Metric, judges: Iterable[str]) -> str:
     )
 
 
-def _of_judges(columns: Columns) -> dict[str, float | None]:
+def _judge_names(columns: Columns) -> dict[str, float | None]:
     """How much of the judges' evidence was found (TRUST), and how far juries disagreed on average,
     where there was any."""
     sums = {
@@ -522,27 +522,35 @@ def sums_and_means(parts: Collection[str]) -> Aggregate:
     return aggregate
 
 
-def counts_block(labels: Mapping[str, str]) -> Block:
+def counts_block(labels: Mapping[str, str]) -> SummarySection:
     """The section of what `sums_and_means` makes of parts, by their labels."""
-    lines: list[Line] = []
+    lines: list[SummaryLine] = []
     for part, label in labels.items():
-        lines.append(Line(label=f"Total {label}", field=f"extras.total_{part}", form="count"))
-        lines.append(Line(label="Avg per Sample", field=f"extras.average_{part}", form="average"))
-    return Block(lines=tuple(lines))
+        lines.append(
+            SummaryLine(label=f"Total {label}", field=f"extras.total_{part}", form="count")
+        )
+        lines.append(
+            SummaryLine(label="Avg per Sample", field=f"extras.average_{part}", form="average")
+        )
+    return SummarySection(lines=tuple(lines))
 
 
-def statistics_block(noun: str, integer_scale: bool) -> Block:
+def statistics_block(value_label: str, integer_scale: bool) -> SummarySection:
     """The section of a metric that is one figure a sample: average, median, min, max, deviation,
     how many."""
-    form: Form = "of_scale" if integer_scale else "score"
-    each: Form = "step" if integer_scale else "score"
-    return Block(
+    form: PromptForm = "of_scale" if integer_scale else "score"
+    each: PromptForm = "step" if integer_scale else "score"
+    return SummarySection(
         lines=(
-            Line(label=f"Average {noun}", field="mean", form=form, note="higher is better"),
-            Line(label=f"Median {noun}", field="median", form=each),
-            Line(label=f"Min {noun}", field="min", form=each),
-            Line(label=f"Max {noun}", field="max", form=each),
-            Line(label="Std Deviation", field="std", form="average" if integer_scale else "score"),
-            Line(label="Total Samples", field="n_scored", form="count"),
+            SummaryLine(
+                label=f"Average {value_label}", field="mean", form=form, note="higher is better"
+            ),
+            SummaryLine(label=f"Median {value_label}", field="median", form=each),
+            SummaryLine(label=f"Min {value_label}", field="min", form=each),
+            SummaryLine(label=f"Max {value_label}", field="max", form=each),
+            SummaryLine(
+                label="Std Deviation", field="std", form="average" if integer_scale else "score"
+            ),
+            SummaryLine(label="Total Samples", field="n_scored", form="count"),
         )
     )

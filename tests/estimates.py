@@ -16,7 +16,7 @@ from typing import Any
 
 from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.metrics._shared.claims import check_claims, claim_texts
-from memray_eval.metrics._shared.memory import cited, matching_texts
+from memray_eval.metrics._shared.memory import find_citations, matching_texts
 from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample
@@ -74,7 +74,7 @@ def _compare(
 ) -> dict[str, int]:
     response = Response(text=label["response"])
     vectors = embed([*matching_texts(sample, response), *claim_texts(sample, response)])
-    found = {citation.key for citation in cited(sample, response, vectors)}
+    found = {citation.key for citation in find_citations(sample, response, vectors)}
     wanted = set(label["cited_keys"])
     claims = check_claims(sample, response, vectors)
     counts = {
@@ -178,7 +178,7 @@ def judged_by_rules(
     sample = Sample(id=row["id"], query=row["query"], memory=row["memory"], forbidden_keys=absent)
     response = Response(text=row["response"])
     vectors = embed([*matching_texts(sample, response), *claim_texts(sample, response)])
-    keys = {citation.key for citation in cited(sample, response, vectors)}
+    keys = {citation.key for citation in find_citations(sample, response, vectors)}
     return row["key"] in keys, all(
         claim.source != "none" for claim in check_claims(sample, response, vectors)
     )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from memray_eval.affect.fusion import fuse, normalised_weights
 from memray_eval.affect.judge_prompts import EmotionJudgment, from_emotion, judge_emotion_messages
 from memray_eval.affect.labels import EKMAN, Distribution
-from memray_eval.affect.speech import Heard, SpeechEmotion, hear, utterance_of
+from memray_eval.affect.speech import Heard, SpeechEmotion, hear, to_utterance
 from memray_eval.affect.text import TextEmotion
 from memray_eval.affect.text_to_speech import AudioStore, Speaker
 from memray_eval.affect.traits import (
@@ -24,13 +24,13 @@ from memray_eval.affect.traits import (
 )
 from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_error
 from memray_eval.ports import Judge
-from memray_eval.types import GIVEN, Sample
+from memray_eval.types import EXISTING, Sample
 
 NOTES = "affect"  # the key of a sample's metadata that says where its emotion and traits come from
 
 
 @dataclass(frozen=True, kw_only=True)
-class Senses:
+class AffectBackends:
     """What emotion and traits are found with. `text` None: the judge reads the text too; `ears`
     None: nothing is heard; `speaker` None: only recordings are. `traits` None: the judge estimates
     those that a sample does not give."""
@@ -52,7 +52,9 @@ class _Read(NamedTuple):
     degraded: str | None = None
 
 
-async def enrich(samples: Sequence[Sample], folder: str, senses: Senses) -> list[Sample]:
+async def add_affect(
+    samples: Sequence[Sample], folder: str, senses: AffectBackends
+) -> list[Sample]:
     """The samples with emotion and traits; what a sample gives itself stays. `folder` is that of
     their dataset's file, for recordings. A backend that fails is uniform or unknown, and the sample
     says so; none is lost."""
@@ -61,12 +63,14 @@ async def enrich(samples: Sequence[Sample], folder: str, senses: Senses) -> list
         zip((sample.id for sample in unfelt), await _felt(unfelt, folder, senses), strict=True)
     )
     return [
-        await _with_traits(felt.get(sample.id, _noted(sample, emotion={"backend": GIVEN})), senses)
+        await _with_traits(
+            felt.get(sample.id, _noted(sample, emotion={"backend": EXISTING})), senses
+        )
         for sample in samples
     ]
 
 
-async def _felt(samples: Sequence[Sample], folder: str, senses: Senses) -> list[Sample]:
+async def _felt(samples: Sequence[Sample], folder: str, senses: AffectBackends) -> list[Sample]:
     if not samples:
         return []
     read = await _read(samples, senses)
@@ -74,7 +78,7 @@ async def _felt(samples: Sequence[Sample], folder: str, senses: Senses) -> list[
     if senses.ears is not None and senses.store is not None:
         heard = list(
             await hear(
-                [utterance_of(s, folder) for s in samples],
+                [to_utterance(s, folder) for s in samples],
                 senses.ears,
                 senses.store,
                 senses.speaker,
@@ -86,7 +90,7 @@ async def _felt(samples: Sequence[Sample], folder: str, senses: Senses) -> list[
     ]
 
 
-def _fused(sample: Sample, text: _Read, speech: Heard | None, senses: Senses) -> Sample:
+def _fused(sample: Sample, text: _Read, speech: Heard | None, senses: AffectBackends) -> Sample:
     weights = normalised_weights(senses.speech_weight, senses.text_weight)
     emotion = fuse(speech.distribution if speech else None, text.distribution, *weights)
     notes: dict[str, Any] = {
@@ -99,7 +103,7 @@ def _fused(sample: Sample, text: _Read, speech: Heard | None, senses: Senses) ->
     return _noted(sample.model_copy(update={"emotion": emotion}), emotion=notes)
 
 
-async def _read(samples: Sequence[Sample], senses: Senses) -> list[_Read]:
+async def _read(samples: Sequence[Sample], senses: AffectBackends) -> list[_Read]:
     if senses.text is None:
         return [await _judged(sample, senses) for sample in samples]
     try:
@@ -109,7 +113,7 @@ async def _read(samples: Sequence[Sample], senses: Senses) -> list[_Read]:
     return [_Read(distribution, senses.text.name) for distribution in found]
 
 
-async def _judged(sample: Sample, senses: Senses) -> _Read:
+async def _judged(sample: Sample, senses: AffectBackends) -> _Read:
     assert senses.judge is not None
     try:
         verdict = await senses.judge.judge(
@@ -121,7 +125,7 @@ async def _judged(sample: Sample, senses: Senses) -> _Read:
     return _Read(from_emotion(verdict.judgment), verdict.judge)
 
 
-async def _with_traits(sample: Sample, senses: Senses) -> Sample:
+async def _with_traits(sample: Sample, senses: AffectBackends) -> Sample:
     if sample.traits and senses.traits is not None and senses.traits is not given:
         return _noted(
             sample.model_copy(update={"traits": {}}),
@@ -159,8 +163,10 @@ def unread(sample: Sample, error: BaseException) -> Sample:
     """The sample where finding its emotion and traits raised: what it gives itself stays, the rest
     is uniform and unknown."""
     reason = describe_error(error)
-    emotion = {"backend": GIVEN} if sample.emotion else {"backend": "unknown", "degraded": reason}
-    traits = {"backend": GIVEN} if sample.traits else {"backend": "unknown", "degraded": reason}
+    emotion = (
+        {"backend": EXISTING} if sample.emotion else {"backend": "unknown", "degraded": reason}
+    )
+    traits = {"backend": EXISTING} if sample.traits else {"backend": "unknown", "degraded": reason}
     felt = sample.emotion or dict(EKMAN.uniform())
     return _noted(sample.model_copy(update={"emotion": felt}), emotion=emotion, traits=traits)
 

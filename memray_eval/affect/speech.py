@@ -269,7 +269,7 @@ class Utterance(Frozen):
     recording: str | None = None
 
 
-def utterance_of(sample: Sample, folder: str) -> Utterance:
+def to_utterance(sample: Sample, folder: str) -> Utterance:
     """A sample's query and its own recording, `metadata: {"audio": path}`, relative to the folder
     (or URL) of its dataset's file."""
     named = sample.metadata.get(RECORDING)

@@ -17,13 +17,13 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from memray_eval.config.environment import server_key
 from memray_eval.config.sections import Count, Positive
 from memray_eval.errors import Malformed, Refused, Truncated
-from memray_eval.judges.limits.admission import Turn
-from memray_eval.judges.limits.rate_limiter import Cost
+from memray_eval.judges.limits.admission import CallPermit
+from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.providers.openai import read_completion
-from memray_eval.judges.structured_judge import Access, Reply
-from memray_eval.provider_http.openai_sdk import edge_of, raw_reply, translated
+from memray_eval.judges.structured_judge import CallPolicy, Reply
+from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
-from memray_eval.provider_http.replies import HttpReply, Odd, valid_text
+from memray_eval.provider_http.replies import HttpReply, InvalidReply, valid_text
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.provider_http.transport import client_options
 from memray_eval.types import Frozen, Share
@@ -61,7 +61,7 @@ class _Caller:
     """One endpoint, asked by one policy. Build it on the event loop that will use it. Raises
     ConfigError without its key."""
 
-    def __init__(self, whose: str, server: SpeechServer, access: Access) -> None:
+    def __init__(self, whose: str, server: SpeechServer, access: CallPolicy) -> None:
         key = server_key(server.base_url, server.api_key_env, whose)
         self._access, self._slots = access, asyncio.Semaphore(server.max_in_flight)
         http = openai.DefaultAioHttpClient(
@@ -76,18 +76,18 @@ class _Caller:
         )
 
     async def ask(
-        self, send: Callable[[], Awaitable[T]], tokens: float, spent: Callable[[T], Cost]
+        self, send: Callable[[], Awaitable[T]], tokens: float, spent: Callable[[T], CallCost]
     ) -> T:
         """The reply, after as many tries as the policy gives. Raises JudgeError."""
 
-        async def attempt(turn: Turn) -> T:
+        async def attempt(turn: CallPermit) -> T:
             try:
                 reply = await send()
                 turn.used = spent(reply)
             except (
                 Exception
             ) as error:  # whatever the SDK raises, or an odd reply does, becomes ours here
-                raise translated(self.client, error) from None
+                raise to_judge_error(self.client, error) from None
             return reply
 
         return await self._access.policy.run(attempt, partial(self._admitted, tokens))
@@ -97,17 +97,17 @@ class _Caller:
         nothing."""
         body, edge = (
             reply.body if isinstance(reply.body, bytes) else reply.body.encode(),
-            edge_of(self.client),
+            edge_for(self.client),
         )
         if body.lstrip()[:1] in (b"{", b"["):
             edge.object(reply)
         with edge.reading(reply):
             if not body.strip() or body.lstrip()[:1] in (b"{", b"[", b"<"):
-                raise Odd("the body is no audio" if body.strip() else "the body is empty")
+                raise InvalidReply("the body is no audio" if body.strip() else "the body is empty")
         return body
 
     @asynccontextmanager
-    async def _admitted(self, tokens: float) -> AsyncIterator[Turn]:
+    async def _admitted(self, tokens: float) -> AsyncIterator[CallPermit]:
         async with self._slots, self._access.gate.turn(tokens) as turn:
             yield turn
 
@@ -122,7 +122,7 @@ class OpenAIVoice:
         model: str = SPEAKING_MODEL,
         voice: str = VOICE,
         server: SpeechServer = SpeechServer(),
-        access: Access = Access(PATIENCE),
+        access: CallPolicy = CallPolicy(PATIENCE),
     ) -> None:
         self.model, self.voice = model, voice
         self._caller = _Caller(f"speech synthesis by openai/{model}", server, access)
@@ -134,12 +134,12 @@ class OpenAIVoice:
         tokens = len(text) / 4
 
         async def send() -> bytes:
-            reply = raw_reply(
+            reply = to_http_reply(
                 await create(model=self.model, voice=self.voice, input=text, response_format="wav")
             )
             return self._caller.sound(reply)
 
-        return await self._caller.ask(send, tokens, lambda _: Cost(tokens))
+        return await self._caller.ask(send, tokens, lambda _: CallCost(tokens))
 
 
 class OpenAIListener:
@@ -152,7 +152,7 @@ class OpenAIListener:
         self,
         model: str = LISTENING_MODEL,
         server: SpeechServer = SpeechServer(),
-        access: Access = Access(PATIENCE),
+        access: CallPolicy = CallPolicy(PATIENCE),
     ) -> None:
         self.model = model
         self._caller = _Caller(f"speech emotion by openai/{model}", server, access)
@@ -168,8 +168,8 @@ class OpenAIListener:
         create = self._caller.client.chat.completions.with_raw_response.create
 
         async def send() -> Reply:
-            reply = raw_reply(await create(model=self.model, messages=[], extra_body=body))
-            return read_completion(edge_of(self._caller.client), reply)
+            reply = to_http_reply(await create(model=self.model, messages=[], extra_body=body))
+            return read_completion(edge_for(self._caller.client), reply)
 
         return _read(await self._caller.ask(send, TOKENS_A_CLIP, _used), model)
 
@@ -197,11 +197,11 @@ def _emotions(labels: tuple[str, ...]) -> type[BaseModel]:
     )
 
 
-def _used(reply: Reply) -> Cost:
+def _used(reply: Reply) -> CallCost:
     return (
-        Cost(reply.usage.input_tokens, reply.usage.output_tokens)
+        CallCost(reply.usage.input_tokens, reply.usage.output_tokens)
         if reply.is_counted
-        else Cost(TOKENS_A_CLIP)
+        else CallCost(TOKENS_A_CLIP)
     )
 
 

@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from memray_eval.errors import ConfigError
-from memray_eval.types import BIG_FIVE, GIVEN, Frozen, Message, Name, Sample, Share
+from memray_eval.types import BIG_FIVE, EXISTING, Frozen, Message, Name, Sample, Share
 
 UNKNOWN: Literal["unknown"] = "unknown"
 JUDGE: Literal["judge"] = "judge"
-TRAIT_BACKENDS = (GIVEN, UNKNOWN, JUDGE)
+TRAIT_BACKENDS = (EXISTING, UNKNOWN, JUDGE)
 FLAT = 0.5  # a trait of which nothing is known
 
 Frame = Callable[
@@ -57,7 +57,7 @@ def _filled(known: dict[str, float], backend: Literal["given", "unknown", "judge
 
 def given(sample: Sample) -> Traits:
     """The sample's own traits; those it does not give are unknown."""
-    return _filled(sample.traits, GIVEN if sample.traits else UNKNOWN)
+    return _filled(sample.traits, EXISTING if sample.traits else UNKNOWN)
 
 
 def unknown(sample: Sample) -> Traits:
@@ -67,7 +67,7 @@ def unknown(sample: Sample) -> Traits:
 
 def build_traits(name: str) -> Callable[[Sample], Traits]:
     """The offline backend of a name. Raises ConfigError that lists the known ones."""
-    if name == GIVEN:
+    if name == EXISTING:
         return given
     if name == UNKNOWN:
         return unknown

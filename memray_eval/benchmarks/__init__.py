@@ -16,7 +16,7 @@ from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
 
 
-def as_it_is(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return raw
 
 
@@ -39,7 +39,7 @@ class Suite:
     prompt: Callable[[Sample, Candidate], Prompt]
     prompts: tuple[str, ...] = ("default",)
     takes_prompt_files: bool = False
-    adapt: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = as_it_is
+    adapt: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = no_adaptation
     tasks: tuple[str, ...] = ()
     headline: str = ""
     has_contexts: bool = False

@@ -15,7 +15,7 @@ from memray_eval.benchmarks.infinitebench import rules as infinitebench
 from memray_eval.benchmarks.longbench import rules as longbench
 from memray_eval.benchmarks.needles import babilong_rules as babilong
 from memray_eval.benchmarks.needles import ruler_rules as ruler
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
 _CHOICE_TASKS = frozenset({"longbook_choice_eng", "code_debug"})
@@ -29,7 +29,7 @@ class Rule:
     says what the sample lacks."""
 
     title: str
-    noun: str
+    value_label: str
     version: str
     score: Callable[[Sample, str], float]
     why_not: Callable[[Sample], str | None] = lambda sample: None
@@ -47,12 +47,12 @@ def rule_name(sample: Sample) -> str | None:
     )
 
 
-def score_by_rule(name: str, sample: Sample, response: Response) -> Measure:
+def score_by_rule(name: str, sample: Sample, response: Response) -> MetricValue:
     """The named rule on one response. Raises ValueError for a rule there is not, and for what the
     rule lacks."""
     if name not in RULES:
         raise ValueError(f"no rule {name!r}; there are: {', '.join(RULES)}")
-    return Measure(value=RULES[name].score(sample, response.text))
+    return MetricValue(value=RULES[name].score(sample, response.text))
 
 
 def scorer(name: str) -> str:
@@ -65,7 +65,7 @@ def rule_metric(name: str) -> ComputedMetric:
     rule = RULES[name]
     return ComputedMetric(
         title=f"{rule.title} ({rule.version})",
-        noun=rule.noun,
+        value_label=rule.value_label,
         scale=(0, 1),
         measure=lambda sample, response: score_by_rule(name, sample, response),
         applies=rule.why_not,
@@ -155,14 +155,18 @@ def _without_classes(sample: Sample) -> str | None:
     return None if sample.classes else "the sample has no classes"
 
 
-def _of_longbench(title: str, noun: str, rule: Callable[[str, Sequence[str]], float]) -> Rule:
-    return Rule(title=title, noun=noun, version=longbench.VERSION, score=_on_answers(rule))
+def _of_longbench(
+    title: str, value_label: str, rule: Callable[[str, Sequence[str]], float]
+) -> Rule:
+    return Rule(
+        title=title, value_label=value_label, version=longbench.VERSION, score=_on_answers(rule)
+    )
 
 
 def _of_infinitebench(version: infinitebench.Version) -> Rule:
     return Rule(
         title="InfiniteBench score",
-        noun="Score",
+        value_label="Score",
         version=infinitebench.VERSIONS[version],
         score=_infinitebench(version),
         why_not=_not_infinitebench,
@@ -176,7 +180,7 @@ RULES: Mapping[str, Rule] = {
     "rouge_zh": _of_longbench("ROUGE-L, Chinese words", "ROUGE-L", longbench.rouge_zh),
     "classification": Rule(
         title="Classification",
-        noun="Accuracy",
+        value_label="Accuracy",
         version=longbench.VERSION,
         score=_classification,
         why_not=_without_classes,
@@ -188,25 +192,28 @@ RULES: Mapping[str, Rule] = {
     ),
     "code_sim": _of_longbench("Code similarity", "Similarity", longbench.code_sim),
     "longbench2_choice": Rule(
-        title="LongBench v2 choice", noun="Accuracy", version=longbench.VERSION, score=_longbench2
+        title="LongBench v2 choice",
+        value_label="Accuracy",
+        version=longbench.VERSION,
+        score=_longbench2,
     ),
     "infinitebench_v1": _of_infinitebench("v1"),
     "infinitebench_v2": _of_infinitebench("v2"),
     "ruler_recall": Rule(
         title="RULER recall of all answers",
-        noun="Recall",
+        value_label="Recall",
         version=ruler.VERSION,
         score=lambda sample, text: ruler.recall(text, sample.answers),
     ),
     "ruler_any": Rule(
         title="RULER any answer",
-        noun="Accuracy",
+        value_label="Accuracy",
         version=ruler.VERSION,
         score=lambda sample, text: ruler.any_answer(text, sample.answers),
     ),
     "babilong": Rule(
         title="BABILong only label",
-        noun="Accuracy",
+        value_label="Accuracy",
         version=babilong.VERSION,
         score=_babilong,
         why_not=_not_babilong,

@@ -13,7 +13,7 @@ from memray_eval.cli import calibrate, compare, dataset, inspect, run, score, su
 from memray_eval.cli.app import app, say
 from memray_eval.cli.output import escape_what_cannot_be_shown
 from memray_eval.errors import EvalError, Interrupted
-from memray_eval.execution.interrupts import terminable
+from memray_eval.execution.interrupts import handle_termination
 
 INTERRUPTED = 130  # typer's code for Ctrl-C, which it gives for SIGTERM as well
 
@@ -45,7 +45,7 @@ def main() -> NoReturn:
     its exit code; Ctrl-C is 130, SIGTERM 143; what the system refuses (a full disk) is a message
     and 3; anything else is a bug and shows."""
     escape_what_cannot_be_shown()
-    with terminable() as ending:
+    with handle_termination() as ending:
         try:
             app()
         except Interrupted as end:

@@ -22,7 +22,7 @@ from memray_eval.cli.app import (
 )
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
-from memray_eval.types import GIVEN, Record
+from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
     from memray_eval.datasets.labels import Labelled
@@ -112,7 +112,7 @@ def calibrate(
     own: dict[str, Any] = {"words": {**labelling.words, **dict(map(_word, label or ()))}}
     own |= {"separator": answers_separator} if answers_separator else {}
     own |= {"scale": _scale(human_scale)} if human_scale else {}
-    labelling = labels.mapped(columns or (), labelling.model_copy(update=own))
+    labelling = labels.map_columns(columns or (), labelling.model_copy(update=own))
     scale = labelling.scale or measured.scale
     rows = labels.read_labelled(labelled, labelling, scale, limit, skip_unlabelled)
     judges = list(dict.fromkeys(name.strip() for name in judge.split(",") if name.strip()))
@@ -141,7 +141,7 @@ def evaluation(
         from memray_eval.execution.prepare import run
 
         given = {"dataset": str(responses), "judge": judge, "out": f"{folder}/results"}
-        given_by = {"candidates": [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}]}
+        given_by = {"candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]}
         finished = run(
             load_config(None, overrides | given | given_by, settings),
             say,
@@ -167,9 +167,9 @@ def compared(
     the metric's. Raises ConfigError for no judge."""
     from memray_eval.report.calibration import (
         CalibrationReport,
-        calibrated,
+        calibrate_judges,
         people_agreement,
-        suggested,
+        suggest_threshold,
     )
 
     if not judges:
@@ -181,7 +181,7 @@ def compared(
     trials = []
     for judge in judges:
         units = units_of(rows, evaluate(responses, judge), metric)
-        trials.append((calibrated(units, judge, scale, human_scale), units))
+        trials.append((calibrate_judges(units, judge, scale, human_scale), units))
     return CalibrationReport(
         labelled=name,
         metric=metric,
@@ -191,7 +191,7 @@ def compared(
         n_clusters=len({row.cluster for row in rows}),
         judges=tuple(calibration for calibration, _ in trials),
         people=people_agreement(trials[0][1], human_scale),
-        suggestion=suggested(trials, scale, human_scale) if len(trials) > 1 else None,
+        suggestion=suggest_threshold(trials, scale, human_scale) if len(trials) > 1 else None,
     )
 
 

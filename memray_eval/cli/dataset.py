@@ -66,7 +66,7 @@ def make_needles(
     from memray_eval.benchmarks.needles.generator import generate, parquet
     from memray_eval.benchmarks.needles.generator.plan import plan_of
     from memray_eval.benchmarks.needles.generator.question_order import length_label
-    from memray_eval.benchmarks.needles.generator.resources import Workshop
+    from memray_eval.benchmarks.needles.generator.resources import Resources
     from memray_eval.benchmarks.needles.generator.user_texts import read_haystack, read_questions
     from memray_eval.models.tokenizers import load_tokenizer
 
@@ -74,7 +74,7 @@ def make_needles(
     parquet.check_writable(out, force)
     given = read_haystack(haystack) if haystack else ()
     questions = read_questions(documents) if documents else ()
-    shop = Workshop(load_tokenizer(tokenizer), seed, given, questions)
+    shop = Resources(load_tokenizer(tokenizer), seed, given, questions)
 
     def tell(task: str, language: str, length: int, by_parts: bool) -> None:
         slow = (

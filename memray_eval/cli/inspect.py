@@ -137,10 +137,10 @@ def validate(
     """Check every sample of a dataset; print each problem with its file, sample and field. Exit
     code 2 if there is any."""
     from memray_eval.benchmarks import get_suite
-    from memray_eval.datasets.reading import Reading
+    from memray_eval.datasets.reading import SampleReader
     from memray_eval.datasets.scan import scan
 
-    found = scan(path, Reading(suite=suite, adapt=get_suite(suite).adapt), on_problem=print)
+    found = scan(path, SampleReader(suite=suite, adapt=get_suite(suite).adapt), on_problem=print)
     if found.n_invalid or not found.n_samples:
         show(f"{path}: {found.n_samples} valid samples, {found.n_invalid} invalid")
         raise typer.Exit(2)

@@ -39,12 +39,12 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.report.exports import export_evaluation, export_responses
-from memray_eval.types import GIVEN
+from memray_eval.types import EXISTING
 
 if TYPE_CHECKING:
     from memray_eval.datasets.scan import Scan
     from memray_eval.execution.estimate import Estimate
-    from memray_eval.execution.session import Finished
+    from memray_eval.execution.session import RunResult
 
 
 @app.command("run")
@@ -148,7 +148,10 @@ def evaluate(
     overrides = _overrides(limit, responses, metrics, judge, out, skip_invalid) | _paying(
         no_cache, budget_usd
     )
-    overrides |= {"suite": suite, "candidates": [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}]}
+    overrides |= {
+        "suite": suite,
+        "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+    }
     job = load_config(config, overrides, settings or ())
     job, check_found = _follow_origin(job, suite, metrics, settings or (), yes)
     finished = _run(job, yes=yes, check_found=check_found)
@@ -222,13 +225,13 @@ def estimate(
     prices, count = prices_from(node_usd or ()), None if samples is None else samples_from(samples)
     if prices and cluster is None:
         raise ConfigError("--node-usd prices a cluster's nodes: name its file with --cluster")
-    offer = None if cluster is None else read_offer(cluster)
+    cluster_spec = None if cluster is None else read_offer(cluster)
     job = load_config(
         config,
         _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model(model),
         settings or (),
     )
-    made = estimate_of(job, samples=count, offer=offer, node_usd_per_hour=prices)
+    made = estimate_of(job, samples=count, cluster_spec=cluster_spec, node_usd_per_hour=prices)
     show(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
 
 
@@ -337,7 +340,7 @@ def _run(
     yes: bool = False,
     run_id: str | None = None,
     check_found: Callable[[Scan], None] = lambda _: None,
-) -> Finished:
+) -> RunResult:
     from memray_eval.execution.estimate_text import lines
     from memray_eval.execution.prepare import (
         run,
@@ -360,7 +363,7 @@ def _run(
     )
 
 
-def _end(finished: Finished) -> None:
+def _end(finished: RunResult) -> None:
     """Says and exits with what too many failures, or an early end, call for."""
     if finished.exit_code:
         failed, units = (

@@ -26,7 +26,7 @@ from memray_eval.config.sections import (
     ServerConfig,
     WordList,
 )
-from memray_eval.types import GIVEN, Candidate, Frozen, Name, Temperature
+from memray_eval.types import EXISTING, Candidate, Frozen, Name, Temperature
 
 DEFAULT_OUT = (
     "results"  # in the working directory, unless the job or the command line says otherwise
@@ -123,7 +123,7 @@ class RunConfig(Frozen):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"candidates: two have the name {twice[0]!r}; give each its own")
         if (
-            GIVEN in {candidate.backend for candidate in self.candidates}
+            EXISTING in {candidate.backend for candidate in self.candidates}
             and len(self.candidates) > 1
         ):
             raise ValueError(

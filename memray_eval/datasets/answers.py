@@ -12,11 +12,11 @@ from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.types import (
     BIG_FIVE,
-    GIVEN,
+    EXISTING,
     Candidate,
+    ParsedOutput,
     Record,
     Response,
-    Spoken,
     split_thinking,
     unit_id,
 )
@@ -129,7 +129,7 @@ def _text(value: str | float) -> str:
 def answered_by(fields: Mapping[str, Any]) -> str:
     """The name of who answered, as the row gives it."""
     return next(
-        (str(fields[name]) for name in ("candidate", *MODEL_FIELDS) if fields.get(name)), GIVEN
+        (str(fields[name]) for name in ("candidate", *MODEL_FIELDS) if fields.get(name)), EXISTING
     )
 
 
@@ -193,8 +193,8 @@ def _candidate(fields: dict[str, Any]) -> Candidate:
             raise InvalidSample(
                 [Fault(field="candidate_config", message=text)], sample_id
             ) from None
-    label = next((str(value) for value in (name, model) if value), GIVEN)
-    return Candidate(name=label, model=str(model or label), backend=GIVEN)
+    label = next((str(value) for value in (name, model) if value), EXISTING)
+    return Candidate(name=label, model=str(model or label), backend=EXISTING)
 
 
 def _response(fields: dict[str, Any]) -> Response | None:
@@ -211,7 +211,7 @@ def _response(fields: dict[str, Any]) -> Response | None:
     spoken = (
         split_thinking(texts[0])
         if texts and isinstance(texts[0], str)
-        else Spoken(texts[0] if texts else "")
+        else ParsedOutput(texts[0] if texts else "")
     )
     said = {
         "text": spoken.text,

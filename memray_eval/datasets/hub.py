@@ -12,7 +12,7 @@ HUB = "hf://"
 _WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]
 
 
-def fetched(path: str) -> str:
+def fetch_dataset(path: str) -> str:
     """The folder on this machine that holds the dataset hf://OWNER/NAME, what it has zipped
     (LongBench's data.zip) unpacked. Raises DataError when the hub does not answer or has no such
     dataset."""

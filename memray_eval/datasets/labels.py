@@ -120,7 +120,7 @@ def preset(name: str, metric: str | None) -> tuple[str, Labelling]:
     return chosen, by_metric[chosen]
 
 
-def mapped(pairs: Sequence[str], onto: Labelling) -> Labelling:
+def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
     """FIELD=COLUMN settings, several to a text with commas, laid over a labelling. Raises
     ConfigError for an unknown field."""
     columns, people = dict(onto.columns), dict[str, str]()

@@ -21,7 +21,7 @@ CONTEXT_FILE = "context_file"
 _CONTEXTS_KEPT = 2  # questions on one context stand together, so few need to be at hand
 
 
-def as_it_is(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return raw
 
 
@@ -36,14 +36,14 @@ class Outline(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class SampleReader:
     """`adapt` turns a record of a benchmark's published format into a sample's fields. `tasks` are
     those wanted (none: all), `known_tasks` all that the suite has, where it names them. With
     `has_responses` an entry is a response to judge. With `by_context` entries that share a context
     are read together."""
 
     suite: str
-    adapt: Adapt = as_it_is
+    adapt: Adapt = no_adaptation
     tasks: frozenset[str] = frozenset()
     known_tasks: tuple[str, ...] = ()
     has_responses: bool = False

@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
-from memray_eval.datasets.reading import Reading
-from memray_eval.datasets.sharding import Cut, CutByContext, Cutter
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.sharding import ContextSharder, RowSharder, Sharder
 from memray_eval.datasets.sources import Entry, Shard, entries, read_header, whole
 from memray_eval.datasets.spreading import Spread
 from memray_eval.types import Record, Sample, dumps
@@ -39,7 +39,7 @@ class Scan:
 
 def scan(
     path: str,
-    reading: Reading,
+    reading: SampleReader,
     *,
     limit: int | None = None,
     order: LimitOrder = "spread",
@@ -64,7 +64,7 @@ def scan(
 
 def _scan_first(
     sources: Sequence[Shard],
-    reading: Reading,
+    reading: SampleReader,
     limit: int | None,
     rows_per_shard: int,
     on_problem: Tell,
@@ -75,8 +75,10 @@ def _scan_first(
         by_context = (
             reading.by_context and source.kind != "json"
         )  # which can only be read from its start
-        cut: Cutter = (
-            CutByContext(source, rows_per_shard) if by_context else Cut(source, rows_per_shard)
+        cut: Sharder = (
+            ContextSharder(source, rows_per_shard)
+            if by_context
+            else RowSharder(source, rows_per_shard)
         )
         for entry in entries(source):
             if found.n_samples == limit:
@@ -114,7 +116,7 @@ class _Taken(NamedTuple):
 
 def _scan_spread(
     sources: Sequence[Shard],
-    reading: Reading,
+    reading: SampleReader,
     limit: int,
     rows_per_shard: int | Callable[[int], int],
     on_problem: Tell,
@@ -130,7 +132,7 @@ def _scan_spread(
     rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
     for number, group in groupby(taken, key=lambda one: one.source):
         is_json = sources[number].kind == "json"  # one shard, read from its start
-        cut = CutByContext(sources[number], limit if is_json else rows)
+        cut = ContextSharder(sources[number], limit if is_json else rows)
         for one in group:
             cut.add(one.entry, True, None if is_json else one.context)
         found.shards.extend(cut.finish())
@@ -143,7 +145,10 @@ def _scan_spread(
 
 
 def _spread_over(
-    sources: Sequence[Shard], reading: Reading, limit: int, tell: Callable[[list[Problem]], None]
+    sources: Sequence[Shard],
+    reading: SampleReader,
+    limit: int,
+    tell: Callable[[list[Problem]], None],
 ) -> list[_Taken]:
     """The good entries that a limit takes, in their order. What it would leave out anyway is not
     checked."""
@@ -171,7 +176,7 @@ def _spread_over(
     return spread.taken()
 
 
-def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: Reading) -> _Taken:
+def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: SampleReader) -> _Taken:
     """What is to be kept of an entry: no texts, which may be long."""
     context = (outcome.sample if isinstance(outcome, Record) else outcome).context
     shared = (
@@ -184,7 +189,7 @@ def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: Reading
     return _Taken(number, place, digest, shared, len(context or ""), _suite_named(entry, reading))
 
 
-def _suite_named(entry: Entry, reading: Reading) -> tuple[str, ...]:
+def _suite_named(entry: Entry, reading: SampleReader) -> tuple[str, ...]:
     """The suite that a response says it belongs to, if any."""
     named = (
         entry.raw.get("suite") if reading.has_responses and isinstance(entry.raw, dict) else None
@@ -196,7 +201,7 @@ Broken: TypeAlias = Callable[[Entry, Exception], None]
 
 
 def read_samples(
-    shard: Shard, reading: Reading, on_broken: Broken | None = None
+    shard: Shard, reading: SampleReader, on_broken: Broken | None = None
 ) -> Iterator[Sample]:
     """The samples of a shard that `scan` made: its invalid entries are already left out. An entry
     that raises all the same is told to `on_broken` and left out; without that it raises here."""
@@ -204,7 +209,7 @@ def read_samples(
 
 
 def read_records(
-    shard: Shard, reading: Reading, on_broken: Broken | None = None
+    shard: Shard, reading: SampleReader, on_broken: Broken | None = None
 ) -> Iterator[Record]:
     """The responses of a shard that `scan` made, as records to judge; `on_broken` as for
     read_samples."""
@@ -233,7 +238,7 @@ def _serialised(found: Sample | Record) -> bytes:
 
 
 def _check(
-    entry: Entry, reading: Reading, seen: dict[bytes, str]
+    entry: Entry, reading: SampleReader, seen: dict[bytes, str]
 ) -> Sample | Record | list[Problem] | None:
     try:
         found = reading.record(entry) if reading.has_responses else reading.sample(entry)

@@ -15,7 +15,7 @@ CONTEXT_SHARD_BYTES = (
 )  # ... and where every sample has one, sooner: its tokens go to the engine in one batch
 
 
-class Cutter(Protocol):
+class Sharder(Protocol):
     """Takes a source's entries in order; `context` is that of a good one."""
 
     def add(self, entry: Entry, is_good: bool, context: str | None) -> None: ...
@@ -23,7 +23,7 @@ class Cutter(Protocol):
     def finish(self) -> list[Shard]: ...
 
 
-class Cut:
+class RowSharder:
     """Neighbouring entries, up to `rows_per_shard` good ones and SHARD_BYTES."""
 
     def __init__(self, source: Shard, rows_per_shard: int) -> None:
@@ -69,29 +69,29 @@ class Cut:
         self._begin()
 
 
-class _Place(NamedTuple):
+class _Source(NamedTuple):
     position: int
     size: int
     context: bytes
 
 
-class CutByContext:
+class ContextSharder:
     """Good entries in the order of their contexts' first appearance, those on one context side by
     side: they share a prompt's beginning, which an engine then computes once. A shard ends between
     two contexts where it can."""
 
     def __init__(self, source: Shard, rows_per_shard: int) -> None:
         self.source, self.rows_per_shard = source, rows_per_shard
-        self.groups: dict[bytes, list[_Place]] = {}
+        self.groups: dict[bytes, list[_Source]] = {}
 
     def add(self, entry: Entry, is_good: bool, context: str | None) -> None:
         if is_good:
             text = context if context is not None else f"{entry.position}"
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            self.groups.setdefault(digest, []).append(_Place(entry.position, entry.size, digest))
+            self.groups.setdefault(digest, []).append(_Source(entry.position, entry.size, digest))
 
     def finish(self) -> list[Shard]:
-        shards: list[list[_Place]] = [[]]
+        shards: list[list[_Source]] = [[]]
         for group in self.groups.values():
             last = shards[-1]
             if last and (
@@ -108,7 +108,7 @@ class CutByContext:
                 shards[-1].append(place)
         return [self._shard(places) for places in shards if places]
 
-    def _shard(self, places: Sequence[_Place]) -> Shard:
+    def _shard(self, places: Sequence[_Source]) -> Shard:
         what: dict[str, object] = {"rows": len(places), "size": _bytes(places)}
         if self.source.kind == "folder":
             what["names"] = tuple(self.source.names[place.position] for place in places)
@@ -117,7 +117,7 @@ class CutByContext:
         return self.source.model_copy(update=what)
 
 
-def _bytes(places: Sequence[_Place]) -> int:
+def _bytes(places: Sequence[_Source]) -> int:
     return sum(place.size for place in places)
 
 

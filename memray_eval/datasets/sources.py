@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pydantic import Field
 
-from memray_eval.datasets.hub import HUB, fetched
+from memray_eval.datasets.hub import HUB, fetch_dataset
 from memray_eval.datasets.parsing import Fault, InvalidSample, Nesting, parse_json
 from memray_eval.errors import DataError
 from memray_eval.storage.paths import DamagedFile, locate, open_reader
@@ -93,7 +93,7 @@ class Entry(NamedTuple):
 def whole(path: str) -> list[Shard]:
     """The sources that a dataset path stands for, each as one shard; hf://OWNER/NAME is fetched
     from the hub. Raises DataError that says what a dataset can be."""
-    path = fetched(path) if path.startswith(HUB) else path
+    path = fetch_dataset(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)
     if info.type == fs.FileType.NotFound:

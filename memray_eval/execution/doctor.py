@@ -17,8 +17,8 @@ from memray_eval.execution.packages import MEND, is_installed
 from memray_eval.execution.plan import check, device_of
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.run_inputs import suite_of
-from memray_eval.execution.schedule import wave_pools, waves_of
-from memray_eval.judges.router import choose, embedded_model, load_table
+from memray_eval.execution.schedule import schedule, wave_pools
+from memray_eval.judges.router import assign_judges, embedded_model, load_table
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.embeddings import LOCAL_PACKAGE
@@ -142,7 +142,7 @@ def _plan(config: RunConfig) -> Iterator[Check]:
     try:
         suite = suite_of(config)
         metrics = pick(config.metrics or suite.metrics, config.metric_options)
-        choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
+        choices = assign_judges(metrics, config, load_table(config.judging.models), suite.tasks)
         has_server = embedded_model(choices) is not None
     except EvalError as error:
         yield Check(state="fail", what=str(error))
@@ -154,7 +154,7 @@ def _plan(config: RunConfig) -> Iterator[Check]:
         f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, "
         f"{capacity.memory_gib:.1f} GiB of memory"
     )
-    for wave in waves_of(config, capacity, device, has_server):
+    for wave in schedule(config, capacity, device, has_server):
         names = ", ".join(candidate.name for group in wave for candidate in group)
         models = " beside ".join(
             "the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave

@@ -19,15 +19,15 @@ from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.errors import ConfigError, describe_error
 from memray_eval.execution.plan import Capacity, JudgePool
 from memray_eval.execution.ray.cluster_spec import NodeGroup
-from memray_eval.execution.ray.placement import EngineUse, Site
+from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_inputs import reading_of, suite_of
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import Choice, JudgeTable, limits_of, price_of
+from memray_eval.judges.router import JudgeAssignment, JudgeTable, limits_of, price_of
 from memray_eval.judges.structured_judge import CHARACTERS_A_TOKEN
-from memray_eval.metric import RULES, JudgedMetric, Metric, of_task, unscorable
+from memray_eval.metric import RULES, JudgedMetric, Metric, lookup_for_task, unscorable
 from memray_eval.stages.generate import new_record
-from memray_eval.types import GIVEN, Candidate, Frozen, Record, Response
+from memray_eval.types import EXISTING, Candidate, Frozen, Record, Response
 
 SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
@@ -36,7 +36,7 @@ WRITE_CPU_S = 0.0005
 STARTUP_S = {
     "vllm": 90.0,
     "openai": 12.0,
-    GIVEN: 10.0,
+    EXISTING: 10.0,
 }  # Ray, its workers, and an engine where there is one
 _Load = tuple[float, float, float]  # calls, input tokens, output tokens
 
@@ -122,7 +122,7 @@ class Estimate(Frozen):
 def estimate(
     config: RunConfig,
     metrics: Sequence[Metric],
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, JudgeAssignment],
     found: Scan,
     table: JudgeTable,
     capacity: Capacity,
@@ -130,7 +130,7 @@ def estimate(
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
     *,
     samples: int | None = None,
-    site: Site | None = None,
+    site: Placement | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
 ) -> Estimate:
     """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like
@@ -195,15 +195,18 @@ def _stages(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
             )
 
 
-def _cluster_use(site: Site, wall_s: float, node_usd_per_hour: Mapping[str, float]) -> ClusterUse:
-    names = [group.name for group in site.offer.groups]
+def _cluster_use(
+    site: Placement, wall_s: float, node_usd_per_hour: Mapping[str, float]
+) -> ClusterUse:
+    names = [group.name for group in site.cluster_spec.groups]
     if unknown := sorted(set(node_usd_per_hour) - set(names)):
         raise ConfigError(
-            f"a node price for {unknown[0]!r}, which {site.offer.where} does not have; it has "
+            f"a node price for {unknown[0]!r}, which {site.cluster_spec.where} does not have; it "
+            f"has "
             f"{', '.join(names)}"
         )
     groups = []
-    for group in site.offer.groups:
+    for group in site.cluster_spec.groups:
         nodes, a_node = site.nodes[group.name], node_usd_per_hour.get(group.name)
         hours = nodes * wall_s / 3600.0
         groups.append(
@@ -216,8 +219,8 @@ def _cluster_use(site: Site, wall_s: float, node_usd_per_hour: Mapping[str, floa
         )
     prices = [use.usd for use in groups if use.nodes]
     return ClusterUse(
-        where=site.offer.where,
-        kind=site.offer.kind,
+        where=site.cluster_spec.where,
+        kind=site.cluster_spec.kind,
         groups=tuple(groups),
         engines=site.engines,
         usd=None if None in prices else sum(price or 0.0 for price in prices),
@@ -232,7 +235,7 @@ def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]
     step = max(1, len(found.shards) * len(config.candidates) // SAMPLED)
     per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(config.candidates)))
     for shard in found.shards[::step]:
-        if config.candidates[0].backend == GIVEN:
+        if config.candidates[0].backend == EXISTING:
             yield from (
                 (record, 0.0)
                 for record in itertools.islice(read_records(shard, reading), per_shard)
@@ -262,7 +265,7 @@ def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]
 def _judge_load(
     config: RunConfig,
     metrics: Sequence[Metric],
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, JudgeAssignment],
     records: Sequence[Record],
     scale: float,
 ) -> dict[str, _Load]:
@@ -273,7 +276,7 @@ def _judge_load(
             continue
         schema_tokens = _tokens(str(metric.judgment.model_json_schema()))
         for record in records:
-            choice = of_task(choices, metric.name, record.sample.task)
+            choice = lookup_for_task(choices, metric.name, record.sample.task)
             response = record.response or Response(error="not generated")
             if choice is None or choice.judge == RULES or response.is_empty:
                 continue
@@ -387,12 +390,12 @@ def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -
 def _generation(
     config: RunConfig,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
-    site: Site | None,
+    site: Placement | None,
     answered: Mapping[str, float],
     samples: float,
 ) -> Iterator[Bound]:
     """What the candidates take: of a wave the slowest group, one wave after the other."""
-    if not samples or config.candidates[0].backend == GIVEN:
+    if not samples or config.candidates[0].backend == EXISTING:
         return
     rounds = [
         [_answering(config, group, site, answered, samples) for group in wave] for wave in waves
@@ -415,7 +418,7 @@ def _generation(
 def _answering(
     config: RunConfig,
     group: tuple[Candidate, ...],
-    site: Site | None,
+    site: Placement | None,
     answered: Mapping[str, float],
     samples: float,
 ) -> Bound:
@@ -468,13 +471,15 @@ def _writing(units: int, cpus: float) -> Iterator[Bound]:
         )
 
 
-def _assumptions(config: RunConfig, sampled: int, units: int, site: Site | None) -> Iterator[str]:
+def _assumptions(
+    config: RunConfig, sampled: int, units: int, site: Placement | None
+) -> Iterator[str]:
     assumed, backends = config.assumptions, {candidate.backend for candidate in config.candidates}
     yield (
         f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} "
         f"characters"
     )
-    if GIVEN not in backends:
+    if EXISTING not in backends:
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {config.judging.latency_s:g} s (judging.latency_s)"

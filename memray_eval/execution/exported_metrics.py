@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from memray_eval.judges.call_metrics import Told
+from memray_eval.judges.call_metrics import CallMetricsSnapshot
 from memray_eval.types import Frozen, Response
 
 RUN = "run_id"  # a tag of all of them
@@ -139,7 +139,7 @@ SERIES = (
 )
 
 
-class Answered(Frozen):
+class AnswerUsage(Frozen):
     """What a candidate's responses of one block took."""
 
     input_tokens: int = 0
@@ -149,7 +149,7 @@ class Answered(Frozen):
     tokens_per_s: tuple[float, ...] = ()
 
 
-def answered(responses: Iterable[Response]) -> Answered:
+def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
     """The figures that were measured; those that were not count for nothing."""
     there = [response for response in responses if response.error is None]
     speeds = [
@@ -161,7 +161,7 @@ def answered(responses: Iterable[Response]) -> Answered:
         and response.duration_s is not None
         and response.duration_s > response.ttft_s
     ]
-    return Answered(
+    return AnswerUsage(
         input_tokens=sum(response.prompt_tokens or 0 for response in there),
         output_tokens=sum(response.output_tokens or 0 for response in there),
         cached_tokens=sum(response.cached_tokens or 0 for response in there),
@@ -186,7 +186,7 @@ class Exporter:
         for stage, units in queued.items():
             self._recorders[QUEUE.name].set(units, {"stage": stage})
 
-    def calls(self, judge: str, told: Told) -> None:
+    def calls(self, judge: str, told: CallMetricsSnapshot) -> None:
         calls = told.calls
         for outcome, ended in calls.outcomes.items():
             self._count(CALLS, ended, judge=judge, outcome=outcome)
@@ -206,7 +206,7 @@ class Exporter:
             self._recorders[IN_FLIGHT.name].set(in_flight, {"judge": judge})
             self._recorders[WAITING.name].set(waiting, {"judge": judge})
 
-    def answers(self, candidate: str, took: Answered) -> None:
+    def answers(self, candidate: str, took: AnswerUsage) -> None:
         self._count(TOKENS, took.input_tokens, who=candidate, kind="in")
         self._count(TOKENS, took.output_tokens, who=candidate, kind="out")
         self._count(TOKENS, took.cached_tokens, who=candidate, kind="cached")

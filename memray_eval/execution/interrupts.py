@@ -22,7 +22,7 @@ class Ending:
 
 
 @contextmanager
-def terminable() -> Iterator[Ending]:
+def handle_termination() -> Iterator[Ending]:
     """Makes SIGTERM raise KeyboardInterrupt in this block, as Ctrl-C does. Without effect in a
     thread beside the main one, where Python delivers no signals."""
     ending = Ending()

@@ -16,7 +16,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ResourceError
 from memray_eval.judges.judge_factory import IN_FLIGHT
-from memray_eval.judges.router import Choice, JudgeTable, calls_a_record, limits_of
+from memray_eval.judges.router import JudgeAssignment, JudgeTable, calls_a_record, limits_of
 from memray_eval.metric import RULES
 from memray_eval.types import Candidate, Frozen
 
@@ -99,7 +99,11 @@ def judge_actors(config: RunConfig, cpus: float) -> int:
 
 
 def judge_pool(
-    config: RunConfig, choices: Mapping[str, Choice], table: JudgeTable, cpus: float, rows: int
+    config: RunConfig,
+    choices: Mapping[str, JudgeAssignment],
+    table: JudgeTable,
+    cpus: float,
+    rows: int,
 ) -> JudgePool:
     """As configured; else as many calls in flight as the fastest judge's firm limit and the
     expected latency call for (without one: IN_FLIGHT an actor), and enough blocks of `rows` rows
@@ -156,7 +160,7 @@ def pools_of(
     ]
 
 
-def fitted(engine: EngineConfig, mean_chars: float) -> EngineConfig:
+def fit_engine(engine: EngineConfig, mean_chars: float) -> EngineConfig:
     """An engine's batches for prompts of this mean length: fewer rows where contexts are long, at
     most BATCH_CHARS in one batch and ENGINE_CHARS in all that are under way."""
     length = max(1.0, mean_chars)
@@ -283,18 +287,21 @@ def has_room(node: Node, pool: Pool) -> bool:
 
 
 def _no_room(pool: Pool, capacity: Capacity) -> str:
-    def told(cpus: float, gpus: float, kind: str | None) -> str:
+    def describe_resources(cpus: float, gpus: float, kind: str | None) -> str:
         return (
             f"{cpus:g} CPUs"
             + (f" and {gpus:g} GPUs" if gpus else "")
             + (f" of type {kind}" if kind else "")
         )
 
-    kinds = Counter(told(node.cpus, node.gpus, node.accelerator_type) for node in capacity.nodes)
+    kinds = Counter(
+        describe_resources(node.cpus, node.gpus, node.accelerator_type) for node in capacity.nodes
+    )
     return (
         f"no node of {capacity.where} has room for {'each' if pool.actors > 1 else 'the'} "
         f"{pool.name}: "
-        f"{told(pool.cpus, pool.gpus, pool.accelerator_type)} on one node; it would wait for "
+        f"{describe_resources(pool.cpus, pool.gpus, pool.accelerator_type)} on one node; it would "
+        f"wait for "
         f"ever, so it is not started.\n"
         + "\n".join(f"  {count} x {kind}" for kind, count in kinds.items())
         + f"\nLower {pool.knob or 'the other pools'}, or give the cluster such nodes "

@@ -26,22 +26,29 @@ from memray_eval.execution.packages import require_package
 from memray_eval.execution.plan import Capacity, check, device_of, judge_pool
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.affect_stage import affect_choices, check_affect
-from memray_eval.execution.ray.cluster_spec import Offer
+from memray_eval.execution.ray.cluster_spec import ClusterSpec
 from memray_eval.execution.ray.pipeline import split
-from memray_eval.execution.ray.placement import Site, site_of
+from memray_eval.execution.ray.placement import Placement, plan_placement
 from memray_eval.execution.ray.services import check_calls
-from memray_eval.execution.resume_state import Stock, take_stock
+from memray_eval.execution.resume_state import ResumeState, load_resume_state
 from memray_eval.execution.run_inputs import reading_of, suite_of
-from memray_eval.execution.schedule import wave_pools, waves_of
+from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.execution.session import (
-    Finished,
-    Job,
+    RunResult,
+    RunSession,
     judges_of,
     prompts_of,
     rubrics_of,
     with_ended_sessions,
 )
-from memray_eval.judges.router import Choice, choose, embedded_model, load_table, may_bill, unpriced
+from memray_eval.judges.router import (
+    JudgeAssignment,
+    assign_judges,
+    embedded_model,
+    load_table,
+    may_bill,
+    unpriced,
+)
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder, new_run_id
@@ -59,7 +66,7 @@ def run(
     agree: Callable[[Estimate], bool] = lambda _: True,
     run_id: str | None = None,
     check_found: Callable[[Scan], None] = lambda _: None,
-) -> Finished:
+) -> RunResult:
     """Runs a job to its summary. `say` gets what a person should know on the way; nothing is
     written before the checks pass. With `generate_only` nothing is scored. `agree` is asked when a
     run without a budget may cost more than ASK_USD, and `check_found` may refuse what the dataset
@@ -73,14 +80,14 @@ def run(
         f"{config.out.rstrip('/')}/{check_run_id(new_run_id(config) if run_id is None else run_id)}"
     )
     if run_id is not None and folder.has_manifest():
-        return _go_on(folder, moved(folder.read_config(), config), say, quiet)
+        return _go_on(folder, check_same_run(folder.read_config(), config), say, quiet)
     with (
         ExitStack() as place,
         ExitStack() as stack,
     ):  # the folder is let go when nothing of the run is up any more
         start = _start(config, folder.path, generate_only, stack, say, check_found)
         _check_cost(start, agree)
-        place.enter_context(held_first(folder))
+        place.enter_context(lock_new_folder(folder))
         folder.write_config(config)
         if start.problems:
             folder.write_problems(start.problems)
@@ -95,7 +102,7 @@ def run(
 
 def resume(
     path: str, say: Callable[[str], None], quiet: bool = False, settings: Sequence[str] = ()
-) -> Finished:
+) -> RunResult:
     """Goes on with a run that was killed, interrupted or stopped, or whose failed units are to be
     tried again. `settings` may change how it runs, not what it measures.
 
@@ -103,11 +110,11 @@ def resume(
     """
     folder = RunFolder(path)
     folder.read_manifest()
-    return _go_on(folder, changed(folder.read_config(), settings), say, quiet)
+    return _go_on(folder, apply_resume_settings(folder.read_config(), settings), say, quiet)
 
 
 @contextmanager
-def held_first(folder: RunFolder) -> Iterator[None]:
+def lock_new_folder(folder: RunFolder) -> Iterator[None]:
     """Makes and holds the folder of a run that begins. Raises ConfigError where it began elsewhere
     while this process made its checks, and what `held` raises."""
     folder.create()
@@ -122,7 +129,7 @@ def held_first(folder: RunFolder) -> Iterator[None]:
 
 def _go_on(
     folder: RunFolder, config: RunConfig, say: Callable[[str], None], quiet: bool
-) -> Finished:
+) -> RunResult:
     with folder.held(), ExitStack() as stack:
         before = with_ended_sessions(
             folder.read_manifest(), folder.last_written()
@@ -130,12 +137,12 @@ def _go_on(
         start = _start(config, folder.path, bool(before.get("generate_only")), stack, say)
         _check_same(start, before)
         folder.create()
-        stock = take_stock(folder)
-        job = start.job(folder, before, stock)
+        resume_state = load_resume_state(folder)
+        job = start.job(folder, before, resume_state)
         say(
-            f"Resuming {folder.run_id}: {len(stock.finished)} of {job.n_units} units are "
-            f"finished, {len(stock.generated)} more "
-            f"generated; {stock.n_retried} had failed and are tried again."
+            f"Resuming {folder.run_id}: {len(resume_state.finished)} of {job.n_units} units are "
+            f"finished, {len(resume_state.generated)} more "
+            f"generated; {resume_state.n_retried} had failed and are tried again."
         )
         return job.finish(quiet)
 
@@ -144,7 +151,7 @@ def estimate_of(
     config: RunConfig,
     *,
     samples: int | None = None,
-    offer: Offer | None = None,
+    cluster_spec: ClusterSpec | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
 ) -> Estimate:
     """What a run would take, or one with so many `samples` like those found; on this machine's
@@ -152,42 +159,49 @@ def estimate_of(
     and makes no call. Raises ConfigError, DataError."""
     suite = suite_of(config)
     metrics = pick(config.metrics or suite.metrics, config.metric_options)
-    choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
-    site = None if offer is None else _site(config, offer, choices)
+    choices = assign_judges(metrics, config, load_table(config.judging.models), suite.tasks)
+    site = None if cluster_spec is None else _site(config, cluster_spec, choices)
     found = scan_dataset(config, [])
     capacity = cluster.local_capacity(config.cluster) if site is None else site.capacity
     prices = {**config.assumptions.node_usd_per_hour, **(node_usd_per_hour or {})}
     return _estimated(config, metrics, choices, found, capacity, samples, site, prices)
 
 
-def _site(config: RunConfig, offer: Offer, choices: Mapping[str, Choice]) -> Site:
+def _site(
+    config: RunConfig, cluster_spec: ClusterSpec, choices: Mapping[str, JudgeAssignment]
+) -> Placement:
     """Where a run would be on a cluster that is to grow: it plans its waves by what is up at
     first."""
-    device, has_judge_server = device_of(config, offer.gpus), _has_judge_server(config, choices)
-    waves = waves_of(config, offer.at_first(), device, has_judge_server)
-    pools = [wave_pools(config, wave, offer.at_most(), device, has_judge_server) for wave in waves]
-    return site_of(offer, config, pools, device)
+    device, has_judge_server = (
+        device_of(config, cluster_spec.gpus),
+        _has_judge_server(config, choices),
+    )
+    waves = schedule(config, cluster_spec.at_first(), device, has_judge_server)
+    pools = [
+        wave_pools(config, wave, cluster_spec.at_most(), device, has_judge_server) for wave in waves
+    ]
+    return plan_placement(cluster_spec, config, pools, device)
 
 
-def _has_judge_server(config: RunConfig, choices: Mapping[str, Choice]) -> bool:
+def _has_judge_server(config: RunConfig, choices: Mapping[str, JudgeAssignment]) -> bool:
     return embedded_model({**choices, **affect_choices(config)}) is not None
 
 
 def _estimated(
     config: RunConfig,
     metrics: Sequence[Metric],
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, JudgeAssignment],
     found: Scan,
     capacity: Capacity,
     samples: int | None = None,
-    site: Site | None = None,
+    site: Placement | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
 ) -> Estimate:
     table = load_table(config.judging.models)
     pool = judge_pool(
         config, choices, table, capacity.cpus, rows_per_block(config, samples or found.n_samples)
     )
-    counted = capacity if site is None else site.offer.at_first()
+    counted = capacity if site is None else site.cluster_spec.at_first()
     device = device_of(config, capacity.gpus)
     return estimate(
         config,
@@ -197,7 +211,7 @@ def _estimated(
         table,
         capacity,
         pool,
-        waves_of(config, counted, device, _has_judge_server(config, choices)),
+        schedule(config, counted, device, _has_judge_server(config, choices)),
         samples=samples,
         site=site,
         node_usd_per_hour=node_usd_per_hour,
@@ -228,7 +242,7 @@ def _check_cost(start: _Start, agree: Callable[[Estimate], bool]) -> None:
         )
 
 
-def _check_judges(config: RunConfig, choices: Mapping[str, Choice], path: str) -> None:
+def _check_judges(config: RunConfig, choices: Mapping[str, JudgeAssignment], path: str) -> None:
     """Raises ConfigError for a budget in dollars that a judge of unknown price would pass unseen,
     and what check_calls does."""
     asked = [
@@ -259,16 +273,19 @@ class _Start:
 
     config: RunConfig
     metrics: Sequence[Metric]
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, JudgeAssignment]
     found: Scan
     problems: Sequence[Problem]
     capacity: Capacity
     started: float
 
     def job(
-        self, folder: RunFolder, before: Mapping[str, Any] | None = None, stock: Stock | None = None
-    ) -> Job:
-        return Job(
+        self,
+        folder: RunFolder,
+        before: Mapping[str, Any] | None = None,
+        resume_state: ResumeState | None = None,
+    ) -> RunSession:
+        return RunSession(
             config=self.config,
             metrics=self.metrics,
             choices=self.choices,
@@ -278,7 +295,7 @@ class _Start:
             rows_per_block=rows_per_block(self.config, self.found.n_samples),
             started=self.started,
             before=before or {},
-            stock=stock or Stock(),
+            resume_state=resume_state or ResumeState(),
         )
 
 
@@ -296,7 +313,7 @@ def _start(
     suite = suite_of(config)
     check_prompts(suite, config.candidates)
     metrics = () if generate_only else pick(config.metrics or suite.metrics, config.metric_options)
-    choices = choose(metrics, config, load_table(config.judging.models), suite.tasks)
+    choices = assign_judges(metrics, config, load_table(config.judging.models), suite.tasks)
     check_affect(config)
     _check_judges(config, choices, path)
     has_judge_server = embedded_model({**choices, **affect_choices(config)}) is not None
@@ -333,7 +350,7 @@ SAME = (
 )
 
 
-def changed(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     """A run's config with `key.path=value` settings laid over it. Raises ConfigError for one that
     changes what is measured."""
     new = with_settings(config, settings)
@@ -357,11 +374,15 @@ def check_run_id(run_id: str) -> str:
     return run_id
 
 
-def moved(before: RunConfig, config: RunConfig) -> RunConfig:
+def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
     """A run's config as it is given anew, where it measures the same. Its files may lie in other
     folders than before (a job's package does): what is in them is compared later. Raises
     ConfigError where it is another run."""
-    if other := [key for key in SAME if _named(key, before) != _named(key, config)]:
+    if other := [
+        key
+        for key in SAME
+        if _value_without_folders(key, before) != _value_without_folders(key, config)
+    ]:
         raise ConfigError(
             f"{other[0]} is not what the run of this id began with; give another --run-id, or put "
             f"it back"
@@ -369,7 +390,7 @@ def moved(before: RunConfig, config: RunConfig) -> RunConfig:
     return config
 
 
-def _named(key: str, config: RunConfig) -> Any:
+def _value_without_folders(key: str, config: RunConfig) -> Any:
     """The value of a config's key, its paths by their last parts."""
     value = getattr(config, key)
     if key in PATH_FIELDS and value is not None:
@@ -488,8 +509,8 @@ def _cluster_plan(
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "
             "which: gpu or cpu"
         )
-    first = waves_of(config, capacity, device, has_judge_server)[0]
-    grown = cluster.awaited(
+    first = schedule(config, capacity, device, has_judge_server)[0]
+    grown = cluster.wait_for_resources(
         capacity, wave_pools(config, first, capacity, device, has_judge_server), wait_s, say
     )
     if not wait_s:
@@ -499,11 +520,11 @@ def _cluster_plan(
 
 def _check_waves(config: RunConfig, capacity: Capacity, has_judge_server: bool) -> None:
     device = device_of(config, capacity.gpus)
-    for wave in waves_of(config, capacity, device, has_judge_server):
+    for wave in schedule(config, capacity, device, has_judge_server):
         check(wave_pools(config, wave, capacity, device, has_judge_server), capacity)
 
 
-def _opening(job: Job) -> str:
+def _opening(job: RunSession) -> str:
     lines = [
         f"Run {job.folder.run_id}: {job.found.n_samples} samples, {job.n_units} units -> "
         f"{job.folder.path}"

@@ -52,7 +52,7 @@ class StageCount(Frozen):
         return None if self.started is None or self.ended is None else self.ended - self.started
 
 
-class Course(Frozen):
+class RunTelemetry(Frozen):
     """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as
     execution/timeline.py makes them; `counts` are those of the affect stage; `caught` records broke
     a stage."""
@@ -76,7 +76,7 @@ class ProgressSource(Protocol):
     def counts(self, stages: Sequence[str]) -> Mapping[str, StageCount]: ...
 
 
-class Extent(Frozen):
+class RunSize(Frozen):
     """How many units a run has, and how many of them earlier sessions generated (`generated`) and
     finished (`finished`)."""
 
@@ -90,8 +90,8 @@ class Extent(Frozen):
 
 
 @contextmanager
-def displayed(
-    source: ProgressSource, extent: Extent, quiet: bool, stages: Sequence[str] = STAGES
+def display_progress(
+    source: ProgressSource, extent: RunSize, quiet: bool, stages: Sequence[str] = STAGES
 ) -> Iterator[None]:
     """Shows how far the run is while the block runs, on top of what earlier sessions did: bars on a
     terminal, a plain line now and then elsewhere, nothing if quiet."""
@@ -110,7 +110,7 @@ def displayed(
 
 
 def _show_bars(
-    source: ProgressSource, extent: Extent, stages: Sequence[str], stop: threading.Event
+    source: ProgressSource, extent: RunSize, stages: Sequence[str], stop: threading.Event
 ) -> None:
     columns = (
         TextColumn("{task.description:>9}"),
@@ -137,7 +137,7 @@ def _show_bars(
 
 
 def _show_lines(
-    source: ProgressSource, extent: Extent, stages: Sequence[str], stop: threading.Event
+    source: ProgressSource, extent: RunSize, stages: Sequence[str], stop: threading.Event
 ) -> None:
     began, shown, is_last, read = time.monotonic(), "", False, 0
     while not is_last:

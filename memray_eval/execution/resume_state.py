@@ -20,7 +20,7 @@ from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Record
 
 
-class UnitSet:
+class UnitIdSet:
     """Unit ids (16 hex digits), in 8 bytes each."""
 
     def __init__(self, ids: Iterable[str] = ()) -> None:
@@ -38,12 +38,12 @@ class UnitSet:
 
 
 @dataclass(frozen=True)
-class Stock:
+class ResumeState:
     """`finished` units need nothing more; `generated` ones need judging, and lie in the parts
     `waiting`."""
 
-    finished: UnitSet = field(default_factory=UnitSet)
-    generated: UnitSet = field(default_factory=UnitSet)
+    finished: UnitIdSet = field(default_factory=UnitIdSet)
+    generated: UnitIdSet = field(default_factory=UnitIdSet)
     waiting: tuple[str, ...] = ()
     n_retried: int = 0
 
@@ -52,7 +52,7 @@ class Stock:
         return unit_id in self.finished or unit_id in self.generated
 
 
-def take_stock(folder: RunFolder) -> Stock:
+def load_resume_state(folder: RunFolder) -> ResumeState:
     """Reads what a run left behind, and puts failed units back among those to be done: what has a
     response keeps it, with the scores that are no errors. A unit is in one place afterwards; a kill
     in between leaves it in two at worst, never in none."""
@@ -63,7 +63,7 @@ def take_stock(folder: RunFolder) -> Stock:
         failed = _failed_rows(folder.read_part(name, RECORDS, ["unit_id", "error", "scores"]))
         twice = [unit in finished for unit in ids]
         if any(failed) or any(twice):
-            n_retried += _put_back(
+            n_retried += _restore_response(
                 folder,
                 name,
                 [bad and not again for bad, again in zip(failed, twice, strict=True)],
@@ -75,7 +75,7 @@ def take_stock(folder: RunFolder) -> Stock:
             if not bad and not again
         )
     generated, waiting = _generated(folder, finished)
-    return Stock(UnitSet(finished), UnitSet(generated), tuple(waiting), n_retried)
+    return ResumeState(UnitIdSet(finished), UnitIdSet(generated), tuple(waiting), n_retried)
 
 
 def drop_duplicates(folder: RunFolder) -> int:
@@ -100,12 +100,12 @@ def _failed_rows(table: pa.Table) -> list[bool]:
     ]
 
 
-def _put_back(folder: RunFolder, name: str, failed: list[bool], twice: list[bool]) -> int:
+def _restore_response(folder: RunFolder, name: str, failed: list[bool], twice: list[bool]) -> int:
     """Moves the failed rows of a part to the responses, where they have one, and takes them and the
     doubled ones out."""
     table = folder.read_part(name, RECORDS)
     records = (
-        [_unfailed(record) for record in from_table(table.filter(pa.array(failed)))]
+        [_without_failures(record) for record in from_table(table.filter(pa.array(failed)))]
         if any(failed)
         else []
     )
@@ -124,7 +124,7 @@ def _put_back(folder: RunFolder, name: str, failed: list[bool], twice: list[bool
     return len(records)
 
 
-def _unfailed(record: Record) -> Record:
+def _without_failures(record: Record) -> Record:
     return record.model_copy(
         update={"scores": tuple(score for score in record.scores if score.status != "error")}
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memray_eval.benchmarks import Suite, get_suite
 from memray_eval.config.schema import RunConfig
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
-from memray_eval.types import GIVEN
+from memray_eval.types import EXISTING
 
 
 def suite_of(config: RunConfig) -> Suite:
@@ -21,13 +21,13 @@ def suite_of(config: RunConfig) -> Suite:
     return suite
 
 
-def reading_of(config: RunConfig) -> Reading:
+def reading_of(config: RunConfig) -> SampleReader:
     suite = suite_of(config)
-    return Reading(
+    return SampleReader(
         suite=suite.name,
         adapt=suite.adapt,
         tasks=frozenset(config.tasks),
         known_tasks=suite.tasks,
-        has_responses=config.candidates[0].backend == GIVEN,
-        by_context=suite.has_contexts and config.candidates[0].backend != GIVEN,
+        has_responses=config.candidates[0].backend == EXISTING,
+        by_context=suite.has_contexts and config.candidates[0].backend != EXISTING,
     )

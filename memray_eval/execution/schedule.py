@@ -15,7 +15,7 @@ from memray_eval.types import Candidate
 Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 
 
-def waves_of(
+def schedule(
     config: RunConfig, capacity: Capacity, device: Device, judge_server: bool
 ) -> list[tuple[Group, ...]]:
     """The groups of a run's candidates in the order they run, those of one wave side by side: at
@@ -58,7 +58,7 @@ def wave_pools(
     ]
 
 
-def side_by_side(
+def run_concurrently(
     wave: Sequence[Group], work: Callable[[Group], None], stop: Callable[[str], object]
 ) -> None:
     """Does the work for each group of a wave, a thread each. When one fails, the others are told to

@@ -19,21 +19,26 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EMBEDDED, names_a_file
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
-from memray_eval.execution.interrupts import terminable
-from memray_eval.execution.plan import Capacity, device_of, fitted, judge_pool
-from memray_eval.execution.progress import STAGES, Course, Extent, displayed
+from memray_eval.execution.interrupts import handle_termination
+from memray_eval.execution.plan import Capacity, device_of, fit_engine, judge_pool
+from memray_eval.execution.progress import STAGES, RunSize, RunTelemetry, display_progress
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.affect_stage import DEGRADED_TRAITS, affect_choices
 from memray_eval.execution.ray.judge_server import judge_server
 from memray_eval.execution.ray.pipeline import Work, judge_waiting, run_pipeline, split
 from memray_eval.execution.ray.progress_counter import CounterView, ProgressCounter
-from memray_eval.execution.ray.services import Handles, beside_the_driver, reason_of, start_services
-from memray_eval.execution.ray.workers import Desk
-from memray_eval.execution.resume_state import Stock, drop_duplicates
+from memray_eval.execution.ray.services import (
+    Handles,
+    beside_the_driver,
+    failure_reason,
+    start_services,
+)
+from memray_eval.execution.ray.workers import WorkerContext
+from memray_eval.execution.resume_state import ResumeState, drop_duplicates
 from memray_eval.execution.run_inputs import suite_of
-from memray_eval.execution.schedule import Group, judges_each, side_by_side, waves_of
+from memray_eval.execution.schedule import Group, judges_each, run_concurrently, schedule
 from memray_eval.judges.limits.budget import Spending
-from memray_eval.judges.router import Choice, embedded_model, is_embedded, load_table
+from memray_eval.judges.router import JudgeAssignment, embedded_model, is_embedded, load_table
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
 from memray_eval.report.console import render
 from memray_eval.report.paired_quality import paired_qualities
@@ -45,7 +50,7 @@ from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.stages.speed import measure_speed
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import GIVEN, MetricSummary, Performance, QualityPair, Summary
+from memray_eval.types import EXISTING, MetricSummary, Performance, QualityPair, Summary
 
 _VERSIONS = (
     "memray-eval",
@@ -64,7 +69,7 @@ SPEED_SUITES = frozenset(
 
 
 @dataclass(frozen=True)
-class Finished:
+class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended
     early, `has_failed` that more units failed than are tolerated, and `warnings` what else calls
     for exit code 1. `n_missing` units were planned and are not in the records of a run that went to
@@ -80,20 +85,20 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Job:
+class RunSession:
     """One session of a run. `before` is the manifest that earlier sessions left
-    (with_ended_sessions), `stock` their work."""
+    (with_ended_sessions), `resume_state` their work."""
 
     config: RunConfig
     metrics: Sequence[Metric]
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, JudgeAssignment]
     found: Scan
     folder: RunFolder
     capacity: Capacity
     rows_per_block: int
     started: float
     before: Mapping[str, Any] = field(default_factory=dict)
-    stock: Stock = field(default_factory=Stock)
+    resume_state: ResumeState = field(default_factory=ResumeState)
 
     @property
     def judged_by(self) -> dict[str, str]:
@@ -103,13 +108,13 @@ class Job:
     def n_units(self) -> int:
         return self.found.n_samples * len(self.config.candidates)
 
-    def finish(self, quiet: bool) -> Finished:
+    def finish(self, quiet: bool) -> RunResult:
         """Runs what is left to its summary. Raises EvalError when a stage could not be started or a
         service died, Interrupted after SIGINT or SIGTERM. However it ends, the manifest says so,
         and what was finished is kept."""
-        with terminable() as ending:
+        with handle_termination() as ending:
             try:
-                with cluster.watched(self._end_without_ray):
+                with cluster.watch_ray_processes(self._end_without_ray):
                     return self._finish(quiet)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.number.name}")
@@ -119,7 +124,7 @@ class Job:
                 raise Interrupted(text, ending.exit_code) from None
             except BaseException as error:
                 ours = (
-                    ServiceLost(f"Ray has failed: {reason_of(error)}")
+                    ServiceLost(f"Ray has failed: {failure_reason(error)}")
                     if cluster.is_ray_error(error)
                     else error
                 )
@@ -132,23 +137,26 @@ class Job:
                     raise
                 raise ours from error
 
-    def _finish(self, quiet: bool) -> Finished:
+    def _finish(self, quiet: bool) -> RunResult:
         here = beside_the_driver()
         counter: Any = ProgressCounter.options(scheduling_strategy=here).remote(  # type: ignore[attr-defined]
             self.folder.run_id, self._stages(), self._tolerated(self.n_units)
         )
         self._write_manifest("running")
         self._run(counter, quiet)
-        course = CounterView(counter).course()
-        stopped = course.stopped
+        telemetry = CounterView(counter).telemetry()
+        stopped = telemetry.stopped
         if stopped and not self.folder.parts():
             raise Stopped(f"stopped before any unit was finished: {stopped}")
         drop_duplicates(self.folder)
-        summary = self._summarise(course, stopped)
+        summary = self._summarise(telemetry, stopped)
         n_missing = 0 if stopped else max(0, self.n_units - summary.n_units)
         self.folder.write_summary(summary, render(summary))
         self._write_manifest(
-            "stopped" if stopped else "finished", error=stopped, summary=summary, course=course
+            "stopped" if stopped else "finished",
+            error=stopped,
+            summary=summary,
+            telemetry=telemetry,
         )
         if not stopped:
             self.folder.delete_responses()
@@ -157,7 +165,7 @@ class Job:
         )
         warnings = tuple(self._inapplicable(summary.metrics))
         exit_code = int(bool(stopped or has_failed or warnings))
-        return Finished(self.folder, summary, exit_code, stopped, has_failed, warnings, n_missing)
+        return RunResult(self.folder, summary, exit_code, stopped, has_failed, warnings, n_missing)
 
     @property
     def _go_on(self) -> str:
@@ -198,29 +206,31 @@ class Job:
             counter.stop.remote(reason)
 
         device = device_of(self.config, self.capacity.gpus)
-        desk = Desk(self.folder.path, counter, stops_at_failure=self.config.on_error == "fail")
+        context = WorkerContext(
+            self.folder.path, counter, stops_on_failure=self.config.on_error == "fail"
+        )
         table = load_table(self.config.judging.models)
         pool = judge_pool(self.config, self.choices, table, self.capacity.cpus, self.rows_per_block)
         served = embedded_model({**self.choices, **affect_choices(self.config)})
-        waves = waves_of(self.config, self.capacity, device, judge_server=served is not None)
+        waves = schedule(self.config, self.capacity, device, judge_server=served is not None)
         pipelines = max(map(len, waves))
-        extent = Extent(
+        extent = RunSize(
             total=self.n_units,
-            finished=len(self.stock.finished),
-            generated=len(self.stock.generated),
+            finished=len(self.resume_state.finished),
+            generated=len(self.resume_state.generated),
         )
         with (
             judge_server(served, self.config.engine, device, died) as url,
-            displayed(CounterView(counter), extent, quiet, self._stages()),
+            display_progress(CounterView(counter), extent, quiet, self._stages()),
         ):
             work = Work(
                 config=self.config,
                 metrics=self.metrics,
                 choices=self.choices,
                 shards=self.found.shards,
-                desk=desk,
+                context=context,
                 device=device,
-                stock=self.stock,
+                resume_state=self.resume_state,
                 handles=self._services(max(pool.actors, pipelines), pool.max_in_flight, counter),
                 embedded_url=url,
                 engine=self.config.engine,
@@ -231,7 +241,7 @@ class Job:
                 sharing = replace(
                     work, judge_actors=judges_each(self.config, wave, self.capacity.cpus)
                 )
-                side_by_side(wave, partial(self._run_group, sharing), counter.stop.remote)
+                run_concurrently(wave, partial(self._run_group, sharing), counter.stop.remote)
         if dead:
             raise ServiceLost(dead[0])
 
@@ -239,12 +249,12 @@ class Job:
         """What was generated and not judged first; then what was not generated, if there is any and
         the run goes on."""
         mean_chars = self.found.context_chars / max(1, self.found.n_samples)
-        work = replace(shared, engine=fitted(self.config.engine_of(group[0].model), mean_chars))
-        if self.stock.waiting and not work.desk.is_stopping():
+        work = replace(shared, engine=fit_engine(self.config.engine_of(group[0].model), mean_chars))
+        if self.resume_state.waiting and not work.context.is_stopping():
             judge_waiting(work, group)
         if (
-            len(self.stock.finished) + len(self.stock.generated) < self.n_units
-            and not work.desk.is_stopping()
+            len(self.resume_state.finished) + len(self.resume_state.generated) < self.n_units
+            and not work.context.is_stopping()
         ):
             run_pipeline(work, group)
 
@@ -252,7 +262,11 @@ class Job:
         choices = [*self.choices.values(), *affect_choices(self.config).values()]
         if all(choice.judge == RULES for choice in choices):
             return None
-        spent = _spent(self.folder) if len(self.stock.finished) else Spending()
+        spent = (
+            _spending_of_earlier_sessions(self.folder)
+            if len(self.resume_state.finished)
+            else Spending()
+        )
         return start_services(self.config, self.folder.path, spent, members, max_in_flight, counter)
 
     def _tolerated(self, n_units: int) -> float:
@@ -262,15 +276,15 @@ class Job:
 
     def _stages(self) -> tuple[str, ...]:
         """The stages that this run has."""
-        absent = {"generate"} if self.config.candidates[0].backend == GIVEN else set()
+        absent = {"generate"} if self.config.candidates[0].backend == EXISTING else set()
         at_judge, at_embed = split(self.metrics, self.choices)
         absent |= {
             stage for stage, names in (("judge", at_judge), ("embed", at_embed)) if not names
         }
         return tuple(stage for stage in STAGES if stage not in absent)
 
-    def _summarise(self, course: Course, stopped: str | None) -> Summary:
-        stages = course.stages
+    def _summarise(self, telemetry: RunTelemetry, stopped: str | None) -> Summary:
+        stages = telemetry.stages
         # A session that only did a part cannot say how fast the whole was generated.
         generation_s = None if self.before else stages["generate"].span_s
         records = self.folder.records()
@@ -294,7 +308,7 @@ class Job:
             + sum(session["total_s"] for session in self.before.get("sessions", ())),
             candidates=reduced.generation,
             metrics=tuple(map(self._with_reason, reduced.metrics)),
-            tasks=tuple(sorted(broken.tasks, key=lambda row: _place(row.task, tasks))),
+            tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
             macro=broken.macro,
             heat_maps=broken.heat_maps,
             n_disagreements=self.folder.write_disagreements(disagreements(records))
@@ -305,8 +319,8 @@ class Job:
             recommendation=recommend(performance, self._pairs(headline, performance)),
             sweeps=temperature_sweeps(self.config.candidates, reduced.metrics),
             notes=(
-                *self._notes(reduced.n_units, stopped, course.counts),
-                *_uncounted(course.calls),
+                *self._notes(reduced.n_units, stopped, telemetry.counts),
+                *_uncounted_note(telemetry.calls),
                 *self._inapplicable(reduced.metrics),
             ),
             causes=reduced.causes,
@@ -329,7 +343,7 @@ class Job:
         if len(self.config.candidates) == 1 and suite.name not in SPEED_SUITES:
             return headline, ()
         rows = measure_speed(self.folder.records(), names.get(headline))
-        return headline, tuple(sorted(rows, key=lambda row: _place(row.task, suite.tasks)))
+        return headline, tuple(sorted(rows, key=lambda row: _task_order(row.task, suite.tasks)))
 
     def _pairs(self, headline: str, performance: Sequence[Performance]) -> tuple[QualityPair, ...]:
         """What the candidates differ by on common prompts, where there are several and they have a
@@ -423,7 +437,7 @@ class Job:
         status: str,
         error: str | None = None,
         summary: Summary | None = None,
-        course: Course | None = None,
+        telemetry: RunTelemetry | None = None,
     ) -> None:
         now = time.time()
         session = {
@@ -451,7 +465,7 @@ class Job:
             "judges": self.judged_by,
             "rubrics": rubrics_of(self.metrics, self.choices),
             "prompts": prompts_of(self.config),
-            "events": course.events if course is not None else [],
+            "events": telemetry.events if telemetry is not None else [],
         }
         if summary is not None:
             manifest["counts"] = {
@@ -460,12 +474,12 @@ class Job:
             }
             manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
             manifest["total_s"] = summary.total_s
-        if course is not None:
-            manifest |= _course(course)
+        if telemetry is not None:
+            manifest |= _telemetry_fields(telemetry)
         self.folder.write_manifest(manifest)
 
 
-def _uncounted(calls: Mapping[str, Any]) -> list[str]:
+def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
     """What to say of judge calls whose tokens the provider did not tell."""
     if not (n := calls.get("uncounted", 0)):
         return []
@@ -476,13 +490,18 @@ def _uncounted(calls: Mapping[str, Any]) -> list[str]:
     return [f"the provider told of {n} of {calls['sent']} judge calls {told}."]
 
 
-def _course(course: Course) -> dict[str, Any]:
+def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
     """How this session of the run went, for the manifest."""
     stages = {
-        name: count.model_dump() | {"span_s": count.span_s} for name, count in course.stages.items()
+        name: count.model_dump() | {"span_s": count.span_s}
+        for name, count in telemetry.stages.items()
     }
-    found: dict[str, Any] = {"stages": stages, "timeline": course.timeline, "calls": course.calls}
-    found |= {"affect": course.counts, "caught": course.caught}
+    found: dict[str, Any] = {
+        "stages": stages,
+        "timeline": telemetry.timeline,
+        "calls": telemetry.calls,
+    }
+    found |= {"affect": telemetry.counts, "caught": telemetry.caught}
     return {name: figures for name, figures in found.items() if figures}
 
 
@@ -496,13 +515,13 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
     return {**manifest, "sessions": sessions}
 
 
-def _place(task: str | None, tasks: Sequence[str]) -> int:
+def _task_order(task: str | None, tasks: Sequence[str]) -> int:
     """Where a task stands in its suite's order; all tasks together first, unknown ones last."""
     return -1 if task is None else tasks.index(task) if task in tasks else len(tasks)
 
 
 def judges_of(
-    metrics: Sequence[Metric], config: RunConfig, choices: Mapping[str, Choice]
+    metrics: Sequence[Metric], config: RunConfig, choices: Mapping[str, JudgeAssignment]
 ) -> dict[str, str]:
     """Who will score each metric, and each "metric/task" that has a judge or a rubric of its own,
     as the console and the manifest say it."""
@@ -514,7 +533,7 @@ def judges_of(
     return by_metric | {key: str(choice) for key, choice in choices.items()}
 
 
-def rubrics_of(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> dict[str, str]:
+def rubrics_of(metrics: Sequence[Metric], choices: Mapping[str, JudgeAssignment]) -> dict[str, str]:
     """The digest of every rubric, by the keys of `choices`, and the option that changes a metric's
     formula, as the manifest keeps them."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
@@ -539,7 +558,7 @@ def prompts_of(config: RunConfig) -> dict[str, str]:
     }
 
 
-def _spent(folder: RunFolder) -> Spending:
+def _spending_of_earlier_sessions(folder: RunFolder) -> Spending:
     """What the finished units of earlier sessions cost."""
     usd, tokens = 0.0, 0
     for batch in folder.records().to_batches(columns=["scores"]):

@@ -16,7 +16,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from pydantic import Field
 
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavailable, Unreadable
-from memray_eval.judges.limits.rate_limiter import Cost
+from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.types import Frozen
 
 Outcome: TypeAlias = Literal[
@@ -38,7 +38,7 @@ def outcome_of(error: JudgeError) -> Outcome:
     return _BY_TYPE.get(type(error), "error")
 
 
-class Watch(Protocol):
+class CallObserver(Protocol):
     """Hears of one judge's calls."""
 
     def waiting(self) -> AbstractContextManager[None]:
@@ -49,7 +49,9 @@ class Watch(Protocol):
         """A call goes to the provider; `is_again` where it is not the first for its verdict."""
         ...
 
-    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None:
+    def ended(
+        self, outcome: Outcome, used: CallCost, cost_usd: float, is_counted: bool = True
+    ) -> None:
         """A call that was sent is over; one that its caller gave up on is `abandoned`. It is not
         counted where the provider did not tell its tokens, or not as numbers that can be."""
         ...
@@ -63,7 +65,7 @@ class Watch(Protocol):
         ...
 
 
-class _Blind:
+class _NoObserver:
     """Hears nothing."""
 
     def waiting(self) -> AbstractContextManager[None]:
@@ -72,7 +74,7 @@ class _Blind:
     def sent(self, is_again: bool) -> None: ...
 
     def ended(
-        self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True
+        self, outcome: Outcome, used: CallCost, cost_usd: float, is_counted: bool = True
     ) -> None: ...
 
     def looked_up(self, is_hit: bool) -> None: ...
@@ -80,7 +82,7 @@ class _Blind:
     def settled(self, calls: int, is_failed: bool) -> None: ...
 
 
-UNWATCHED: Watch = _Blind()
+NO_OBSERVER: CallObserver = _NoObserver()
 
 
 class Calls(Frozen):
@@ -115,7 +117,7 @@ class Calls(Frozen):
 _SUMMED = tuple(name for name in Calls.model_fields if name not in ("outcomes", "took"))
 
 
-class Told(Frozen):
+class CallMetricsSnapshot(Frozen):
     """What one actor tells of one judge: the calls since it told last, what each of them waited,
     and how many are in flight or wait now."""
 
@@ -125,24 +127,24 @@ class Told(Frozen):
     waiting: int = 0
 
 
-class CallBook:
+class CallMetrics:
     """The books of one actor: a watch for each judge, and what they have heard since they were last
     read out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._pages: dict[str, _Page] = {}
+        self._pages: dict[str, _JudgeCounters] = {}
 
-    def of(self, judge: str) -> Watch:
-        return self._pages.setdefault(judge, _Page(self._clock))
+    def of(self, judge: str) -> CallObserver:
+        return self._pages.setdefault(judge, _JudgeCounters(self._clock))
 
-    def take(self) -> dict[str, Told]:
+    def take(self) -> dict[str, CallMetricsSnapshot]:
         """What is new, by judge; a judge of which nothing is new, and of whose rest was told, is
         left out."""
         return {judge: page.take() for judge, page in self._pages.items() if page.is_news}
 
 
-class _Page:
+class _JudgeCounters:
     """One judge's watch, which counts."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -174,7 +176,9 @@ class _Page:
         self._counts["retried"] += is_again
         self.is_news = True
 
-    def ended(self, outcome: Outcome, used: Cost, cost_usd: float, is_counted: bool = True) -> None:
+    def ended(
+        self, outcome: Outcome, used: CallCost, cost_usd: float, is_counted: bool = True
+    ) -> None:
         self._in_flight -= 1
         self._counts["uncounted"] += not is_counted
         self._outcomes[outcome] += 1
@@ -192,7 +196,7 @@ class _Page:
         self._counts["failed"] += is_failed
         self.is_news = True
 
-    def take(self) -> Told:
+    def take(self) -> CallMetricsSnapshot:
         calls = Calls(
             **self._counts,
             outcomes=self._outcomes,
@@ -200,7 +204,7 @@ class _Page:
             cost_usd=self._cost_usd,
             waited_s=sum(self._waits_s),
         )
-        told = Told(
+        told = CallMetricsSnapshot(
             calls=calls,
             waits_s=tuple(self._waits_s),
             in_flight=self._in_flight,

@@ -15,14 +15,14 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
-from memray_eval.judges.call_metrics import UNWATCHED, Watch
-from memray_eval.judges.limits.admission import Gate
+from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
+from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
-from memray_eval.judges.limits.rate_limiter import Cost, LimiterPort
+from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.router import (
-    Choice,
+    JudgeAssignment,
     JudgeTable,
     ModelEntry,
     embedded_model,
@@ -34,11 +34,11 @@ from memray_eval.judges.router import (
     provider_of,
 )
 from memray_eval.judges.structured_judge import (
-    Access,
+    CallPolicy,
     CallStore,
-    InstructedJudge,
     JudgeSpec,
     RepeatedJudge,
+    StructuredJudge,
 )
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge, Verdict
@@ -75,11 +75,11 @@ class Services:
     calls: CallStore | None = None
     ledger: LedgerPort | None = None
     embedded_url: str | None = None
-    watch: Callable[[str], Watch] = lambda judge: UNWATCHED
+    watch: Callable[[str], CallObserver] = lambda judge: NO_OBSERVER
 
 
 def build_judges(
-    choices: Mapping[str, Choice], config: JudgingConfig, services: Services
+    choices: Mapping[str, JudgeAssignment], config: JudgingConfig, services: Services
 ) -> dict[str, list[Judge]]:
     """The judges of every metric that has any, `repeats` times each, the same client for the same
     name. Call it on the loop that will use them."""
@@ -94,7 +94,7 @@ def build_judges(
 
 
 class _Builder(Protocol):
-    def __call__(self, spec: JudgeSpec, access: Access) -> InstructedJudge: ...
+    def __call__(self, spec: JudgeSpec, access: CallPolicy) -> StructuredJudge: ...
 
 
 class _Building:
@@ -102,18 +102,18 @@ class _Building:
         self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None
     ) -> None:
         self._config, self._services, self._table, self._served = config, services, table, served
-        self._built: dict[str, InstructedJudge] = {}
+        self._built: dict[str, StructuredJudge] = {}
 
     def with_fallbacks(self, name: str, repeat: int) -> Judge:
         names = [name, *(fallback for fallback in self._config.fallbacks if fallback != name)]
         return FallbackJudge([RepeatedJudge(self._judge(each), repeat) for each in names])
 
-    def _judge(self, name: str) -> InstructedJudge:
+    def _judge(self, name: str) -> StructuredJudge:
         if name not in self._built:
             self._built[name] = self._embedded(name) if is_embedded(name) else self._provider(name)
         return self._built[name]
 
-    def _provider(self, name: str) -> InstructedJudge:
+    def _provider(self, name: str) -> StructuredJudge:
         config, provider = self._config, provider_of(name)
         server = own_server(provider, config)
         module = importlib.import_module(
@@ -133,7 +133,7 @@ class _Building:
         )
         return builder(spec, self._access(name, config.max_output_tokens, server or ""))
 
-    def _embedded(self, name: str) -> InstructedJudge:
+    def _embedded(self, name: str) -> StructuredJudge:
         from memray_eval.judges.providers.openai import openai_judge
 
         tokens = min(self._config.max_output_tokens, EMBEDDED_OUTPUT_TOKENS)
@@ -148,11 +148,11 @@ class _Building:
         )
         return openai_judge(spec, self._access(name, tokens, ""), is_small=True)
 
-    def _access(self, name: str, max_output_tokens: int, address: str) -> Access:
+    def _access(self, name: str, max_output_tokens: int, address: str) -> CallPolicy:
         config, services = self._config, self._services
         limits, is_firm = limits_of(name, config, self._table)
         watch = services.watch(name)
-        gate = Gate(
+        gate = AdmissionController(
             f"{name} {address}".strip(),
             services.limiter,
             Breaker(name, config.breaker, services.say),
@@ -166,10 +166,10 @@ class _Building:
             max_output_tokens=max_output_tokens,
             patience_s=config.ceiling_s,
             say=services.say,
-            purse=self._purse(name),
+            budget=self._purse(name),
         )
         policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
-        return Access(policy, gate, services.calls, watch)
+        return CallPolicy(policy, gate, services.calls, watch)
 
     async def _sleep(self, delay_s: float) -> None:
         """Sleeps, but not past the stop of the run: a call that waits to be tried again must not
@@ -189,15 +189,15 @@ class JudgePurse:
     def __init__(self, ledger: LedgerPort, price: Price) -> None:
         self._ledger, self._price = ledger, price
 
-    async def draw(self, most: Cost) -> int:
+    async def draw(self, most: CallCost) -> int:
         if not (ticket := await self._ledger.draw(self._spending(most))):
             raise BudgetSpent("the next judge call does not fit the budget")
         return ticket
 
-    async def settle(self, ticket: int, spent: Cost) -> None:
+    async def settle(self, ticket: int, spent: CallCost) -> None:
         await self._ledger.settle(ticket, self._spending(spent))
 
-    def _spending(self, cost: Cost) -> Spending:
+    def _spending(self, cost: CallCost) -> Spending:
         return Spending(usd=self._price.of(*cost), tokens=math.ceil(sum(cost)))
 
 

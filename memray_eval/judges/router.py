@@ -75,7 +75,7 @@ class Rubric(Frozen):
     text: str
 
 
-class Choice(Frozen):
+class JudgeAssignment(Frozen):
     """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its
     `others`; by which rubric, where the metric has several; and what stands in where no judge gives
     a verdict. `withheld` says why the rules give no estimate, where they are to score it and cannot
@@ -124,9 +124,9 @@ def load_table(path: str | None) -> JudgeTable:
         raise ConfigError(f"{where}: " + "; ".join(describe(error, JudgeTable))) from None
 
 
-def choose(
+def assign_judges(
     metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, tasks: Collection[str] = ()
-) -> dict[str, Choice]:
+) -> dict[str, JudgeAssignment]:
     """The choice for every judged metric, and under "metric/task" for every task that has a judge
     or a rubric of its own; `tasks` are the suite's, where it names them. Raises ConfigError for an
     unknown provider, metric, task or rubric, a missing key, a rubric's file that cannot be read."""
@@ -221,7 +221,9 @@ def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> No
         )
 
 
-def _check_one_stage(choices: Mapping[str, Choice], judged: Mapping[str, JudgedMetric]) -> None:
+def _check_one_stage(
+    choices: Mapping[str, JudgeAssignment], judged: Mapping[str, JudgedMetric]
+) -> None:
     """A metric whose rules need embeddings goes by them in another stage, so for all of its tasks
     or for none."""
     for name, metric in judged.items():
@@ -261,7 +263,7 @@ def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
 
 def _jury(
     metric: JudgedMetric, wanted: Jury, config: JudgingConfig, table: JudgeTable, barred: set[str]
-) -> Choice:
+) -> JudgeAssignment:
     if isinstance(wanted, str):
         return _choice(metric, wanted, config, table)
     jurors = [
@@ -291,37 +293,39 @@ def family(model: str) -> str:
     return next((kin for kin, marks in FAMILIES.items() if any(mark in name for mark in marks)), "")
 
 
-def _choice(metric: JudgedMetric, wanted: str, config: JudgingConfig, table: JudgeTable) -> Choice:
+def _choice(
+    metric: JudgedMetric, wanted: str, config: JudgingConfig, table: JudgeTable
+) -> JudgeAssignment:
     if wanted == RULES:
-        return Choice(
+        return JudgeAssignment(
             metric=metric.name,
             judge=RULES,
             why=f"offline estimate; preferred judge: {metric.preferred_judge}",
         )
     if is_embedded(wanted):
-        return Choice(
+        return JudgeAssignment(
             metric=metric.name,
             judge=wanted,
             why="a small local model: it proves the plumbing, not the scores",
         )
     if wanted != AUTO:
         check_judge(wanted, config)
-        return Choice(metric=metric.name, judge=wanted, why="as configured")
+        return JudgeAssignment(metric=metric.name, judge=wanted, why="as configured")
     for name, why in (
         (metric.preferred_judge, "preferred"),
         *((name, "fallback") for name in table.fallback_order),
     ):
         if _is_reachable(name, config):
             lacking = "" if why == "preferred" else f": no key for {metric.preferred_judge}"
-            return Choice(metric=metric.name, judge=name, why=f"{why}{lacking}")
-    return Choice(
+            return JudgeAssignment(metric=metric.name, judge=name, why=f"{why}{lacking}")
+    return JudgeAssignment(
         metric=metric.name,
         judge=RULES,
         why=f"offline estimate: no key for {metric.preferred_judge} or any fallback",
     )
 
 
-def calls_a_record(choices: Mapping[str, Choice], repeats: int) -> int:
+def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:
     """How many judge calls one record makes, at most: of a metric with judges by task, those of one
     task."""
     most: dict[str, int] = {}
@@ -361,7 +365,9 @@ def price_of(name: str, config: JudgingConfig, table: JudgeTable) -> Price | Non
     return Price(entry.input_usd or 0.0, entry.output_usd or 0.0)
 
 
-def unpriced(choices: Iterable[Choice], config: JudgingConfig, table: JudgeTable) -> list[str]:
+def unpriced(
+    choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
+) -> list[str]:
     """The judges that may be asked and whose price is not known, fallbacks among them."""
     asked = {name: None for choice in choices for name in choice.judges if name != RULES}
     names = dict.fromkeys([*asked, *config.fallbacks]) if asked else {}
@@ -379,7 +385,7 @@ def is_embedded(judge: str) -> bool:
     return judge == EMBEDDED or judge.startswith(f"{EMBEDDED}:")
 
 
-def embedded_model(choices: Mapping[str, Choice]) -> str | None:
+def embedded_model(choices: Mapping[str, JudgeAssignment]) -> str | None:
     """The model that the embedded judge serves in this run: `embedded`, or the path of
     `embedded:PATH`. Raises ConfigError for two different ones."""
     models = sorted(

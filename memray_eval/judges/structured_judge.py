@@ -29,9 +29,9 @@ from pydantic import BaseModel, ValidationError
 from memray_eval.config.environment import api_key, required_key, server_key
 from memray_eval.errors import JudgeError, Malformed, Refused, Truncated
 from memray_eval.judges.call_cache import CachedCall, call_key, schema_digest
-from memray_eval.judges.call_metrics import UNWATCHED, Outcome, Watch, outcome_of
-from memray_eval.judges.limits.admission import Turn
-from memray_eval.judges.limits.rate_limiter import Cost
+from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
+from memray_eval.judges.limits.admission import CallPermit
+from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.ports import Verdict
 from memray_eval.provider_http.replies import valid_text
@@ -58,7 +58,7 @@ class Reply(NamedTuple):
     is_counted: bool = True
 
 
-class Wire(Protocol):
+class ProviderAdapter(Protocol):
     """One provider's way of speaking. `assistant_role` is what it calls its own turns; `parameters`
     are those of every call, as far as they shape the verdict."""
 
@@ -84,7 +84,7 @@ class Wire(Protocol):
         ...
 
 
-def instructed_request(
+def build_request(
     provider: Provider, mode: Mode, judgment: type[BaseModel], request: dict[str, Any]
 ) -> dict[str, Any]:
     """A request with the judgment's schema put in, by instructor's handler of a provider's mode."""
@@ -94,12 +94,12 @@ def instructed_request(
     return dict(arguments)
 
 
-class GatePort(Protocol):
+class AdmissionPort(Protocol):
     """What lets a call through: see judges/limits/admission.py."""
 
-    def turn(self, input_tokens: float) -> AbstractAsyncContextManager[Turn]: ...
+    def turn(self, input_tokens: float) -> AbstractAsyncContextManager[CallPermit]: ...
 
-    async def heard(self, headers: Mapping[str, str]) -> None: ...
+    async def observe_headers(self, headers: Mapping[str, str]) -> None: ...
 
 
 class CallStore(Protocol):
@@ -110,14 +110,14 @@ class CallStore(Protocol):
     async def put(self, call: CachedCall) -> None: ...
 
 
-class OpenGate:
+class NoAdmission:
     """Lets every call through at once."""
 
     @asynccontextmanager
-    async def turn(self, input_tokens: float) -> AsyncIterator[Turn]:
-        yield Turn(input_tokens, Cost(input_tokens))
+    async def turn(self, input_tokens: float) -> AsyncIterator[CallPermit]:
+        yield CallPermit(input_tokens, CallCost(input_tokens))
 
-    async def heard(self, headers: Mapping[str, str]) -> None:
+    async def observe_headers(self, headers: Mapping[str, str]) -> None:
         return
 
 
@@ -155,14 +155,14 @@ def judge_key(spec: JudgeSpec, variable: str) -> str:
 
 
 @dataclass(frozen=True)
-class Access:
+class CallPolicy:
     """How a judge is reached: when calls are tried again, what lets them through, where they are
     remembered (None: nowhere), and who hears of them."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
-    gate: GatePort = field(default_factory=OpenGate)
+    gate: AdmissionPort = field(default_factory=NoAdmission)
     calls: CallStore | None = None
-    watch: Watch = UNWATCHED
+    watch: CallObserver = NO_OBSERVER
 
 
 @dataclass(frozen=True)
@@ -175,11 +175,13 @@ class _Prepared:
     tokens: float
 
 
-class InstructedJudge:
+class StructuredJudge:
     """Asks one model. Build it on the event loop that will use it: no client can be sent to another
     process."""
 
-    def __init__(self, spec: JudgeSpec, wire: Wire, access: Access, close: Close) -> None:
+    def __init__(
+        self, spec: JudgeSpec, wire: ProviderAdapter, access: CallPolicy, close: Close
+    ) -> None:
         self.name, self.aclose = spec.name, close
         self._identity = (
             f"{spec.name} {spec.served or spec.base_url or spec.environment_url or ''}".strip()
@@ -305,7 +307,7 @@ class InstructedJudge:
                     partial(self._attempt, talk, judgment, prepared.request, spent, remember),
                     partial(self._gate.turn, tokens),
                 )
-            except _Misfit as misfit:
+            except InvalidVerdict as misfit:
                 problem = misfit.problem
                 wrong = (
                     f"That did not fit the schema: {problem} Give the whole JSON again, corrected."
@@ -327,7 +329,7 @@ class InstructedJudge:
         request: dict[str, Any],
         spent: _Spent,
         remember: Callable[[str | None], Awaitable[None]],
-        turn: Turn,
+        turn: CallPermit,
     ) -> BaseModel:
         """One call. Its verdict is remembered before its turn ends: what is in flight is all that a
         kill can lose."""
@@ -337,7 +339,7 @@ class InstructedJudge:
             return await self._read(reply, judgment, remember)
 
     @contextmanager
-    def _watched(self, turn: Turn, spent: _Spent) -> Iterator[None]:
+    def _watched(self, turn: CallPermit, spent: _Spent) -> Iterator[None]:
         self._watch.sent(is_again=spent.calls > 0)
         spent.calls += 1
         before, uncounted = spent.usage, spent.uncounted
@@ -345,14 +347,14 @@ class InstructedJudge:
         try:
             yield
             outcome = "ok"
-        except _Misfit:
+        except InvalidVerdict:
             outcome = "malformed"
             raise
         except JudgeError as error:
             outcome = outcome_of(error)
             raise
         finally:
-            used = Cost(
+            used = CallCost(
                 spent.usage.input_tokens - before.input_tokens,
                 spent.usage.output_tokens - before.output_tokens,
             )
@@ -361,7 +363,7 @@ class InstructedJudge:
             )
 
     async def _replied(
-        self, request: dict[str, Any], talk: list[dict[str, str]], turn: Turn, spent: _Spent
+        self, request: dict[str, Any], talk: list[dict[str, str]], turn: CallPermit, spent: _Spent
     ) -> Reply:
         """The call and what it says. Whatever is raised by the SDK, or over an odd reply, is a
         JudgeError from here on."""
@@ -406,17 +408,21 @@ def _sendable(message: Message) -> Message:
     return message if text is message.content else message.model_copy(update={"content": text})
 
 
-def _used(usage: Usage, turn: Turn, is_counted: bool = True) -> Cost:
+def _used(usage: Usage, turn: CallPermit, is_counted: bool = True) -> CallCost:
     """What limiter and budget reckon with: the estimate stands for tokens that the provider did not
     tell."""
-    known = Cost(usage.input_tokens, usage.output_tokens)
-    return known if is_counted else Cost(known[0] or turn.estimate[0], known[1] or turn.estimate[1])
+    known = CallCost(usage.input_tokens, usage.output_tokens)
+    return (
+        known
+        if is_counted
+        else CallCost(known[0] or turn.estimate[0], known[1] or turn.estimate[1])
+    )
 
 
 class RepeatedJudge:
     """One of several askings of the same judge: remembered apart from the others."""
 
-    def __init__(self, judge: InstructedJudge, repeat: int) -> None:
+    def __init__(self, judge: StructuredJudge, repeat: int) -> None:
         self.name, self._judge, self._repeat = judge.name, judge, repeat
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
@@ -442,7 +448,7 @@ def _filled(text: str, judgment: type[BaseModel]) -> BaseModel:
         read: BaseModel | None = judgment.from_text(text)  # type: ignore[attr-defined]
         if read is not None:
             return read
-    raise _Misfit(text, _problem(misfit)) from None
+    raise InvalidVerdict(text, _problem(misfit)) from None
 
 
 def _reads_text(judgment: type[BaseModel]) -> bool:
@@ -469,7 +475,7 @@ class _Spent:
         return reply
 
 
-class _Misfit(Exception):
+class InvalidVerdict(Exception):
     """A reply that is no judgment: what it said and what was wrong with it."""
 
     def __init__(self, text: str, problem: str) -> None:

@@ -17,9 +17,15 @@ from memray_eval.config.environment import server_key
 from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.errors import EmbeddingError, Unavailable
 from memray_eval.ports import Embedder, FloatArray
-from memray_eval.provider_http.openai_sdk import edge_of, raw_reply, translated
+from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
-from memray_eval.provider_http.replies import HttpReply, Odd, kind_of, mappings_in, valid_text
+from memray_eval.provider_http.replies import (
+    HttpReply,
+    InvalidReply,
+    kind_of,
+    mappings_in,
+    valid_text,
+)
 from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
@@ -108,7 +114,7 @@ class OpenAIEmbedder:
             try:
                 found.append(await self._vectors(asked, found[0].shape[1] if found else None))
             except Exception as raised:  # whatever it is, it is this call's own
-                error = translated(self._client, raised)
+                error = to_judge_error(self._client, raised)
                 raise EmbeddingError(f"{self.name}: {type(error).__name__}: {error}") from None
         return np.concatenate(found) if found else np.zeros((0, 0))
 
@@ -118,7 +124,7 @@ class OpenAIEmbedder:
                 model=self._model, input=texts, encoding_format="base64"
             )
             try:
-                return self._read(raw_reply(raw), len(texts), width)
+                return self._read(to_http_reply(raw), len(texts), width)
             except Unavailable:
                 if not left:
                     raise
@@ -127,20 +133,20 @@ class OpenAIEmbedder:
 
     def _read(self, reply: HttpReply, n: int, width: int | None) -> FloatArray:
         """The unit vectors of a reply, in the order of what was asked. Raises JudgeError."""
-        edge = edge_of(self._client)
+        edge = edge_for(self._client)
         said = edge.object(reply)
         with edge.reading(reply):
             entries = mappings_in(said, "data")
             if len(entries) != n:
-                raise Odd(f"data holds {len(entries)} entries for {n} texts")
+                raise InvalidReply(f"data holds {len(entries)} entries for {n} texts")
             by_place = {
                 entry.get("index"): entry for entry in entries if type(entry.get("index")) is int
             }
             if by_place.keys() != set(range(n)):
-                raise Odd(f"the indices of data are not those from 0 to {n - 1}")
+                raise InvalidReply(f"the indices of data are not those from 0 to {n - 1}")
             rows = [_numbers(by_place[place].get("embedding"), place) for place in range(n)]
             if len(widths := {row.size for row in rows} | ({width} if width else set())) > 1:
-                raise Odd(
+                raise InvalidReply(
                     f"the embeddings are of different lengths: "
                     f"{', '.join(map(str, sorted(widths)))}"
                 )
@@ -167,13 +173,13 @@ def _numbers(embedding: Any, place: int) -> FloatArray:
         ):
             row = np.asarray(embedding, dtype=np.float64)
         else:
-            raise Odd(
+            raise InvalidReply(
                 f"{name} is {'no list of numbers' if isinstance(embedding, list) else kind_of(embedding)}"  # noqa: E501
             )
     except (ValueError, OverflowError):
-        raise Odd(f"{name} holds what are no numbers") from None
+        raise InvalidReply(f"{name} holds what are no numbers") from None
     if row.size == 0 or not np.isfinite(row).all():
-        raise Odd(
+        raise InvalidReply(
             f"{name} is empty" if row.size == 0 else f"{name} holds numbers that are not finite"
         )
     return row

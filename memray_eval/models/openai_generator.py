@@ -15,12 +15,12 @@ import openai
 from memray_eval.config.environment import server_key
 from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import JudgeError, Unavailable
-from memray_eval.provider_http.openai_sdk import edge_of, translated
+from memray_eval.provider_http.openai_sdk import edge_for, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
-    Odd,
+    InvalidReply,
     kind_of,
     list_in,
     mapping_in,
@@ -74,7 +74,7 @@ class OpenAIGenerator:
 
     async def _answer(self, prompt: Prompt, candidate: Candidate, is_chat: bool) -> Response:
         for left in reversed(range(STREAM_TRIES)):
-            heard = _Heard(time.perf_counter(), edge_of(self._client), is_chat)
+            heard = _StreamedAnswer(time.perf_counter(), edge_for(self._client), is_chat)
             is_open = False
             try:
                 async with (
@@ -85,7 +85,7 @@ class OpenAIGenerator:
                     await heard.listen(stream)
                 return heard.response()
             except Exception as raised:  # whatever it is, it is this answer's own
-                error = translated(self._client, raised)
+                error = to_judge_error(self._client, raised)
                 if not (left and is_open and isinstance(error, Unavailable)):
                     return heard.response(error)
             await asyncio.sleep(random.uniform(0.5, 1.5) * PAUSE_S)
@@ -126,7 +126,7 @@ class OpenAIGenerator:
         )
 
 
-class _Heard:
+class _StreamedAnswer:
     """A streamed answer, as it comes."""
 
     def __init__(self, started: float, edge: Edge, is_chat: bool) -> None:
@@ -155,7 +155,7 @@ class _Heard:
             if last is None:
                 self._edge.object(said)  # raises what an error object names
             with self._edge.reading(said):
-                raise Odd(
+                raise InvalidReply(
                     "the stream ended before the answer was finished"
                     if last
                     else "the reply is no event stream"
@@ -179,7 +179,7 @@ class _Heard:
         self._usage = event.get("usage") or self._usage
         for choice in list_in(event, "choices"):
             if not isinstance(choice, Mapping):
-                raise Odd("an entry of choices is no object")
+                raise InvalidReply("an entry of choices is no object")
             self._hear_choice(choice)
 
     def _hear_choice(self, choice: Mapping[str, Any]) -> None:
@@ -191,9 +191,9 @@ class _Heard:
             else {}
         )
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
-        said = _said(part, "content" if self._is_chat else "text")
+        said = _text_field(part, "content" if self._is_chat else "text")
         thought = (
-            _said(part, "reasoning_content") if self._is_chat else ""
+            _text_field(part, "reasoning_content") if self._is_chat else ""
         )  # vLLM's and DeepSeek's field
         if said or thought:
             self._ttft_s = (
@@ -227,10 +227,10 @@ class _Heard:
         )
 
 
-def _said(part: Mapping[str, Any], name: str) -> str:
+def _text_field(part: Mapping[str, Any], name: str) -> str:
     value = part.get(name)
     if value is not None and not isinstance(value, str):
-        raise Odd(f"{name} is {kind_of(value)}")
+        raise InvalidReply(f"{name} is {kind_of(value)}")
     return value or ""
 
 

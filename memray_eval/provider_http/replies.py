@@ -54,7 +54,7 @@ _STATUS_OF = (
 )
 
 
-class Odd(Exception):
+class InvalidReply(Exception):
     """Something in a reply is not what it has to be: what, in a few words."""
 
 
@@ -146,7 +146,7 @@ class Edge:
             )
         try:
             said = _error_in(_parsed(body))
-        except Odd:
+        except InvalidReply:
             said = {}
         return _error_of(status, retry_after, said, self._told(said, body))
 
@@ -159,7 +159,7 @@ class Edge:
             if isinstance(said, dict) and not said.get("error") and said.get("type") != "error":
                 return said
             if not isinstance(said, dict) and not error:
-                raise Odd(f"the body is {kind_of(said)}")
+                raise InvalidReply(f"the body is {kind_of(said)}")
         told = self._told(error, reply.body)
         status = _status_of(error)
         raised = Unreadable("") if status is None else _error_of(status, None, error, told)
@@ -174,7 +174,7 @@ class Edge:
         cost."""
         try:
             yield
-        except Odd as odd:
+        except InvalidReply as odd:
             error = self._odd(str(odd), reply)
             if usage is not None:
                 error.input_tokens, error.output_tokens = usage.input_tokens, usage.output_tokens
@@ -222,7 +222,7 @@ def valid_text(text: str) -> str:
     return text
 
 
-def counted(usage: Any, *fields: tuple[str, ...]) -> Counted:
+def read_usage(usage: Any, *fields: tuple[str, ...]) -> Counted:
     """Input and output tokens of a usage object: each the sum of these fields, of which all but the
     first may be missing."""
     said = usage if isinstance(usage, Mapping) else {}
@@ -249,14 +249,14 @@ def whole(value: Any) -> int | None:
 def mapping_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """An object's member that is an object. Raises Odd."""
     if not isinstance(value := holder.get(name), Mapping):
-        raise Odd(f"{name} is {_missing_or(holder, name)}")
+        raise InvalidReply(f"{name} is {_missing_or(holder, name)}")
     return value
 
 
 def list_in(holder: Mapping[str, Any], name: str) -> Sequence[Any]:
     """An object's member that is a list. Raises Odd."""
     if not isinstance(value := holder.get(name), list):
-        raise Odd(f"{name} is {_missing_or(holder, name)}")
+        raise InvalidReply(f"{name} is {_missing_or(holder, name)}")
     return value
 
 
@@ -264,9 +264,9 @@ def first_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The first entry of an object's list, itself an object. Raises Odd."""
     entries = list_in(holder, name)
     if not entries:
-        raise Odd(f"{name} is empty")
+        raise InvalidReply(f"{name} is empty")
     if not isinstance(entries[0], Mapping):
-        raise Odd(f"{name}[0] is {kind_of(entries[0])}")
+        raise InvalidReply(f"{name}[0] is {kind_of(entries[0])}")
     return entries[0]
 
 
@@ -275,7 +275,7 @@ def mappings_in(holder: Mapping[str, Any], name: str) -> Sequence[Mapping[str, A
     entries = list_in(holder, name)
     for place, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
-            raise Odd(f"{name}[{place}] is {kind_of(entry)}")
+            raise InvalidReply(f"{name}[{place}] is {kind_of(entry)}")
     return entries
 
 
@@ -283,7 +283,7 @@ def text_in(holder: Mapping[str, Any], name: str) -> str:
     """An object's member that is a text, made valid; "" where it is null or missing. Raises Odd."""
     value = holder.get(name)
     if value is not None and not isinstance(value, str):
-        raise Odd(f"{name} is {kind_of(value)}")
+        raise InvalidReply(f"{name} is {kind_of(value)}")
     return valid_text(value or "")
 
 
@@ -312,17 +312,17 @@ def _parsed(body: bytes | str) -> Any:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     text = text.removeprefix("\ufeff")
     if not text.strip():
-        raise Odd("the body is empty")
+        raise InvalidReply("the body is empty")
     try:
         return json.loads(text)
     except ValueError:
-        raise Odd(
+        raise InvalidReply(
             "the body is no JSON"
             if text.lstrip()[:1] != "<"
             else "the body is a page of HTML or XML"
         ) from None
     except RecursionError:
-        raise Odd("the body is nested too deeply") from None
+        raise InvalidReply("the body is nested too deeply") from None
 
 
 def _error_in(said: Any) -> Mapping[str, Any]:

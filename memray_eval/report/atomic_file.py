@@ -13,7 +13,7 @@ from memray_eval.storage.paths import locate, reaching, whole_file
 
 
 @contextmanager
-def written_whole(path: str, mend: str = "name another place") -> Iterator[IO[bytes]]:
+def write_atomically(path: str, mend: str = "name another place") -> Iterator[IO[bytes]]:
     """A file to write to, at a local path or cloud URL. What was there stays where the writing
     raises. Raises ConfigError for a place that cannot be written, with what would `mend` that, and
     what `reaching` raises of a cloud."""

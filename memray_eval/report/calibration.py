@@ -133,7 +133,7 @@ class Table(NamedTuple):
         return Table(self.ratings[rows], self.confidence[rows], self.flips[rows])
 
 
-def calibrated(
+def calibrate_judges(
     units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
 ) -> Calibration:
     """All figures of one judge. `scale` is the metric's. Figures are None where it scored
@@ -174,7 +174,7 @@ def people_agreement(
     return People(n=len(shared), raters=ratings.shape[1], figures=found)
 
 
-def suggested(
+def suggest_threshold(
     trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale
 ) -> Suggestion:
     """The judge of the highest kappa among those that cover MIN_COVERAGE and agree beyond chance

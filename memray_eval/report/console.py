@@ -14,7 +14,14 @@ from memray_eval.report.speed_quality import performance_lines, recommendation_l
 from memray_eval.report.sweeps import sweep_lines
 from memray_eval.report.tables import NOTHING, disagreements_line, heat_map, task_table
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import FALLBACKS, Block, GenerationSummary, Line, MetricSummary, Summary
+from memray_eval.types import (
+    FALLBACKS,
+    GenerationSummary,
+    MetricSummary,
+    Summary,
+    SummaryLine,
+    SummarySection,
+)
 
 WIDTH = 70
 CAUSES_SHOWN = 5
@@ -211,7 +218,7 @@ def section(metric: MetricSummary) -> Iterator[str]:
         )
 
 
-def _block(block: Block, metric: MetricSummary) -> Iterator[str]:
+def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
     if block.heading:
         yield block.heading
     width = max((len(line.label) for line in block.lines), default=0) + 1
@@ -220,14 +227,14 @@ def _block(block: Block, metric: MetricSummary) -> Iterator[str]:
         yield f"  {line.label + ':':<{width}} {_told(line, metric)}{note}"
 
 
-def _told(line: Line, metric: MetricSummary) -> str:
+def _told(line: SummaryLine, metric: MetricSummary) -> str:
     """A line's figure, and what it is marked with where rules gave it; how many were scored is no
     estimate."""
     shown, told = figure(line, metric), metric_mark(metric)
     return f"{shown}  {told}" if told and shown != NOTHING and line.field != "n_scored" else shown
 
 
-def figure(line: Line, metric: MetricSummary) -> str:
+def figure(line: SummaryLine, metric: MetricSummary) -> str:
     """A line's figure, printed in its form; `-` where there is none."""
     value: float | dict[str, float | None] | None = None
     group, _, name = line.field.rpartition(".")

@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias
 
 from memray_eval.metrics.instruction.instruction_quality import result
-from memray_eval.report.atomic_file import written_whole
+from memray_eval.report.atomic_file import write_atomically
 from memray_eval.types import Record, Response, Score, Summary
 
 Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]
@@ -72,7 +72,7 @@ def export_benchmark(
             else:
                 kept = tests[record.candidate.name] = stack.enter_context(TemporaryFile())
                 kept.write(row)
-        with written_whole(path) as stream:
+        with write_atomically(path) as stream:
             for number, name in enumerate(sorted(tests)):
                 start = ",\n" if number else "["
                 stream.write(f'{start}{{"model": {json.dumps(name)}, "tests": [\n'.encode())
@@ -84,7 +84,7 @@ def export_benchmark(
 
 def _export(path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
     """One JSON object with a long list, written row by row."""
-    with written_whole(path) as stream:
+    with write_atomically(path) as stream:
         stream.write(_json(head)[:-1] + b', "results": [\n')
         for number, row in enumerate(rows):
             stream.write(b",\n" * (number > 0) + _json(row))

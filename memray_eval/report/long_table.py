@@ -18,7 +18,7 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.report.atomic_file import written_whole
+from memray_eval.report.atomic_file import write_atomically
 from memray_eval.report.scores import first_of_each
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
 from memray_eval.text_processing.printable import escape_controls
@@ -57,10 +57,10 @@ _FORMULA = "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"
 def write_parquet(path: str, records: pads.Dataset) -> None:
     """Writes FLAT_SCHEMA to a path or cloud URL, a block at a time."""
     with (
-        written_whole(path) as stream,
+        write_atomically(path) as stream,
         pq.ParquetWriter(stream, FLAT_SCHEMA, compression="zstd") as writer,
     ):
-        for batch in flat(records):
+        for batch in to_long_rows(records):
             writer.write_batch(batch)
 
 
@@ -70,14 +70,16 @@ def write_csv(path: str, records: pads.Dataset) -> None:
     ones, a tab or an end of line) gets an apostrophe before it, and so does one that begins with an
     apostrophe: without its first apostrophe it is the text again. Control characters stand as
     \\uXXXX: a terminal that shows the file obeys none. Numbers stay as they are."""
-    with written_whole(path) as stream, pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer:
-        for batch in flat(records):
+    with write_atomically(path) as stream, pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer:
+        for batch in to_long_rows(records):
             writer.write_batch(
-                pa.record_batch([_guarded(column) for column in batch.columns], schema=FLAT_SCHEMA)
+                pa.record_batch(
+                    [_escape_formulas(column) for column in batch.columns], schema=FLAT_SCHEMA
+                )
             )
 
 
-def flat(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
+def to_long_rows(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
     """The rows, with FLAT_SCHEMA, in the order of the records."""
     first = np.zeros(records.count_rows(), dtype=np.bool_)
     first[first_of_each(records.to_table(columns=["unit_id"])["unit_id"])] = True
@@ -85,10 +87,10 @@ def flat(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
     for batch in records.to_batches(columns=[*_OF_UNITS, "scores"]):
         is_first = first[row : row + batch.num_rows]
         row += batch.num_rows
-        yield _taken_apart(batch.filter(pa.array(is_first)))
+        yield _flatten(batch.filter(pa.array(is_first)))
 
 
-def _taken_apart(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A row a score, and one for each unit without any, among them."""
     scores = batch["scores"]
     unscored = np.flatnonzero(
@@ -117,7 +119,7 @@ def _kinds(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Array:
     )
 
 
-def _guarded(column: pa.Array) -> pa.Array:
+def _escape_formulas(column: pa.Array) -> pa.Array:
     if not pa.types.is_string(column.type):
         return column
     controlling = pc.fill_null(pc.match_substring_regex(column, _CONTROLS), False)

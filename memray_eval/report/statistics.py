@@ -315,11 +315,14 @@ def bca_interval(
     spread = float(np.sum(apart**2))
     skew = float(np.sum(apart**3)) / (6 * spread**1.5) if spread else 0.0
 
-    def corrected(share: float) -> float:
+    def correct_for_multiple_tests(share: float) -> float:
         z = bias + _NORMAL.inv_cdf(share)
         return _NORMAL.cdf(bias + z / (1 - skew * z))
 
-    low, high = np.quantile(replicates, [corrected((1 - level) / 2), corrected((1 + level) / 2)])
+    low, high = np.quantile(
+        replicates,
+        [correct_for_multiple_tests((1 - level) / 2), correct_for_multiple_tests((1 + level) / 2)],
+    )
     return Interval(float(low), float(high))
 
 
@@ -376,13 +379,13 @@ def _stepped(
     factor: Callable[[int], float],
     accumulate: Callable[[FloatArray], FloatArray],
 ) -> list[float]:
-    corrected = np.empty(len(p_values))
+    correct_for_multiple_tests = np.empty(len(p_values))
     factors = np.array([factor(rank) for rank in range(len(p_values))], dtype=np.float64)
-    if corrected.size:
-        corrected[order] = np.minimum(
+    if correct_for_multiple_tests.size:
+        correct_for_multiple_tests[order] = np.minimum(
             1.0, accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors)
         )
-    return [float(p) for p in corrected]
+    return [float(p) for p in correct_for_multiple_tests]
 
 
 def cohens_d(differences: FloatArray) -> float | None:

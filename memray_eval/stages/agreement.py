@@ -62,7 +62,7 @@ def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agree
 def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
     """The units that judge and rule disagree on, for people to look at; texts are decoded only
     where there is one. Units are taken as they stand: one that was written twice is here twice,
-    unless runtime.stock dropped it before."""
+    unless execution/resume_state.py dropped it before."""
     for file in records.get_fragments():
         with file.open() as stream:
             parquet = pq.ParquetFile(stream)

@@ -19,7 +19,7 @@ from memray_eval.metric import (
     JudgedMetric,
     Metric,
     failed_score,
-    of_task,
+    lookup_for_task,
     score_by_code,
     score_by_rules,
     score_by_verdict,
@@ -46,7 +46,7 @@ Vote = Literal["median", "majority"]
 T = TypeVar("T")
 
 
-class Asking(Frozen):
+class JudgingOptions(Frozen):
     """How judges are asked: how several verdicts are settled, with which rubric text where it is
     not the metric's own (by "metric" or "metric/task"), what stands in for a verdict that no judge
     gave, where the metric has such a way, and, by the same keys, why the rules give no estimate
@@ -67,18 +67,20 @@ def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
 
 
 async def judge_record(
-    record: Record, metrics: Sequence[Metric], judges: Judges, asking: Asking | None = None
+    record: Record, metrics: Sequence[Metric], judges: Judges, asking: JudgingOptions | None = None
 ) -> Record:
     """The record with a score for each of the metrics that it has none for, asked side by side;
     several judges of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call
     that was made has ended."""
     there = {score.metric for score in record.scores}
     wanted = [metric for metric in metrics if metric.name not in there]
-    scores = await _all(_score(record, metric, judges, asking or Asking()) for metric in wanted)
+    scores = await _all(
+        _score(record, metric, judges, asking or JudgingOptions()) for metric in wanted
+    )
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
-def unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
+def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
     """The record with an error for each of the metrics that it has no score for: what judging it
     raised."""
     there = {score.metric for score in record.scores}
@@ -99,17 +101,17 @@ def _raised(result: T | BaseException) -> T:
     return result
 
 
-async def _score(record: Record, metric: Metric, judges: Judges, asking: Asking) -> Score:
+async def _score(record: Record, metric: Metric, judges: Judges, asking: JudgingOptions) -> Score:
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
         return score_by_code(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
-    jury = of_task(judges, metric.name, record.sample.task)
+    jury = lookup_for_task(judges, metric.name, record.sample.task)
     if jury and not response.is_empty:
         return await _judged(record, response, metric, jury, asking)
     if jury:
         return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
-    if (reason := of_task(asking.withheld, metric.name, record.sample.task)) is not None:
+    if (reason := lookup_for_task(asking.withheld, metric.name, record.sample.task)) is not None:
         return unscorable(metric, record.sample, response) or Score(
             metric=metric.name, status="not_applicable", error=reason
         )
@@ -117,25 +119,31 @@ async def _score(record: Record, metric: Metric, judges: Judges, asking: Asking)
 
 
 async def _judged(
-    record: Record, response: Response, metric: JudgedMetric, jury: Sequence[Judge], asking: Asking
+    record: Record,
+    response: Response,
+    metric: JudgedMetric,
+    jury: Sequence[Judge],
+    asking: JudgingOptions,
 ) -> Score:
     """The score of a jury; where none of it gave a verdict, what `asking` has for that."""
     if (without := unscorable(metric, record.sample, response)) is not None:
         return without
     try:
         messages = metric.messages(
-            record.sample, response, of_task(asking.rubrics, metric.name, record.sample.task)
+            record.sample,
+            response,
+            lookup_for_task(asking.rubrics, metric.name, record.sample.task),
         )
     except Exception as error:
         return failed_score(metric, error)
     asked = await _all(_ask(record, response, metric, judge, messages) for judge in jury)
-    score = settle([one.score for one in asked], asking.vote)
+    score = combine_votes([one.score for one in asked], asking.vote)
     if asking.on_failure in metric.without_judge and not any(one.is_verdict for one in asked):
         return score_without_judge(metric, record.sample, response, asking.on_failure, score)
     return score
 
 
-def settle(scores: Sequence[Score], vote: Vote) -> Score:
+def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     """One score of several judges: the verdict in the middle (the lower of two), or the most
     frequent one (ties: the middle).
 

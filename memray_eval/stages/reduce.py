@@ -22,7 +22,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.errors import cause_of
-from memray_eval.metric import Metric, Outcomes, summarise
+from memray_eval.metric import Metric, MetricColumns, summarise
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.types import Cause, GenerationSummary, MetricSummary
@@ -102,7 +102,7 @@ def reduce_records(
             for block in blocks
         ]
     units = pa.Table.from_batches([block.units for block in found], _UNITS)
-    outcomes: defaultdict[tuple[str, str], list[Outcomes]] = defaultdict(list)
+    outcomes: defaultdict[tuple[str, str], list[MetricColumns]] = defaultdict(list)
     for block in found:
         for metric, outcome in block.outcomes:
             outcomes[metric, outcome.candidate].append(outcome)
@@ -142,7 +142,7 @@ class _Block(NamedTuple):
     why units failed."""
 
     units: pa.RecordBatch
-    outcomes: list[tuple[str, Outcomes]]
+    outcomes: list[tuple[str, MetricColumns]]
     causes: dict[str, Cause]
 
 
@@ -233,7 +233,7 @@ def _outcomes(
     candidates: _Coded,
     unit: Indices,
     metrics: Sequence[Metric],
-) -> Iterator[tuple[str, Outcomes]]:
+) -> Iterator[tuple[str, MetricColumns]]:
     """Metric and outcomes, for each metric and candidate of a block. `unit` is the row that each of
     the scores is from."""
     values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
@@ -250,7 +250,7 @@ def _outcomes(
             }
             yield (
                 metric.name,
-                Outcomes(
+                MetricColumns(
                     candidate=name,
                     by_status=names["status"].counted(rows),
                     by_judge=names["judge"].counted(figures),
@@ -292,10 +292,10 @@ def _coded(names: pa.Array) -> _Coded:
     return _Coded(coded.dictionary.to_pylist(), coded.indices.to_numpy())
 
 
-def _joined(candidate: str, outcomes: Sequence[Outcomes]) -> Outcomes:
+def _joined(candidate: str, outcomes: Sequence[MetricColumns]) -> MetricColumns:
     """The outcomes of one metric and candidate, as one."""
     names = outcomes[0].columns if outcomes else ()
-    return Outcomes(
+    return MetricColumns(
         candidate=candidate,
         by_status=_total(outcome.by_status for outcome in outcomes),
         by_judge=_total(outcome.by_judge for outcome in outcomes),

@@ -17,7 +17,7 @@ import yaml
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from memray_eval.errors import ConfigError
-from memray_eval.execution.ray.cluster_spec import NO_BOUND, NodeGroup, Offer
+from memray_eval.execution.ray.cluster_spec import NO_BOUND, ClusterSpec, NodeGroup
 from memray_eval.types import Frozen
 
 Scalar = str | int | float
@@ -34,7 +34,7 @@ _GIB = 2.0**30
 Read = TypeVar("Read", bound="_Part")
 
 
-def read_offer(path: Path) -> Offer:
+def read_offer(path: Path) -> ClusterSpec:
     """The node groups of a cluster's file. Raises ConfigError that says what the file lacks."""
     try:
         documents = [
@@ -56,18 +56,18 @@ def read_offer(path: Path) -> Offer:
             "or RayCluster (apiVersion ray.io/v1), or a Ray launcher YAML (available_node_types)"
         )
     where = str(path)
-    offer = (
+    cluster_spec = (
         _launched(clusters[0], where)
         if "available_node_types" in clusters[0]
         else _of_kuberay(clusters[0], where)
     )
-    for group in offer.groups:
+    for group in cluster_spec.groups:
         if group.max_nodes < group.min_nodes:
             raise ConfigError(
                 f"{where}: {group.name} has at least {group.min_nodes} and at most "
                 f"{group.max_nodes} nodes"
             )
-    return offer
+    return cluster_spec
 
 
 def _is_cluster(document: Mapping[str, Any]) -> bool:
@@ -164,7 +164,7 @@ class _Launcher(_Part):
     max_workers: int = LAUNCHER_WORKERS
 
 
-def _of_kuberay(document: Mapping[str, Any], where: str) -> Offer:
+def _of_kuberay(document: Mapping[str, Any], where: str) -> ClusterSpec:
     kind, spec = document["kind"], document.get("spec")
     key = {"RayCluster": None, "RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}[kind]
     if key is not None:
@@ -187,7 +187,7 @@ def _of_kuberay(document: Mapping[str, Any], where: str) -> Offer:
                 )
         hosts = 0 if workers.suspend else workers.numOfHosts
         groups.append(_pod_group(workers.groupName, workers, (least * hosts, most * hosts), where))
-    return Offer(where=where, kind=kind, groups=_distinct(groups, where))
+    return ClusterSpec(where=where, kind=kind, groups=_distinct(groups, where))
 
 
 def _pod_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: str) -> NodeGroup:
@@ -224,7 +224,7 @@ def _pod_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: str) -
     )
 
 
-def _launched(document: Mapping[str, Any], where: str) -> Offer:
+def _launched(document: Mapping[str, Any], where: str) -> ClusterSpec:
     launcher = _parsed(_Launcher, document, where)
     if launcher.head_node_type not in launcher.available_node_types:
         raise ConfigError(
@@ -235,7 +235,7 @@ def _launched(document: Mapping[str, Any], where: str) -> Offer:
         for name, kind in launcher.available_node_types.items()
     ]
     groups.sort(key=lambda group: not group.is_head)
-    return Offer(
+    return ClusterSpec(
         where=where,
         kind="launcher",
         groups=_distinct(groups, where),

@@ -10,7 +10,7 @@ from pydantic import Field
 from memray_eval.types.base import Frozen, Name, Temperature
 from memray_eval.types.samples import Message
 
-GIVEN: Literal["given"] = "given"  # the backend of responses that exist already
+EXISTING: Literal["given"] = "given"  # the backend of responses that exist already
 
 DEFAULT_MAX_TOKENS = 256
 
@@ -78,7 +78,7 @@ _THOUGHT = re.compile(r"<think(?:ing)?>(.*?)(?:</think(?:ing)?>|\Z)", re.DOTALL 
 _END_OF_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 
-class Spoken(NamedTuple):
+class ParsedOutput(NamedTuple):
     """A model's output, taken apart: its answer, its thinking, and in how many blocks that
     stood."""
 
@@ -87,7 +87,7 @@ class Spoken(NamedTuple):
     blocks: int = 0
 
 
-def split_thinking(output: str) -> Spoken:
+def split_thinking(output: str) -> ParsedOutput:
     """Takes <think> (or <thinking>) blocks out of an output. A block that is never closed goes to
     the end; a close without an opening belongs to a block that the chat template opened, so all
     before it is thinking."""
@@ -96,8 +96,8 @@ def split_thinking(output: str) -> Spoken:
         output = f"<think>{output}"
     thoughts = _THOUGHT.findall(output)
     if not thoughts:
-        return Spoken(output)
-    return Spoken(
+        return ParsedOutput(output)
+    return ParsedOutput(
         _THOUGHT.sub("", output).strip(),
         "\n".join(thought.strip() for thought in thoughts),
         len(thoughts),
@@ -144,4 +144,4 @@ class Usage(Frozen):
         )
 
 
-Form = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]
+PromptForm = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]

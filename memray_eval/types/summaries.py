@@ -8,26 +8,26 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from memray_eval.types.base import Frozen
-from memray_eval.types.responses import Form
+from memray_eval.types.responses import PromptForm
 from memray_eval.types.scores import FALLBACKS, is_estimate
 
 
-class Line(Frozen):
+class SummaryLine(Frozen):
     """One line of a metric's section: a label, where its figure stands in the MetricSummary, and
     how to print it: four decimals, a whole number, two decimals, a share as percent, 4.12/5.00,
     4/5, or a count with its share and a bar."""
 
     label: str
     field: str
-    form: Form = "score"
+    form: PromptForm = "score"
     note: str = ""
 
 
-class Block(Frozen):
+class SummarySection(Frozen):
     """A group of lines under a heading."""
 
     heading: str = ""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[SummaryLine, ...] = ()
 
 
 class MetricSummary(Frozen):
@@ -63,7 +63,7 @@ class MetricSummary(Frozen):
     micro: dict[str, float | None] = Field(default_factory=dict)
     macro: dict[str, float | None] = Field(default_factory=dict)
     extras: dict[str, float | None] = Field(default_factory=dict)
-    layout: tuple[Block, ...] = ()
+    layout: tuple[SummarySection, ...] = ()
     worth: str = ""
     reason: str = ""
 

@@ -39,10 +39,15 @@ def stage(config: RunConfig) -> float:
 
     from memray_eval.execution.prepare import scan_dataset
     from memray_eval.execution.ray import cluster
-    from memray_eval.execution.ray.pipeline import Work, generated, prompted, set_up_data_context
+    from memray_eval.execution.ray.pipeline import (
+        Work,
+        add_generation,
+        add_prompts,
+        set_up_data_context,
+    )
     from memray_eval.execution.ray.progress_counter import ProgressCounter
-    from memray_eval.execution.ray.workers import Desk
-    from memray_eval.execution.resume_state import Stock
+    from memray_eval.execution.ray.workers import WorkerContext
+    from memray_eval.execution.resume_state import ResumeState
     from memray_eval.results.run_folder import RunFolder
 
     with cluster.connected(config.cluster):
@@ -55,13 +60,13 @@ def stage(config: RunConfig) -> float:
                 metrics=(),
                 choices={},
                 shards=scan_dataset(config, []).shards,
-                desk=Desk(folder, counter),
+                context=WorkerContext(folder, counter),
                 engine=config.engine,
                 device="cpu",
-                stock=Stock(),
+                resume_state=ResumeState(),
             )
-            rows = generated(
-                prompted(work, config.candidates), work, config.candidates[0]
+            rows = add_generation(
+                add_prompts(work, config.candidates), work, config.candidates[0]
             ).take_all()
         tokens = sum(row["output_tokens"] for row in rows)
         span_s = ray.get(counter.stages.remote())["generate"].span_s

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.types import BIG_FIVE, GIVEN
+from memray_eval.types import BIG_FIVE, EXISTING
 
 JUDGE = "openai/local"
 TEXT = (
@@ -52,7 +52,7 @@ def job(
         {
             "dataset": str(dataset),
             "out": str(out),
-            "candidates": [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}],
+            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
             "metrics": metrics,
             "judge": JUDGE,
             "judging": {

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from memray_eval.benchmarks.needles.generator import generate, parquet
 from memray_eval.benchmarks.needles.generator.plan import Plan, plan_of
 from memray_eval.benchmarks.needles.generator.question_order import length_label
-from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.types import Sample
@@ -48,14 +48,14 @@ def until(samples: Iterable[Sample], limit_bytes: int) -> Iterator[Sample]:
             return
 
 
-def one(plan: Plan, shop: Workshop, limit_bytes: int, path: str) -> tuple[float, float]:
+def one(plan: Plan, shop: Resources, limit_bytes: int, path: str) -> tuple[float, float]:
     """MB of context and CPU seconds of one task, language and length."""
     started = time.process_time()
     written = parquet.write(until(generate.samples(plan, shop), limit_bytes), path)
     return written.context_bytes / 1e6, time.process_time() - started
 
 
-def wrong(path: str, shop: Workshop, step: int) -> list[str]:
+def wrong(path: str, shop: Resources, step: int) -> list[str]:
     """The samples, of every `step`-th one, whose length is not exactly what it should be."""
     rows = pq.ParquetFile(path).iter_batches(
         batch_size=1, columns=["id", "context", "query", "metadata"]
@@ -82,7 +82,7 @@ def main() -> None:
     asked = parser.parse_args()
     pa.set_cpu_count(1)
     whole = plan_of(asked.tasks, asked.languages, asked.lengths, 11, 10_000, 0)
-    shop = Workshop(load_tokenizer(asked.tokenizer), whole.seed)
+    shop = Resources(load_tokenizer(asked.tokenizer), whole.seed)
     started, sums, bad = time.monotonic(), [0.0, 0.0], list[str]()
     with tempfile.TemporaryDirectory() as folder:
         for task, language, length in whole.groups():

@@ -25,7 +25,7 @@ from memray_eval.judges.limits.admission import CHUNK
 from memray_eval.judges.limits.rate_limiter import (
     HORIZON_S,
     LATE_S,
-    Cost,
+    CallCost,
     Grant,
     Limiter,
     Reservation,
@@ -73,7 +73,7 @@ class Fleet:
         for asking in list(self._asking):
             asking.cancel()
 
-    async def reserve(self, member: str, costs: Sequence[Cost]) -> tuple[float, ...]:
+    async def reserve(self, member: str, costs: Sequence[CallCost]) -> tuple[float, ...]:
         wanted = Reservation(
             "judge", member, tuple(costs), self.limits, is_firm=True, members=self.members
         )
@@ -94,12 +94,12 @@ class Fleet:
             ]
             return times
 
-    def costs(self, calls: int) -> list[Cost]:
+    def costs(self, calls: int) -> list[CallCost]:
         """Calls of any size, a few of them large."""
         sizes = [self.mean_tokens * self.chance.expovariate(1.0) for _ in range(calls)]
-        return [Cost(0.75 * tokens, 0.25 * tokens) for tokens in sizes]
+        return [CallCost(0.75 * tokens, 0.25 * tokens) for tokens in sizes]
 
-    async def call(self, member: str, at: float, cost: Cost) -> None:
+    async def call(self, member: str, at: float, cost: CallCost) -> None:
         """One call in its slot, a little late."""
         await asyncio.sleep(max(0.0, at - clock()) + LATE_S * self.chance.random() ** 4)
         self.sent.append(Sent(clock(), member, sum(cost)))

@@ -11,7 +11,7 @@ import pytest
 from memray_eval.benchmarks.needles.generator.generate import samples
 from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
 from memray_eval.benchmarks.needles.generator.prose import paragraph
-from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
 
@@ -136,7 +136,7 @@ def test_lengths_are_exact_and_counted_by_parts(kind: str) -> None:
     plan = Plan(tasks=tuple(TASKS), languages=LANGUAGES, lengths=(4096,), depths=(50,), samples=2)
     told: list[bool] = []
     short = []
-    for sample in samples(plan, Workshop(tokenizer, 0), lambda *group: told.append(group[3])):
+    for sample in samples(plan, Resources(tokenizer, 0), lambda *group: told.append(group[3])):
         tokens = tokenizer.count(plain_prompt(sample.context or "", sample.query))
         assert tokens == sample.metadata["tokens"] <= 4096, sample.id
         short += [(sample.id, 4096 - tokens)] * (tokens < 4096)

@@ -19,7 +19,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare import resume, run
-from memray_eval.execution.session import Finished
+from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.ray.killing import gone
@@ -73,7 +73,7 @@ def feeling(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
     return make
 
 
-def ran(config: RunConfig) -> tuple[Finished, dict[str, Record]]:
+def ran(config: RunConfig) -> tuple[RunResult, dict[str, Record]]:
     done = run(config, say=lambda text: None, quiet=True)
     return done, {
         record.sample.id: record for record in from_table(done.folder.records().to_table())

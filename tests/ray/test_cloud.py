@@ -20,7 +20,7 @@ import pytest
 from pyarrow import fs
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.run_folder import RunFolder
@@ -127,7 +127,7 @@ def test_every_kind_of_dataset(here: S3Server) -> None:
     for row in rows:
         put(f"{ROOT}/data/folder/{row['id']}/sample.json", json.dumps(row).encode())
     problems: list[object] = []
-    reading = Reading(suite="memory")
+    reading = SampleReader(suite="memory")
     names = ("a.jsonl", "a.json", "a.parquet", "folder")
     found = [scan(f"{ROOT}/data/{name}", reading, on_problem=problems.append) for name in names]
     assert problems == []

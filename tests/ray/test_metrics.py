@@ -18,7 +18,7 @@ import yaml
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.exported_metrics import SERIES
 from memray_eval.execution.prepare import run
-from memray_eval.execution.session import Finished
+from memray_eval.execution.session import RunResult
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import INPUT_TOKENS, Answer, Fault, Provider, Storm, serving
 
@@ -76,7 +76,7 @@ def scraped(run_id: str) -> Found:
     return found
 
 
-def exported(done: Finished) -> Callable[..., float]:
+def exported(done: RunResult) -> Callable[..., float]:
     """Waits for the last figures of a run; gives them by name and tags."""
     deadline = time.monotonic() + EXPORT_S
     while units(found := scraped(done.folder.run_id), "write") != SAMPLES:
@@ -124,7 +124,7 @@ def test_figures_are_those_of_the_provider(job: Job, tmp_path: Path) -> None:
     assert again.folder.read_manifest()["calls"]["cached"] == VERDICTS - n_failed
 
 
-def check_metrics(found: Callable[..., float], counted: Counter[str], done: Finished) -> None:
+def check_metrics(found: Callable[..., float], counted: Counter[str], done: RunResult) -> None:
     sent = sum(counted[outcome] for outcome in OUTCOMES)
     for outcome in OUTCOMES:
         assert found("judge_calls_total", judge=JUDGE, outcome=outcome) == counted[outcome] > 0
@@ -154,7 +154,7 @@ def check_metrics(found: Callable[..., float], counted: Counter[str], done: Fini
     assert found("units_total", stage="write", outcome="failed") == n_failed
 
 
-def check_manifest(done: Finished, counted: Counter[str]) -> None:
+def check_manifest(done: RunResult, counted: Counter[str]) -> None:
     manifest, sent = done.folder.read_manifest(), sum(counted[outcome] for outcome in OUTCOMES)
     calls, timeline = manifest["calls"], manifest["timeline"]
     assert {outcome: calls[outcome] for outcome in OUTCOMES} == {

@@ -15,9 +15,9 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.prepare import resume, run
-from memray_eval.execution.session import Finished
+from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
-from memray_eval.types import GIVEN, Record
+from memray_eval.types import EXISTING, Record
 from tests.servers.raw import Raw, RawServer, answer, answering, chunk, completion, ended, verdict
 
 UNITS = 83
@@ -127,7 +127,7 @@ def judged(tmp_path: Path) -> Callable[[RawServer], RunConfig]:
         return RunConfig.model_validate(
             {
                 "dataset": str(path),
-                "candidates": [{"name": GIVEN, "model": GIVEN, "backend": GIVEN}],
+                "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
                 "metrics": ["empathy"],
                 "judge": "openai/judge",
                 "judging": {**judging, "breaker": {"failures": 1000}, "timeout_s": 5},
@@ -139,13 +139,13 @@ def judged(tmp_path: Path) -> Callable[[RawServer], RunConfig]:
     return make
 
 
-def by_unit(done: Finished) -> dict[int, Record]:
+def by_unit(done: RunResult) -> dict[int, Record]:
     records = list(from_table(done.folder.records().to_table()))
     assert len(records) == len({record.unit_id for record in records})
     return {int(record.sample.id[1:]): record for record in records}
 
 
-def assert_contained(done: Finished, odd: dict[int, Raw], names: dict[str, Raw]) -> None:
+def assert_contained(done: RunResult, odd: dict[int, Raw], names: dict[str, Raw]) -> None:
     """Every unit is a row; those with a good reply are scored, the others are errors with a
     reason."""
     records, named = by_unit(done), dict(zip(odd, names, strict=True))

@@ -14,7 +14,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare import resume, run
-from memray_eval.execution.session import Finished
+from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.conftest import SAMPLES
@@ -46,7 +46,7 @@ def judged(server: Provider) -> list[dict[str, Any]]:
     return [body for body in server.requests if not body.get("stream")]
 
 
-def records(done: Finished) -> list[Record]:
+def records(done: RunResult) -> list[Record]:
     return list(from_table(done.folder.records().to_table()))
 
 

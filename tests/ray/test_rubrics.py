@@ -13,9 +13,9 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare import resume, run
-from memray_eval.execution.session import Finished
+from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
-from memray_eval.types import GIVEN
+from memray_eval.types import EXISTING
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 Job = Callable[..., RunConfig]
@@ -43,7 +43,7 @@ def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
         return job(
             server,
             dataset=str(tmp_path / "responses.jsonl"),
-            candidates=[{"name": GIVEN, "model": GIVEN, "backend": GIVEN}],
+            candidates=[{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
             suite="needles",
             metrics=fields.pop("metrics", ["semantic_correctness"]),
             judging={"base_urls": {"openai": server.base_url}, "tries": 1, **(judging or {})},
@@ -53,7 +53,7 @@ def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
     return make
 
 
-def summary_text(done: Finished) -> str:
+def summary_text(done: RunResult) -> str:
     return (Path(done.folder.path) / "summary.txt").read_text("utf-8")
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from memray_eval.metric import (
     ComputedMetric,
-    Measure,
-    Outcomes,
+    MetricColumns,
+    MetricValue,
     distribution,
     score_by_code,
     statistics,
@@ -23,10 +23,10 @@ from memray_eval.types import Response, Sample, Score
 LENGTH = ComputedMetric(
     name="length",
     title="LENGTH",
-    noun="Length",
+    value_label="Length",
     scale=(1, 5),
     integer_scale=True,
-    measure=lambda s, r: Measure(value=len(r.text)),
+    measure=lambda s, r: MetricValue(value=len(r.text)),
 )
 
 
@@ -34,9 +34,9 @@ def test_a_metric_that_breaks_is_an_error_of_that_response_only(sample: Sample) 
     broken = ComputedMetric(
         name="b",
         title="B",
-        noun="B",
+        value_label="B",
         scale=(0, 1),
-        measure=lambda s, r: Measure(value=1 / len(r.text)),
+        measure=lambda s, r: MetricValue(value=1 / len(r.text)),
     )
     score = score_by_code(broken, sample, Response(text=""))
     assert (score.status, score.value, score.error) == (
@@ -47,9 +47,11 @@ def test_a_metric_that_breaks_is_an_error_of_that_response_only(sample: Sample) 
 
 
 def test_a_metric_that_measures_no_number_is_an_error_of_that_response_only(sample: Sample) -> None:
-    says = Measure(value="high")  # type: ignore[arg-type]
+    says = MetricValue(value="high")  # type: ignore[arg-type]
     score = score_by_code(
-        ComputedMetric(name="b", title="B", noun="B", scale=(0, 1), measure=lambda s, r: says),
+        ComputedMetric(
+            name="b", title="B", value_label="B", scale=(0, 1), measure=lambda s, r: says
+        ),
         sample,
         Response(text="a"),
     )
@@ -76,10 +78,10 @@ def test_what_cannot_be_scored_says_why(
     metric = ComputedMetric(
         name="m",
         title="M",
-        noun="M",
+        value_label="M",
         scale=(0, 1),
         requires=requires,
-        measure=lambda s, r: Measure(value=1),
+        measure=lambda s, r: MetricValue(value=1),
     )
     score = unscorable(metric, sample, response)
     assert (score.status if score else None) == status
@@ -95,7 +97,7 @@ def test_a_score_has_a_value_exactly_when_it_is_scored() -> None:
 
 def test_a_summary_of_nothing_has_no_figures() -> None:
     summary = summarise(
-        LENGTH, Outcomes("c", {"error": 3, "not_applicable": 1}, {}, {"value": np.empty(0)})
+        LENGTH, MetricColumns("c", {"error": 3, "not_applicable": 1}, {}, {"value": np.empty(0)})
     )
     assert (summary.n, summary.n_scored, summary.n_failed, summary.coverage) == (4, 0, 3, 0.0)
     assert (summary.mean, summary.median, summary.std, summary.stderr) == (None, None, None, None)
@@ -104,12 +106,12 @@ def test_a_summary_of_nothing_has_no_figures() -> None:
 def test_a_judged_metric_whose_judge_always_fails_has_no_figures_either() -> None:
     (empathy,) = pick(["empathy"])
     nothing = {name: np.empty(0) for name in ("value", *empathy.columns)}
-    summary = summarise(empathy, Outcomes("c", {"error": 2}, {}, nothing))
+    summary = summarise(empathy, MetricColumns("c", {"error": 2}, {}, nothing))
     assert (summary.mean, summary.extras, summary.n_failed) == (None, {}, 2)
 
 
 def test_coverage_leaves_out_what_does_not_apply() -> None:
-    outcomes = Outcomes(
+    outcomes = MetricColumns(
         "c",
         {"scored": 2, "abstained": 1, "not_applicable": 5, "error": 1},
         {},
@@ -117,7 +119,7 @@ def test_coverage_leaves_out_what_does_not_apply() -> None:
     )
     summary = summarise(LENGTH, outcomes)
     assert (summary.n, summary.coverage, summary.n_abstained) == (9, 0.5, 1)
-    assert summarise(LENGTH, Outcomes("c", {"not_applicable": 2}, {}, {})).coverage is None
+    assert summarise(LENGTH, MetricColumns("c", {"not_applicable": 2}, {}, {})).coverage is None
 
 
 def test_statistics_follow_numpy_and_the_standard_error_the_sample() -> None:

@@ -14,7 +14,7 @@ from memray_eval.config.sections import JudgingConfig, RateLimits
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import Choice
+from memray_eval.judges.router import JudgeAssignment
 from memray_eval.types import Message
 from tests.servers.provider import Provider, serving
 
@@ -49,7 +49,7 @@ async def asked(judge: str, config: JudgingConfig, store: Store) -> tuple[bool, 
     limiter = Limiter()
     services = Services(limiter=limiter, member="a", say=lambda line: None, calls=store)
     ((one,),) = build_judges(
-        {"m": Choice(metric="m", judge=judge, why="")}, config, services
+        {"m": JudgeAssignment(metric="m", judge=judge, why="")}, config, services
     ).values()
     try:
         verdict = await one.judge(MESSAGES, Rating)

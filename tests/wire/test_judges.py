@@ -29,7 +29,7 @@ from memray_eval.errors import (
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Price
+from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec, Price, StructuredJudge
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -65,8 +65,8 @@ class Slept:
         return sum(self.delays)
 
 
-def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> InstructedJudge:
-    access = Access(policy)
+def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> StructuredJudge:
+    access = CallPolicy(policy)
     if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens
         judge = openai_judge(
             JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access
@@ -211,7 +211,7 @@ def test_a_missing_key_is_named() -> None:
         with pytest.raises(
             ConfigError, match="judge x/m needs a key in the environment variable NOT_SET_ANYWHERE"
         ):
-            builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), Access())
+            builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), CallPolicy())
 
 
 def test_throttles_are_no_tries_but_end_at_the_ceiling() -> None:

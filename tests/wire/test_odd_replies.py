@@ -26,12 +26,12 @@ from memray_eval.errors import (
     cause_of,
 )
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.call_metrics import CallBook
+from memray_eval.judges.call_metrics import CallMetrics
 from memray_eval.judges.providers import openai
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec
+from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec, StructuredJudge
 from memray_eval.models import embeddings
 from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
@@ -115,8 +115,8 @@ def scripted(cases: Cases) -> Callable[[dict[str, Any]], Raw]:
 
 
 def judge_at(
-    wire: str, server: Provider, access: Access, timeout_s: float = 20.0
-) -> InstructedJudge:
+    wire: str, server: Provider, access: CallPolicy, timeout_s: float = 20.0
+) -> StructuredJudge:
     base_url = server.base_url if wire == "openai" else server.root
     spec = JudgeSpec(
         name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=timeout_s
@@ -149,15 +149,15 @@ def check_text(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("wire", BUILDERS)
 def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
-    cases, kept, book = TABLES[wire], Kept(), CallBook()
+    cases, kept, book = TABLES[wire], Kept(), CallMetrics()
     assert len(cases) >= 60
 
     async def run(server: Provider) -> dict[str, Any]:
         slept = Slept()
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
         short = RetryPolicy(tries=2, ceiling_s=0.01)
-        judge = judge_at(wire, server, Access(policy, calls=kept, watch=book.of("j")))
-        throttled = judge_at(wire, server, Access(short, calls=kept))
+        judge = judge_at(wire, server, CallPolicy(policy, calls=kept, watch=book.of("j")))
+        throttled = judge_at(wire, server, CallPolicy(short, calls=kept))
 
         async def ask(name: str) -> Any:
             messages = (
@@ -224,7 +224,7 @@ def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
     }
 
     async def run(server: Provider) -> dict[str, Any]:
-        judge = judge_at("openai", server, Access(RetryPolicy(tries=1)))
+        judge = judge_at("openai", server, CallPolicy(RetryPolicy(tries=1)))
         try:
             return await all_at_once(
                 cases,
@@ -269,7 +269,9 @@ def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> N
     slept = Slept()
 
     async def run(server: Provider) -> Any:
-        judge = judge_at(wire, server, Access(RetryPolicy(sleep=slept.sleep, clock=slept.clock)))
+        judge = judge_at(
+            wire, server, CallPolicy(RetryPolicy(sleep=slept.sleep, clock=slept.clock))
+        )
         try:
             return await judge.judge((Message(role="user", content="Well?"),), Rating)
         finally:
@@ -399,8 +401,8 @@ def test_no_reply_about_speech_escapes_its_utterance() -> None:
 
     async def run(server: Provider) -> tuple[dict[str, Any], dict[str, Any]]:
         place = SpeechServer(base_url=server.base_url, api_key_env="TEST_KEY", timeout_s=20)
-        access = Access(RetryPolicy(tries=1, ceiling_s=5.0))
-        throttled = Access(RetryPolicy(tries=1, ceiling_s=0.05))
+        access = CallPolicy(RetryPolicy(tries=1, ceiling_s=5.0))
+        throttled = CallPolicy(RetryPolicy(tries=1, ceiling_s=0.05))
         voice, hasty = (
             OpenAIVoice(server=place, access=access),
             OpenAIVoice(server=place, access=throttled),
@@ -456,7 +458,7 @@ REASONS = {
 @pytest.mark.parametrize("reason", REASONS)
 def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
     async def ask(url: str) -> list[str]:
-        access = Access(RetryPolicy(tries=1))
+        access = CallPolicy(RetryPolicy(tries=1))
         told = []
         for wire, builder in BUILDERS.items():
             base_url = f"{url}/v1" if wire == "openai" else url
@@ -508,7 +510,7 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
     )
 
     async def run(server: Provider) -> list[Any]:
-        judge = judge_at("google", server, Access(RetryPolicy(tries=1), calls=kept))
+        judge = judge_at("google", server, CallPolicy(RetryPolicy(tries=1), calls=kept))
         question = (Message(role="user", content="Well?"),)
         asked = [
             await asyncio.gather(judge.judge(question, Rating), return_exceptions=True)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import Access, JudgeSpec
+from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec
 from memray_eval.metrics import pick
 from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.stages.judge import Asking, judge_record
+from memray_eval.stages.judge import JudgingOptions, judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 from tests.servers.provider import Answer, Fault, Reply, serving
 
@@ -39,13 +39,13 @@ def judged(
 
     async def ask(base_url: str) -> Record:
         spec = JudgeSpec(name="openai/local", model="local", base_url=base_url, timeout_s=10.0)
-        judge = openai_judge(spec, Access(RetryPolicy(tries=1)))
+        judge = openai_judge(spec, CallPolicy(RetryPolicy(tries=1)))
         try:
             return await judge_record(
                 record,
                 pick(["semantic_correctness"]),
                 {"semantic_correctness": [judge]},
-                Asking(**asking),
+                JudgingOptions(**asking),
             )
         finally:
             await judge.aclose()

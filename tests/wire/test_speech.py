@@ -25,7 +25,7 @@ from memray_eval.affect.speech import (
 from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
 from memray_eval.affect.text_to_speech import AudioStore
 from memray_eval.errors import ConfigError
-from memray_eval.judges.structured_judge import Access
+from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.retry import RetryPolicy
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving, tone_wav
@@ -54,8 +54,8 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SPEECH_KEY", SECRET)
 
 
-def access(slept: Slept) -> Access:
-    return Access(RetryPolicy(tries=3, ceiling_s=60.0, sleep=slept.sleep, clock=slept.clock))
+def access(slept: Slept) -> CallPolicy:
+    return CallPolicy(RetryPolicy(tries=3, ceiling_s=60.0, sleep=slept.sleep, clock=slept.clock))
 
 
 def spoken(

@@ -14,7 +14,7 @@ from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import JudgeStalled, QuotaExhausted
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import Choice
+from memray_eval.judges.router import JudgeAssignment
 from tests.servers.provider import Fault, Provider, serving
 from tests.wire.test_environment import JUDGES, MESSAGES, Rating, url_of
 
@@ -22,7 +22,7 @@ from tests.wire.test_environment import JUDGES, MESSAGES, Rating, url_of
 async def ask_many(judge: str, config: JudgingConfig, said: list[str], count: int) -> list[Any]:
     services = Services(limiter=Limiter(), member="a", say=said.append)
     ((one,),) = build_judges(
-        {"m": Choice(metric="m", judge=judge, why="")}, config, services
+        {"m": JudgeAssignment(metric="m", judge=judge, why="")}, config, services
     ).values()
     try:
         return await asyncio.gather(

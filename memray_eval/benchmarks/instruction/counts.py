@@ -137,11 +137,11 @@ def asked_steps(prompt: str) -> Bounds | None:
     return _asked(prompt, STEPS, bare=True)
 
 
-def _asked(prompt: str, noun: str, bare: bool) -> Bounds | None:
+def _asked(prompt: str, value_label: str, bare: bool) -> Bounds | None:
     text = " ".join(prompt.casefold().translate({0x2013: "-", 0x2014: "-", 0x2011: "-"}).split())
     found = [
         bounds
-        for match in _pattern(noun).finditer(text)
+        for match in _pattern(value_label).finditer(text)
         if (bounds := _bounds(match, bare)) is not None
     ]
     if not found:
@@ -152,12 +152,12 @@ def _asked(prompt: str, noun: str, bare: bool) -> Bounds | None:
 
 
 @cache
-def _pattern(noun: str) -> re.Pattern[str]:
+def _pattern(value_label: str) -> re.Pattern[str]:
     """A qualifier, a number or range, the noun (after a word such as "short"), and what may follow
     it. The first half of "at least 5 but under 10 words" has no noun of its own."""
-    qualified = rf"[\s-]+(?:(?!sentences?|lines?|paragraphs?|and|or|but)[a-z]+\s+)?{noun}\b"
+    qualified = rf"[\s-]+(?:(?!sentences?|lines?|paragraphs?|and|or|but)[a-z]+\s+)?{value_label}\b"
     tail = rf"(?P<noun>{qualified})(?:,?\s*(?P<after>{_after()})|\s+(?P<per>each|per)\b)?"
-    chained = rf"(?=\s*,?\s*(?:and|but)\s+(?:{_ANY_QUALIFIER})\s+{_NUMBER}[\s-]+{noun}\b)"
+    chained = rf"(?=\s*,?\s*(?:and|but)\s+(?:{_ANY_QUALIFIER})\s+{_NUMBER}[\s-]+{value_label}\b)"
     return re.compile(
         rf"(?<![\w.])(?:(?P<qualifier>{_ANY_QUALIFIER})\s+)?(?P<low>{_NUMBER})(?![\w.])(?P<plus>\+)?"
         rf"(?:\s*(?:-|\bto\b|\band\b|\bor\b)\s*(?P<high>{_NUMBER})(?!\w))?(?:{tail}|{chained})"

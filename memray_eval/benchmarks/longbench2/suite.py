@@ -9,7 +9,13 @@ from functools import partial
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.templates import Template, Wording, check_places, dollared, own_wording
+from memray_eval.benchmarks.templates import (
+    Template,
+    Wording,
+    check_places,
+    dollar_place,
+    own_wording,
+)
 from memray_eval.benchmarks.templates.files import beside, is_file, read_text
 from memray_eval.benchmarks.templates.records import (
     check_record,
@@ -130,7 +136,7 @@ def templated(suite: Suite, path: str) -> Suite:
 
 def _read(path: str) -> Template:
     try:
-        found = check_places(dollared(read_text(path)), _PLACES, context="DOC")
+        found = check_places(dollar_place(read_text(path)), _PLACES, context="DOC")
     except ValueError as error:
         raise ConfigError(f"templates: {path}: {error}") from None
     return found

@@ -12,7 +12,7 @@ import yaml
 from pyarrow import fs
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.templates import Template, Wording, braced, check_places
+from memray_eval.benchmarks.templates import Template, Wording, braced_place, check_places
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.storage.paths import locate, open_reader
@@ -73,7 +73,7 @@ def read_templates(path: str, tasks: Collection[str], places: Sequence[str]) -> 
         if not isinstance(text, str):
             raise ConfigError(f"templates: {path}: {task}: must be text, not {type(text).__name__}")
         try:
-            out[task] = check_places(braced(text), places)
+            out[task] = check_places(braced_place(text), places)
         except ValueError as error:
             raise ConfigError(f"templates: {path}: {task}: {error}") from None
     return out

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from memray_eval.affect.enriching import NOTES, Senses, degraded, enrich, unread
+from memray_eval.affect.enriching import NOTES, AffectBackends, add_affect, degraded, unread
 from memray_eval.affect.fusion import normalised_weights
 from memray_eval.affect.speech import SPEECH_BACKENDS, SpeechEmotion, build_speech_emotion
 from memray_eval.affect.text import TEXT_BACKENDS, build_text_emotion
@@ -21,18 +21,18 @@ from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS, build_traits
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import AffectConfig, JudgingConfig
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, ConfigError, EvalError, JudgeStalled, Stopped
 from memray_eval.execution.ray.progress_counter import CallReporter
 from memray_eval.execution.ray.prompt_stage import SAMPLE, SHARD
 from memray_eval.execution.ray.services import Handles, services_of
-from memray_eval.execution.resume_state import Stock
+from memray_eval.execution.resume_state import ResumeState
 from memray_eval.judges.judge_factory import build_judges
-from memray_eval.judges.router import Choice, check_judge
+from memray_eval.judges.router import JudgeAssignment, check_judge
 from memray_eval.metrics._shared.judging import judge_messages
-from memray_eval.types import GIVEN, Candidate, Sample, unit_id
+from memray_eval.types import EXISTING, Candidate, Sample, unit_id
 
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
 LISTEN_S = 1.0
@@ -41,10 +41,10 @@ SAMPLE_SCHEMA = pa.schema([(SAMPLE, pa.large_string())])
 
 def enriches(config: RunConfig) -> bool:
     """Whether a run has this stage: it is on, and there are prompts to build."""
-    return config.affect.enabled and config.candidates[0].backend != GIVEN
+    return config.affect.enabled and config.candidates[0].backend != EXISTING
 
 
-def affect_choices(config: RunConfig) -> dict[str, Choice]:
+def affect_choices(config: RunConfig) -> dict[str, JudgeAssignment]:
     """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or
     it cannot be asked."""
     affect = config.affect
@@ -56,7 +56,9 @@ def affect_choices(config: RunConfig) -> dict[str, Choice]:
             "or embedded"
         )
     check_judge(affect.judge, config.judging)
-    return {AFFECT: Choice(metric=AFFECT, judge=affect.judge, why="reads emotion or traits")}
+    return {
+        AFFECT: JudgeAssignment(metric=AFFECT, judge=affect.judge, why="reads emotion or traits")
+    }
 
 
 def check_affect(config: RunConfig) -> None:
@@ -91,22 +93,22 @@ class EnrichSamples:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: SampleReader,
         candidates: Sequence[Candidate],
-        stock: Stock,
+        resume_state: ResumeState,
         config: AffectConfig,
         judging: JudgingConfig,
-        choices: Mapping[str, Choice],
+        choices: Mapping[str, JudgeAssignment],
         handles: Handles | None,
         url: str | None,
-        desk: Any,
+        context: Any,
     ) -> None:
-        self._reading, self._candidates, self._stock, self._config, self._desk = (
+        self._reading, self._candidates, self._resume_state, self._config, self._context = (
             reading,
             candidates,
-            stock,
+            resume_state,
             config,
-            desk,
+            context,
         )
         self._judging, self._choices, self._handles, self._embedded_url = (
             judging,
@@ -114,21 +116,21 @@ class EnrichSamples:
             handles,
             url,
         )
-        self._senses: Senses | None = None
+        self._senses: AffectBackends | None = None
         self._counted: Counter[str] = Counter()
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
         self._told: set[str] = set()
-        self._reporter = CallReporter(desk.counter)
+        self._reporter = CallReporter(context.counter)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         senses = self._senses = self._senses or self._built()
         self._is_stopping = (
-            self._is_stopping or await self._desk.counter.stopping.remote() is not None
+            self._is_stopping or await self._context.counter.stopping.remote() is not None
         )
         for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
-            read = read_samples(shard, self._reading, self._desk.unreadable)
+            read = read_samples(shard, self._reading, self._context.record_unreadable)
             samples = [sample for sample in read if self._is_wanted(sample)]
             for start in range(0, len(samples), self._config.batch_size):
                 batch = await self._enriched(
@@ -143,15 +145,15 @@ class EnrichSamples:
                 )
 
     async def _enriched(
-        self, samples: Sequence[Sample], folder: str, senses: Senses
+        self, samples: Sequence[Sample], folder: str, senses: AffectBackends
     ) -> list[Sample] | None:
         """The samples with emotion and traits; None when the run stops before they have them: a
         resumed run reads them again."""
         try:
-            return await enrich(samples, folder, senses)
+            return await add_affect(samples, folder, senses)
         except (BudgetSpent, JudgeStalled) as error:
             self._is_stopping = True
-            self._desk.counter.stop.remote(str(error))
+            self._context.counter.stop.remote(str(error))
             return None
         except Stopped:
             return None
@@ -159,7 +161,7 @@ class EnrichSamples:
             raise
         except Exception as error:
             if len(samples) == 1:
-                self._desk.caught(AFFECT, samples[0].id, error)
+                self._context.record_stage_failure(AFFECT, samples[0].id, error)
                 return [unread(samples[0], error)]
         alone = [await self._enriched([sample], folder, senses) for sample in samples]
         return (
@@ -173,12 +175,12 @@ class EnrichSamples:
         while not self._is_stopping:
             await asyncio.sleep(LISTEN_S)
             self._is_stopping = (
-                self._is_stopping or await self._desk.counter.stopping.remote() is not None
+                self._is_stopping or await self._context.counter.stopping.remote() is not None
             )
 
     def _is_wanted(self, sample: Sample) -> bool:
         units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
-        return not all(self._stock.has(unit) for unit in units)
+        return not all(self._resume_state.has(unit) for unit in units)
 
     def _count(self, samples: Sequence[Sample]) -> None:
         """Tells the run how many emotions and traits were read, heard, degraded; why, the first
@@ -194,7 +196,7 @@ class EnrichSamples:
                 self._told.add(what)
                 stands = "unknown" if what == TRAITS else "uniform"
                 told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
-                self._desk.counter.tell.remote(told)
+                self._context.counter.add_line.remote(told)
         store = Counter(
             self._senses.store.counts.model_dump() if self._senses and self._senses.store else {}
         )
@@ -202,21 +204,21 @@ class EnrichSamples:
             {f"store {name}": count - self._counted[name] for name, count in store.items()}
         )
         self._counted = store
-        self._desk.counter.count.remote({name: count for name, count in counts.items() if count})
+        self._context.counter.count.remote({name: count for name, count in counts.items() if count})
 
-    def _built(self) -> Senses:
+    def _built(self) -> AffectBackends:
         config = self._config
         judge = None
         if self._choices:
             assert self._handles is not None
-            say, watch = self._desk.counter.tell.remote, self._reporter.watch
+            say, watch = self._context.counter.add_line.remote, self._reporter.watch
             self._watch = asyncio.create_task(self._watch_for_the_end())
             services = services_of(
                 self._handles, say, lambda: self._is_stopping, self._embedded_url, watch
             )
             judge = build_judges(self._choices, self._judging, services)[AFFECT][0]
         synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"
-        return Senses(
+        return AffectBackends(
             text=None if config.emotion == JUDGE else build_text_emotion(config.emotion),
             ears=self._ears() if config.hears else None,
             store=AudioStore(None if config.cache == "auto" else config.cache)

@@ -81,12 +81,12 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
     try:
         if config.address is None:
             local = local_capacity(config)
-            with own_signals(), _quiet_stderr():
+            with keep_own_signals(), _quiet_stderr():
                 _start(local)
             yield local
         else:
-            with own_signals():
-                _join(config.address)
+            with keep_own_signals():
+                _connect(config.address)
             yield cluster_capacity(f"the cluster at {config.address}")
     except ConnectionError as error:
         if config.address is None:
@@ -124,7 +124,7 @@ def _start(local: Capacity) -> None:
 
 
 @contextmanager
-def own_signals() -> Iterator[None]:
+def keep_own_signals() -> Iterator[None]:
     """Puts the handler of SIGTERM back that was there before the block: Ray's would end the process
     without a word."""
     if threading.current_thread() is not threading.main_thread():
@@ -139,7 +139,7 @@ def own_signals() -> Iterator[None]:
 
 
 @contextmanager
-def watched(on_death: Callable[[str], None]) -> Iterator[None]:
+def watch_ray_processes(on_death: Callable[[str], None]) -> Iterator[None]:
     """Calls `on_death`, in a thread, with the name of a process of Ray on this machine that no
     driver outlives, when it ends while the block runs. Ray itself ends the driver's process some
     seconds later, without a word and past every `finally`."""
@@ -182,7 +182,7 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def _join(address: str) -> None:
+def _connect(address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ValueError as error:
@@ -221,7 +221,7 @@ def _node(has: Mapping[str, float]) -> Node:
     )
 
 
-def awaited(
+def wait_for_resources(
     capacity: Capacity, pools: Sequence[Pool], wait_s: float, say: Callable[[str], None]
 ) -> Capacity:
     """The cluster's capacity once the pools fit on it: asks its autoscaler for what they need, and

@@ -38,7 +38,7 @@ class NodeGroup(Frozen):
         return min(by_cpu, self.gpus // gpus) if gpus else by_cpu
 
 
-class Offer(Frozen):
+class ClusterSpec(Frozen):
     """What a cluster's file offers, group by group, the head first. `max_workers` bounds all
     workers together, where the file does."""
 

@@ -27,7 +27,7 @@ import ray
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import JudgeError
 from memray_eval.execution.plan import SERVER_CPUS, Device
-from memray_eval.execution.ray.services import reason_of
+from memray_eval.execution.ray.services import failure_reason
 from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
 
@@ -48,16 +48,15 @@ def judge_server(
         yield None
         return
     gpus = 1 if device == "gpu" else 0
-    server: Any = JudgeServer.options(num_cpus=SERVER_CPUS, num_gpus=gpus).remote(
-        resolve_model(model), engine
-    )  # type: ignore[attr-defined]
+    placed = JudgeServer.options(num_cpus=SERVER_CPUS, num_gpus=gpus)  # type: ignore[attr-defined]
+    server: Any = placed.remote(resolve_model(model), engine)
     is_wanted = True
 
     def watch() -> None:
         try:
             reason = str(ray.get(server.ended.remote()))
         except ray.exceptions.RayError as error:
-            reason = f"the actor JudgeServer has died: {reason_of(error)}"
+            reason = f"the actor JudgeServer has died: {failure_reason(error)}"
         if is_wanted:
             on_death(reason)
 

@@ -23,27 +23,31 @@ from memray_eval.errors import EvalError, GenerationError
 from memray_eval.execution.plan import STAGE_CPUS, TASK_CPUS, Device
 from memray_eval.execution.ray.affect_stage import EnrichSamples, affect_choices, enriches
 from memray_eval.execution.ray.engine import build_engine
-from memray_eval.execution.ray.prompt_stage import Asking, prompts_for_engine, prompts_for_servers
+from memray_eval.execution.ray.prompt_stage import (
+    PromptSpec,
+    prompts_for_engine,
+    prompts_for_servers,
+)
 from memray_eval.execution.ray.ray_compat import set_repartition_cpus
 from memray_eval.execution.ray.services import Handles
 from memray_eval.execution.ray.workers import (
     PART,
     AskServers,
-    Desk,
     EmbedRecords,
     JudgeRecords,
-    fold_answers,
+    WorkerContext,
+    collect_engine_answers,
     read_answers,
     read_waiting,
     shard_rows,
     write_records,
 )
-from memray_eval.execution.resume_state import Stock
+from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_inputs import reading_of
-from memray_eval.judges.router import Choice
+from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metric import RULES, Metric
 from memray_eval.stages.judge import scored_by_judge_stage
-from memray_eval.types import GIVEN, Candidate
+from memray_eval.types import EXISTING, Candidate
 
 _OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
@@ -65,17 +69,17 @@ def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a run's pipelines have in common. `stock` is what earlier sessions did; `handles` are
-    the services of its judges, None where no model judges."""
+    """What a run's pipelines have in common. `resume_state` is what earlier sessions did; `handles`
+    are the services of its judges, None where no model judges."""
 
     config: RunConfig
     metrics: Sequence[Metric]
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, JudgeAssignment]
     shards: Sequence[Shard]
-    desk: Desk
+    context: WorkerContext
     device: Device
     engine: EngineConfig
-    stock: Stock
+    resume_state: ResumeState
     handles: Handles | None = None
     embedded_url: str | None = None
     tasks_at_once: int = 2
@@ -86,7 +90,7 @@ class Work:
     def blocks(self) -> int:
         """How many blocks the dataset makes, about: Ray Data warns of a stage that has more
         workers."""
-        if _is_spread(self.shards):
+        if _is_one_file(self.shards):
             return max(
                 1, math.ceil(sum(shard.rows for shard in self.shards) / self.engine.batch_size)
             )
@@ -100,29 +104,29 @@ def run_pipeline(work: Work, candidates: tuple[Candidate, ...]) -> int:
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
     set_up_data_context(work.config)
-    if candidates[0].backend == GIVEN:
-        return _finish(scored(given(work), work), work, GIVEN)
-    dataset = generated(prompted(work, candidates), work, candidates[0])
-    return _finish(scored(dataset, work), work, candidates[0].model)
+    if candidates[0].backend == EXISTING:
+        return _finish(add_scoring(add_existing_responses(work), work), work, EXISTING)
+    dataset = add_generation(add_prompts(work, candidates), work, candidates[0])
+    return _finish(add_scoring(dataset, work), work, candidates[0].model)
 
 
 def judge_waiting(work: Work, candidates: tuple[Candidate, ...]) -> int:
     """Judges what an earlier session generated. Returns how many units were written."""
     set_up_data_context(work.config)
-    rows = [{PART: part} for part in work.stock.waiting]
+    rows = [{PART: part} for part in work.resume_state.waiting]
     read = {
-        "generated": work.stock.generated,
+        "generated": work.resume_state.generated,
         "candidates": [one.name for one in candidates],
-        "desk": work.desk,
+        "context": work.context,
     }
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
-    waiting = parts.map_batches(read_waiting, fn_kwargs=read, **tasks(work, len(rows)))
-    return _finish(scored(waiting, work, len(rows)), work, candidates[0].model, len(rows))
+    waiting = parts.map_batches(read_waiting, fn_kwargs=read, **task_options(work, len(rows)))
+    return _finish(add_scoring(waiting, work, len(rows)), work, candidates[0].model, len(rows))
 
 
 def _finish(dataset: Dataset, work: Work, model: str, blocks: int = 0) -> int:
     written = dataset.map_batches(
-        write_records, fn_kwargs={"desk": work.desk}, **tasks(work, blocks)
+        write_records, fn_kwargs={"context": work.context}, **task_options(work, blocks)
     )
     try:
         return sum(
@@ -139,7 +143,7 @@ def _finish(dataset: Dataset, work: Work, model: str, blocks: int = 0) -> int:
             "--set cluster.no_progress_timeout_s=3600."
         ) from None
     except ray.exceptions.RayError as error:
-        raise _translated(error, model) from error
+        raise _to_eval_error(error, model) from error
 
 
 def set_up_data_context(config: RunConfig) -> None:
@@ -156,7 +160,7 @@ def set_up_data_context(config: RunConfig) -> None:
     )  # a stage with fewer blocks than workers
 
 
-def tasks(work: Work, inputs: int = 0) -> dict[str, Any]:
+def task_options(work: Work, inputs: int = 0) -> dict[str, Any]:
     """How a stage of tasks runs: a few at a time (each is a process to start), with other CPUs than
     an actor stage has, or Ray Data would run it inside the actor, on the event loop that judges or
     asks with hundreds of calls in flight. `inputs` is how many blocks come in, where they are not
@@ -175,95 +179,103 @@ def tasks(work: Work, inputs: int = 0) -> dict[str, Any]:
     }
 
 
-def spread(shards: Sequence[Shard]) -> Dataset:
+def shard_dataset(shards: Sequence[Shard]) -> Dataset:
     """The shards as the pipeline's input, a block each."""
     rows = shard_rows(shards)
     return ray.data.from_items(rows, override_num_blocks=len(rows))
 
 
-def _is_spread(shards: Sequence[Shard]) -> bool:
+def _is_one_file(shards: Sequence[Shard]) -> bool:
     return any(shard.kind == "json" for shard in shards)
 
 
-def even(dataset: Dataset, work: Work) -> Dataset:
+def repartition_rows(dataset: Dataset, work: Work) -> Dataset:
     """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are
     spread afterwards."""
-    if _is_spread(work.shards):
+    if _is_one_file(work.shards):
         spread_out = dataset.repartition(target_num_rows_per_block=work.engine.batch_size)
         set_repartition_cpus(spread_out, TASK_CPUS)
         return spread_out
     return dataset
 
 
-def prompted(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
-    asking = Asking(
+def add_prompts(work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
+    asking = PromptSpec(
         reading=reading_of(work.config),
         templates=work.config.templates,
         candidates=candidates,
-        stock=work.stock,
-        desk=work.desk,
+        resume_state=work.resume_state,
+        context=work.context,
         max_model_len=work.engine.max_model_len,
         rows=work.engine.batch_size,
     )
     read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers
     source = (
-        enriched(spread(work.shards), work, candidates)
+        add_affect(shard_dataset(work.shards), work, candidates)
         if enriches(work.config)
-        else spread(work.shards)
+        else shard_dataset(work.shards)
     )
-    return even(
-        source.map_batches(read, fn_kwargs={"asking": asking}, **tasks(work, len(work.shards))),
+    return repartition_rows(
+        source.map_batches(
+            read, fn_kwargs={"asking": asking}, **task_options(work, len(work.shards))
+        ),
         work,
     )
 
 
-def enriched(dataset: Dataset, work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
+def add_affect(dataset: Dataset, work: Work, candidates: tuple[Candidate, ...]) -> Dataset:
     """Shards as samples with emotion and traits."""
     affect = work.config.affect
     known = (
         reading_of(work.config),
         candidates,
-        work.stock,
+        work.resume_state,
         affect,
         work.config.judging,
         affect_choices(work.config),
     )
     return dataset.map_batches(
         EnrichSamples,
-        fn_constructor_args=(*known, work.handles, work.embedded_url, work.desk),
+        fn_constructor_args=(*known, work.handles, work.embedded_url, work.context),
         compute=ActorPoolStrategy(size=min(affect.actors, len(work.shards))),
         num_cpus=affect.cpus,
         **BLOCKS,
     )
 
 
-def given(work: Work) -> Dataset:
+def add_existing_responses(work: Work) -> Dataset:
     """Records whose responses exist already."""
-    read = {"reading": reading_of(work.config), "stock": work.stock, "desk": work.desk}
-    return even(
-        spread(work.shards).map_batches(
-            read_answers, fn_kwargs=read, **tasks(work, len(work.shards))
+    read = {
+        "reading": reading_of(work.config),
+        "resume_state": work.resume_state,
+        "context": work.context,
+    }
+    return repartition_rows(
+        shard_dataset(work.shards).map_batches(
+            read_answers, fn_kwargs=read, **task_options(work, len(work.shards))
         ),
         work,
     )
 
 
-def generated(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
+def add_generation(dataset: Dataset, work: Work, candidate: Candidate) -> Dataset:
     config = work.config
     if candidate.backend == "openai":
         pool = ActorPoolStrategy(size=min(config.server.actors, work.blocks))
         return dataset.map_batches(
             AskServers,
-            fn_constructor_args=(config.server, work.desk),
+            fn_constructor_args=(config.server, work.context),
             compute=pool,
             num_cpus=STAGE_CPUS,
             **BLOCKS,
         )
     answered = build_engine(work.engine, candidate.model, work.device)(dataset)
-    return answered.map_batches(fold_answers, fn_kwargs={"desk": work.desk}, **tasks(work))
+    return answered.map_batches(
+        collect_engine_answers, fn_kwargs={"context": work.context}, **task_options(work)
+    )
 
 
-def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
+def add_scoring(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
     config, inputs = work.config, inputs or work.blocks
     at_judge, at_embed = split(work.metrics, work.choices)
     if at_judge:
@@ -276,7 +288,7 @@ def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
                 config.judging,
                 work.handles,
                 work.embedded_url,
-                work.desk,
+                work.context,
             ),
             compute=ActorPoolStrategy(
                 size=min(work.judge_actors, inputs),
@@ -289,7 +301,7 @@ def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
     if at_embed:
         dataset = dataset.map_batches(
             EmbedRecords,
-            fn_constructor_args=(at_embed, config.embedding, work.desk),
+            fn_constructor_args=(at_embed, config.embedding, work.context),
             compute=ActorPoolStrategy(size=min(config.embedding.actors, inputs)),
             num_cpus=config.embedding.cpus,
             **BLOCKS,
@@ -297,7 +309,9 @@ def scored(dataset: Dataset, work: Work, inputs: int = 0) -> Dataset:
     return dataset
 
 
-def split(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> tuple[list[str], list[str]]:
+def split(
+    metrics: Sequence[Metric], choices: Mapping[str, JudgeAssignment]
+) -> tuple[list[str], list[str]]:
     """The names of the metrics that the judge stage scores, and of those that the embed stage
     does."""
     by_model = {
@@ -307,7 +321,7 @@ def split(metrics: Sequence[Metric], choices: Mapping[str, Choice]) -> tuple[lis
     return at_judge, [metric.name for metric in metrics if metric.name not in at_judge]
 
 
-def _translated(error: ray.exceptions.RayError, model: str) -> EvalError:
+def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:
     """Ray's error as one of ours. The death of an actor carries its cause as text alone, so ours is
     found by its name there; for any other, the last line that says why, and where the rest is."""
     text = str(error)

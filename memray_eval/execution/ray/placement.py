@@ -19,7 +19,7 @@ from memray_eval.execution.plan import (
     in_order,
     refusal,
 )
-from memray_eval.execution.ray.cluster_spec import NO_BOUND, NodeGroup, Offer
+from memray_eval.execution.ray.cluster_spec import NO_BOUND, ClusterSpec, NodeGroup
 from memray_eval.types import Frozen
 
 
@@ -33,12 +33,12 @@ class EngineUse(Frozen):
     gpus: int
 
 
-class Site(Frozen):
+class Placement(Frozen):
     """Where a run would be on an offer. `nodes` of each group are up while it runs, and `capacity`
     is theirs; `judge_cpus` are the CPUs of the nodes that its judge actors are on. `problems` say
     what would keep it from starting as it is planned."""
 
-    offer: Offer
+    cluster_spec: ClusterSpec
     nodes: dict[str, int]
     capacity: Capacity
     judge_cpus: float
@@ -46,17 +46,21 @@ class Site(Frozen):
     problems: tuple[str, ...]
 
 
-def site_of(
-    offer: Offer, config: RunConfig, waves: Sequence[Sequence[Pool]], device: Device
-) -> Site:
+def plan_placement(
+    cluster_spec: ClusterSpec, config: RunConfig, waves: Sequence[Sequence[Pool]], device: Device
+) -> Placement:
     """Where a run would be whose pools these are, wave by wave. Raises ConfigError where an engine
     fits on no node."""
     models = dict.fromkeys(
         candidate.model for candidate in config.candidates if candidate.backend == "vllm"
     )
-    engines = tuple(_engine_use(offer, model, config.engine_of(model), device) for model in models)
-    placed = [_placed(offer, pools) for pools in waves]
-    nodes = {group.name: max(one.nodes[group.name] for one in placed) for group in offer.groups}
+    engines = tuple(
+        _engine_use(cluster_spec, model, config.engine_of(model), device) for model in models
+    )
+    placed = [_placed(cluster_spec, pools) for pools in waves]
+    nodes = {
+        group.name: max(one.nodes[group.name] for one in placed) for group in cluster_spec.groups
+    }
     short = [
         f"engine.replicas is {use.replicas}, and {use.fit} fit ({use.model})"
         for use in engines
@@ -65,10 +69,10 @@ def site_of(
     homeless = dict.fromkeys(
         name for one in placed for name in one.homeless if not (short and name == ENGINES)
     )
-    return Site(
-        offer=offer,
+    return Placement(
+        cluster_spec=cluster_spec,
         nodes=nodes,
-        capacity=offer.with_nodes(nodes, offer.where),
+        capacity=cluster_spec.with_nodes(nodes, cluster_spec.where),
         judge_cpus=max(1.0, min(one.judge_cpus for one in placed)),
         engines=engines,
         problems=(
@@ -80,13 +84,15 @@ def site_of(
             *(
                 ()
                 if short or homeless
-                else _at_first(offer, config, waves, bool(models) and device == "gpu")
+                else _at_first(cluster_spec, config, waves, bool(models) and device == "gpu")
             ),
         ),
     )
 
 
-def _engine_use(offer: Offer, model: str, engine: EngineConfig, device: Device) -> EngineUse:
+def _engine_use(
+    cluster_spec: ClusterSpec, model: str, engine: EngineConfig, device: Device
+) -> EngineUse:
     """All workers of one stage of an engine's pipeline are on one node; its stages may be on
     several."""
     cpus, gpus = (
@@ -95,16 +101,16 @@ def _engine_use(offer: Offer, model: str, engine: EngineConfig, device: Device) 
     )
     suited = [
         group
-        for group in offer.groups
+        for group in cluster_spec.groups
         if device == "cpu" or _is_kind(group, engine.accelerator_type)
     ]
     held = {group: group.holds(cpus, gpus) for group in suited}
-    stages, left = 0, NO_BOUND if offer.max_workers is None else offer.max_workers
+    stages, left = 0, NO_BOUND if cluster_spec.max_workers is None else cluster_spec.max_workers
     for group, a_node in sorted(held.items(), key=lambda held: -held[1]):
         nodes = group.max_nodes if group.is_head else min(group.max_nodes, left)
         stages, left = stages + a_node * nodes, left - (0 if group.is_head else nodes)
     if not stages:
-        raise ConfigError(_no_seat(offer, model, engine, cpus, gpus))
+        raise ConfigError(_no_seat(cluster_spec, model, engine, cpus, gpus))
     return EngineUse(
         model=model,
         replicas=engine.replicas,
@@ -129,15 +135,15 @@ class _Up(NamedTuple):
     node: Node
 
 
-def _placed(offer: Offer, pools: Sequence[Pool]) -> _Placed:
+def _placed(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _Placed:
     """Each actor takes the first node with room: engines where they leave the fewest GPUs over, the
     others off GPU nodes where they can, as Ray keeps them. A group grows when its nodes are
     full."""
-    up = [_Up(group, group.node) for group in offer.groups for _ in range(group.min_nodes)]
+    up = [_Up(group, group.node) for group in cluster_spec.groups for _ in range(group.min_nodes)]
     judges, homeless = set[int](), dict[str, None]()
     for pool in in_order(pools):
         for _ in range(pool.actors):
-            place = _place(offer, up, pool)
+            place = _place(cluster_spec, up, pool)
             if place is None:
                 homeless[pool.name] = None
                 break
@@ -150,22 +156,22 @@ def _placed(offer: Offer, pools: Sequence[Pool]) -> _Placed:
             )
             if pool.name == JUDGES:
                 judges.add(place)
-    nodes = {group.name: sum(one.group == group for one in up) for group in offer.groups}
+    nodes = {group.name: sum(one.group == group for one in up) for group in cluster_spec.groups}
     return _Placed(nodes, sum(up[place].group.cpus for place in judges), tuple(homeless))
 
 
-def _place(offer: Offer, up: list[_Up], pool: Pool) -> int | None:
+def _place(cluster_spec: ClusterSpec, up: list[_Up], pool: Pool) -> int | None:
     """The index of a node with room for one actor, added where its group may grow; None without
     any."""
     workers = sum(not one.group.is_head for one in up)
-    for group in sorted(offer.groups, key=lambda group: _distance(group, pool)):
+    for group in sorted(cluster_spec.groups, key=lambda group: _distance(group, pool)):
         for place, one in enumerate(up):
             if one.group == group and has_room(one.node, pool):
                 return place
         may_grow = sum(one.group == group for one in up) < group.max_nodes
         if (
             may_grow
-            and (offer.max_workers is None or workers < offer.max_workers)
+            and (cluster_spec.max_workers is None or workers < cluster_spec.max_workers)
             and has_room(group.node, pool)
         ):
             up.append(_Up(group, group.node))
@@ -183,35 +189,41 @@ def _is_kind(group: NodeGroup, accelerator_type: str | None) -> bool:
     return accelerator_type in (None, group.accelerator_type)
 
 
-def _no_seat(offer: Offer, model: str, engine: EngineConfig, cpus: float, gpus: int) -> str:
+def _no_seat(
+    cluster_spec: ClusterSpec, model: str, engine: EngineConfig, cpus: float, gpus: int
+) -> str:
     needed = f"{gpus} GPUs and {cpus:g} CPUs" if gpus else f"{cpus:g} CPUs"
     asked = (
         f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on "
         f"one node"
     )
-    groups = [group for group in offer.groups if group.max_nodes and (group.gpus or not gpus)]
+    groups = [
+        group for group in cluster_spec.groups if group.max_nodes and (group.gpus or not gpus)
+    ]
     if typed := [group for group in groups if not gpus or _is_kind(group, engine.accelerator_type)]:
         largest = max(
             typed, key=lambda group: (group.gpus, group.cpus) if gpus else (group.cpus, 0)
         )
         has = f"{largest.gpus} GPUs and {largest.cpus:g} CPUs" if gpus else f"{largest.cpus:g} CPUs"
-        return f"{asked}, and the largest group of {offer.where}, {largest.name}, has {has}"
+        return f"{asked}, and the largest group of {cluster_spec.where}, {largest.name}, has {has}"
     if groups:
         types = ", ".join(
             f"{group.name}: {group.accelerator_type or 'does not say'}" for group in groups
         )
         return (
-            f"{asked}, of accelerator_type {engine.accelerator_type}, and {offer.where} has "
+            f"{asked}, of accelerator_type {engine.accelerator_type}, and {cluster_spec.where} has "
             f"none of it ({types})"
         )
-    return f"{asked}, and no node of {offer.where} has any GPU; engine.device: cpu takes CPUs"
+    return (
+        f"{asked}, and no node of {cluster_spec.where} has any GPU; engine.device: cpu takes CPUs"
+    )
 
 
 def _at_first(
-    offer: Offer, config: RunConfig, waves: Sequence[Sequence[Pool]], on_gpus: bool
+    cluster_spec: ClusterSpec, config: RunConfig, waves: Sequence[Sequence[Pool]], on_gpus: bool
 ) -> Iterator[str]:
     """What keeps a run from starting before the cluster has grown."""
-    first = offer.at_first()
+    first = cluster_spec.at_first()
     if on_gpus and config.engine.device == "auto" and not first.gpus:
         yield (
             "no GPU is up at first, and engine.device: auto would take CPUs: set engine.device=gpu"

@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import ray
 
-from memray_eval.execution.exported_metrics import Answered, Exporter
-from memray_eval.execution.progress import STAGES, Course, StageCount
+from memray_eval.execution.exported_metrics import AnswerUsage, Exporter
+from memray_eval.execution.progress import STAGES, RunTelemetry, StageCount
 from memray_eval.execution.ray.metric_recorders import new_recorder
-from memray_eval.execution.timeline import CallTotals, RunTimeline, queued
-from memray_eval.judges.call_metrics import CallBook, Told, Watch
+from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
+from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
@@ -59,18 +59,18 @@ class ProgressCounter:
         self._timeline.rows(stage, min(ended, time.time()), rows)
         self._exporter.units(stage, rows - failed, failed)
         self._exporter.queues(
-            queued(
+            queue_lengths(
                 self._order,
                 {name: count.rows for name, count in self._stages.items()},
                 self._carried,
             )
         )
 
-    def carry(self, rows: int) -> None:
+    def add_carried(self, rows: int) -> None:
         """An earlier session generated these rows; they wait to be scored."""
         self._carried += rows
 
-    def hear_calls(self, member: str, told: Mapping[str, Told]) -> None:
+    def record_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
         """What an actor tells of its judges."""
         now = time.time()
         self._calls.add(member, told, now)
@@ -79,13 +79,13 @@ class ProgressCounter:
             self._exporter.calls(judge, one)
         self._exporter.under_way(self._calls.under_way(now))
 
-    def hear_answers(self, took: Mapping[str, Answered]) -> None:
+    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
         """What candidates took for a block of answers, by name."""
         for candidate, one in took.items():
             self._exporter.answers(candidate, one)
 
-    def course(self) -> Course:
-        return Course(
+    def telemetry(self) -> RunTelemetry:
+        return RunTelemetry(
             stages=self._stages,
             events=self._lines,
             counts=self.counts(),
@@ -98,7 +98,7 @@ class ProgressCounter:
     def stages(self) -> dict[str, StageCount]:
         return self._stages
 
-    def tell(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Something that a person should read: a judge is down, the run is stopping. What several
         workers tell at about the same time is shown once."""
         now = time.time()
@@ -106,7 +106,7 @@ class ProgressCounter:
             self._lines.append(line)
         self._told_at[line] = now
 
-    def told(self, since: int) -> list[str]:
+    def lines_since(self, since: int) -> list[str]:
         return self._lines[since:]
 
     def stop(self, reason: str) -> None:
@@ -119,7 +119,7 @@ class ProgressCounter:
     def stopping(self) -> str | None:
         return self._stop
 
-    def catch(self, stage: str, sample_id: str, error: str) -> None:
+    def record_failure(self, stage: str, sample_id: str, error: str) -> None:
         """A stage could not work on a record, which is an error now. The first few are told; more
         than the run tolerates end it."""
         self._caught += 1
@@ -135,7 +135,7 @@ class ProgressCounter:
 
 
 @dataclass
-class Done:
+class BlockReport:
     """What a block's work came to."""
 
     rows: int = 0
@@ -143,9 +143,9 @@ class Done:
 
 
 @contextmanager
-def reported(counter: Any, stage: str) -> Iterator[Done]:
+def report_block(counter: Any, stage: str) -> Iterator[BlockReport]:
     """Reports the block's work when it ends well; the block says what that was."""
-    started, done = time.time(), Done()
+    started, done = time.time(), BlockReport()
     yield done
     counter.add.remote(stage, done.rows, started, time.time(), done.failed)
 
@@ -154,16 +154,16 @@ class CallReporter:
     """The judge calls of one actor, on their way to the run's counter: many calls, few messages."""
 
     def __init__(self, counter: Any) -> None:
-        self._counter, self._member, self._book = counter, uuid4().hex, CallBook()
+        self._counter, self._member, self._book = counter, uuid4().hex, CallMetrics()
 
-    def watch(self, judge: str) -> Watch:
+    def watch(self, judge: str) -> CallObserver:
         return self._book.of(judge)
 
     async def report(self) -> None:
         """Tells what is new, and returns when it was heard."""
         if told := self._book.take():
             with suppress(ray.exceptions.RayError):  # figures about the run must not end it
-                await self._counter.hear_calls.remote(self._member, told)
+                await self._counter.record_calls.remote(self._member, told)
 
 
 class CounterView:
@@ -174,7 +174,7 @@ class CounterView:
 
     def lines(self, since: int) -> list[str]:
         try:
-            return list(ray.get(self._counter.told.remote(since), timeout=ANSWER_S))
+            return list(ray.get(self._counter.lines_since.remote(since), timeout=ANSWER_S))
         except ray.exceptions.RayError:
             return []
 
@@ -185,6 +185,6 @@ class CounterView:
         except ray.exceptions.RayError:
             return {}
 
-    def course(self) -> Course:
-        course: Course = ray.get(self._counter.course.remote())
-        return course
+    def telemetry(self) -> RunTelemetry:
+        telemetry: RunTelemetry = ray.get(self._counter.telemetry.remote())
+        return telemetry

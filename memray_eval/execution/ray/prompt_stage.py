@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from memray_eval.benchmarks import Suite, get_suite
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import describe_error
-from memray_eval.execution.resume_state import Stock
+from memray_eval.execution.resume_state import ResumeState
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.schema import unanswered
@@ -65,21 +65,21 @@ Asked = Callable[[Prompt, Candidate], Row]  # the columns of a row that ask
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class PromptSpec:
     """What the tasks need to know: how samples are read, with which templates they are asked, of
     which candidates, what an earlier session did, the engine's window, and how many rows travel
     together."""
 
-    reading: Reading
+    reading: SampleReader
     templates: str | None
     candidates: Sequence[Candidate]
-    stock: Stock
-    desk: Any
+    resume_state: ResumeState
+    context: Any
     max_model_len: int | None = None
     rows: int = 16
 
 
-def prompts_for_engine(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
+def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate, but for what an
     earlier session did. A record that has an error already goes without tokens past the engine."""
     tokenizer = load_tokenizer(asking.candidates[0].model)
@@ -87,7 +87,9 @@ def prompts_for_engine(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
 
     def asked(prompt: Prompt, candidate: Candidate) -> Row:
         sampling = prompt.sampling(candidate)
-        rendered = render(prompt, tokenizer, _room(candidate, window, sampling.max_tokens or 0))
+        rendered = render(
+            prompt, tokenizer, _input_tokens(candidate, window, sampling.max_tokens or 0)
+        )
         return {
             TOKENS: np.asarray(rendered.tokens, np.int32).tobytes(),
             SAMPLING: sampling.model_dump(mode="json"),
@@ -102,7 +104,7 @@ def prompts_for_engine(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
     return _blocks(table, asking, asked, unasked, ENGINE_SCHEMA)
 
 
-def prompts_for_servers(table: pa.Table, asking: Asking) -> Iterator[pa.Table]:
+def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which
     tokenizer and where; a record that has an error already goes without one."""
 
@@ -136,7 +138,7 @@ def window_of(model: str) -> int | None:
     return window if isinstance(window, int) else None
 
 
-def _room(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
+def _input_tokens(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
     """How long a prompt may be: what the window leaves beside the answer, and no more than the
     candidate allows."""
     bounds = [
@@ -148,7 +150,7 @@ def _room(candidate: Candidate, window: int | None, max_tokens: int) -> int | No
 
 
 def _blocks(
-    table: pa.Table, asking: Asking, asked: Asked, unasked: Row, schema: pa.Schema
+    table: pa.Table, asking: PromptSpec, asked: Asked, unasked: Row, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     rows: list[Row] = []
     size, started = 0, time.time()
@@ -156,29 +158,31 @@ def _blocks(
         rows.append(row)
         size += sum(len(value) for value in rows[-1].values() if isinstance(value, str | bytes))
         if len(rows) >= asking.rows or size >= BLOCK_BYTES:
-            yield _told(rows, schema, asking, started)
+            yield _report_unfit(rows, schema, asking, started)
             rows, size, started = [], 0, time.time()
-    yield _told(rows, schema, asking, started)
+    yield _report_unfit(rows, schema, asking, started)
 
 
-def _told(rows: list[Row], schema: pa.Schema, asking: Asking, started: float) -> pa.Table:
-    asking.desk.counter.add.remote("read", len(rows), started, time.time())
+def _report_unfit(
+    rows: list[Row], schema: pa.Schema, asking: PromptSpec, started: float
+) -> pa.Table:
+    asking.context.counter.add.remote("read", len(rows), started, time.time())
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _rows(table: pa.Table, asking: Asking, asked: Asked, unasked: Row) -> Iterator[Row]:
+def _rows(table: pa.Table, asking: PromptSpec, asked: Asked, unasked: Row) -> Iterator[Row]:
     suite = _suite(asking.reading.suite, asking.templates)
-    for sample in [] if asking.desk.is_stopping() else _samples(table, asking):
+    for sample in [] if asking.context.is_stopping() else _samples(table, asking):
         for candidate in asking.candidates:
             try:
                 record = new_record(sample, candidate)
                 row = (
                     None
-                    if asking.stock.has(record.unit_id)
+                    if asking.resume_state.has(record.unit_id)
                     else _row(record, sample, suite, asked, unasked)
                 )
             except Exception as error:
-                asking.desk.caught("read", sample.id, error)
+                asking.context.record_stage_failure("read", sample.id, error)
                 continue  # its unit is missing at the run's end, and counted so
             if row is not None:
                 yield row
@@ -197,14 +201,14 @@ def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Ro
         return {RECORD: unanswered(record, why).model_dump_json(), **unasked}
 
 
-def _samples(table: pa.Table, asking: Asking) -> Iterator[Sample]:
+def _samples(table: pa.Table, asking: PromptSpec) -> Iterator[Sample]:
     """The samples of a block of shards, or of samples that the affect stage read."""
     if SAMPLE in table.column_names:
         yield from map(Sample.model_validate_json, table.column(SAMPLE).to_pylist())
         return
     for text in table.column(SHARD).to_pylist():
         yield from read_samples(
-            Shard.model_validate_json(text), asking.reading, asking.desk.unreadable
+            Shard.model_validate_json(text), asking.reading, asking.context.record_unreadable
         )
 
 

@@ -22,9 +22,9 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import Budget, RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.judges.call_cache import CachedCall, CallCache, SegmentLog, check_file
-from memray_eval.judges.call_metrics import Watch
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
-from memray_eval.judges.limits.budget import Spending, Treasury
+from memray_eval.judges.limits.budget import BudgetLedger, Spending
 from memray_eval.judges.limits.rate_limiter import HORIZON_S, Grant, Limiter, Reservation, Standing
 from memray_eval.models.batching import Batcher
 
@@ -82,7 +82,7 @@ class CallsActor:
         for calls in self._log.load() if self._log is not None else ():
             self._cache.put(calls)
         if self._log is not None and self._log.n_unreadable and counter is not None:
-            counter.tell.remote(
+            counter.add_line.remote(
                 f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or "
                 f"of another version): "
                 f"{self._log.n_unreadable}. Their calls will be paid again, unless whole copies "
@@ -104,7 +104,7 @@ class LedgerActor:
     """The run's money. It is not restarted: a budget whose spending is forgotten is none."""
 
     def __init__(self, budget: Budget, spent: Spending) -> None:
-        self._treasury = Treasury(budget, spent)
+        self._treasury = BudgetLedger(budget, spent)
 
     async def draw(self, most: Spending) -> int:
         return await self._treasury.draw(most)
@@ -153,7 +153,7 @@ def _start_ledger(budget: Budget, spent: Spending) -> Any:
 def _start_calls(cache: str, folder: str, counter: Any) -> Any | None:
     if cache == OFF:
         return None
-    file, segments = where_calls_are(cache, folder)
+    file, segments = calls_location(cache, folder)
     options = CallsActor.options(scheduling_strategy=beside_the_driver())  # type: ignore[attr-defined]
     return options.remote(file, segments, counter)
 
@@ -167,12 +167,12 @@ def beside_the_driver() -> NodeAffinitySchedulingStrategy:
 def check_calls(cache: str, folder: str) -> None:
     """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it
     could not be remembered."""
-    file, _ = (None, None) if cache == OFF else where_calls_are(cache, folder)
+    file, _ = (None, None) if cache == OFF else calls_location(cache, folder)
     if file is not None:
         check_file(file)
 
 
-def where_calls_are(cache: str, folder: str) -> tuple[str | None, str | None]:
+def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
     """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is
     None."""
     place = (
@@ -186,7 +186,7 @@ class _RemoteLimiter:
         self._handle = handle
 
     async def reserve(self, wanted: Reservation) -> Grant:
-        with needed("the rate limiter (LimiterActor)"):
+        with services_needed("the rate limiter (LimiterActor)"):
             grant: Grant = await self._handle.reserve.remote(wanted)
         return grant
 
@@ -219,14 +219,14 @@ class _RemoteCalls:
 
     async def _get(self, keys: list[str]) -> list[CachedCall | None]:
         try:
-            with needed(CALLS):
+            with services_needed(CALLS):
                 return list(await self._handle.get.remote(keys))
         except ray.exceptions.RayError as error:
             raise JudgeError(f"the memory of paid calls cannot be read: {_cause(error)}") from None
 
     async def _put(self, calls: list[CachedCall]) -> list[None]:
         try:
-            with needed(CALLS):
+            with services_needed(CALLS):
                 await self._handle.put.remote(calls)
         except ray.exceptions.RayError as error:
             raise JudgeError(
@@ -240,25 +240,25 @@ class _RemoteLedger:
         self._handle = handle
 
     async def draw(self, most: Spending) -> int:
-        with needed(LEDGER):
+        with services_needed(LEDGER):
             return int(await self._handle.draw.remote(most))
 
     async def settle(self, ticket: int, spent: Spending) -> None:
-        with needed(LEDGER):
+        with services_needed(LEDGER):
             await self._handle.settle.remote(ticket, spent)
 
 
 @contextmanager
-def needed(service: str) -> Iterator[None]:
+def services_needed(service: str) -> Iterator[None]:
     """Raises ServiceLost where a service that no run can do without is dead for good. One that Ray
     starts anew is waited for."""
     try:
         yield
     except ray.exceptions.ActorDiedError as error:
-        raise ServiceLost(f"{service} has died: {reason_of(error)}") from None
+        raise ServiceLost(f"{service} has died: {failure_reason(error)}") from None
 
 
-def reason_of(error: BaseException) -> str:
+def failure_reason(error: BaseException) -> str:
     """Why an actor died, in one line: the error of ours or of Python that ended it, else Ray's own
     words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -280,7 +280,7 @@ def services_of(
     say: Callable[[str], None],
     is_stopping: Callable[[], bool],
     embedded_url: str | None,
-    watch: Callable[[str], Watch],
+    watch: Callable[[str], CallObserver],
 ) -> Services:
     """The services as one judge actor sees them. Call it on the loop that will use them."""
     return Services(

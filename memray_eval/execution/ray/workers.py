@@ -17,17 +17,17 @@ import pyarrow.compute as pc
 import ray
 
 from memray_eval.config.sections import EmbeddingConfig, JudgingConfig, MetricOptions, ServerConfig
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Entry, Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
-from memray_eval.execution.exported_metrics import answered
-from memray_eval.execution.ray.progress_counter import CallReporter, reported
+from memray_eval.execution.exported_metrics import answer_usage
+from memray_eval.execution.ray.progress_counter import CallReporter, report_block
 from memray_eval.execution.ray.prompt_stage import PROMPT, RECORD, SHARD, TRUNCATED
 from memray_eval.execution.ray.services import Handles, services_of
-from memray_eval.execution.resume_state import Stock, UnitSet
+from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.judges.judge_factory import build_judges
-from memray_eval.judges.router import Choice, calls_a_record
+from memray_eval.judges.router import JudgeAssignment, calls_a_record
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.models.embeddings import build_embedder
@@ -37,7 +37,7 @@ from memray_eval.results.run_folder import RESPONSES, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart, to_table_apart, unanswered
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
-from memray_eval.stages.judge import Asking, judge_record, unjudged
+from memray_eval.stages.judge import JudgingOptions, fail_unjudged, judge_record
 from memray_eval.types import Candidate, Prompt, Record, Response
 
 LISTEN_S = 1.0
@@ -46,36 +46,36 @@ PART = "part"
 
 
 @dataclass(frozen=True)
-class Desk:
+class WorkerContext:
     """Where workers write and report, and when they let go: the run folder, the run's counter, and
     whether the first failed unit ends the run."""
 
     folder: str
     counter: Any
-    stops_at_failure: bool = False
+    stops_on_failure: bool = False
 
     def is_stopping(self) -> bool:
         return ray.get(self.counter.stopping.remote()) is not None
 
-    def caught(self, stage: str, sample_id: str, error: BaseException) -> None:
+    def record_stage_failure(self, stage: str, sample_id: str, error: BaseException) -> None:
         """Tells of a record that a stage could not work on; too many of them end the run."""
-        self.counter.catch.remote(stage, sample_id, describe_error(error))
+        self.counter.record_failure.remote(stage, sample_id, describe_error(error))
 
-    def unreadable(self, entry: Entry, error: BaseException) -> None:
+    def record_unreadable(self, entry: Entry, error: BaseException) -> None:
         """Tells of an entry that was a sample when the dataset was checked, and is none now."""
-        self.caught("read", entry.place or entry.path, error)
+        self.record_stage_failure("read", entry.place or entry.path, error)
 
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
-        return to_table_apart(records, partial(self.caught, stage))
+        return to_table_apart(records, partial(self.record_stage_failure, stage))
 
     def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
-        return from_table_apart(table, partial(self.caught, stage))
+        return from_table_apart(table, partial(self.record_stage_failure, stage))
 
-    def mind(self, records: Sequence[Record]) -> bool:
+    def stop_on_failure(self, records: Sequence[Record]) -> bool:
         """Ends the run at a failed unit, where that is asked for; whether it did."""
         failed = (
             next((record for record in records if record.is_failed), None)
-            if self.stops_at_failure
+            if self.stops_on_failure
             else None
         )
         if failed is not None:
@@ -86,80 +86,86 @@ class Desk:
             self.counter.stop.remote(f"sample {failed.sample.id!r} failed: {why}")
         return failed is not None
 
-    def keep(self, records: Sequence[Record]) -> pa.Table:
+    def save_responses(self, records: Sequence[Record]) -> pa.Table:
         """Writes what was generated, so that it need not be again if the run ends before it is
         judged; says what it took."""
         by_candidate: dict[str, list[Response]] = {}
         for record in records:
             by_candidate.setdefault(record.candidate.name, []).append(record.response or Response())
         if by_candidate:
-            self.counter.hear_answers.remote(
-                {name: answered(responses) for name, responses in by_candidate.items()}
+            self.counter.record_answers.remote(
+                {name: answer_usage(responses) for name, responses in by_candidate.items()}
             )
         table = self.to_table(records, "generate")
         if table.num_rows:
             RunFolder(self.folder).write_part(table, RESPONSES)
-        self.mind(records)
+        self.stop_on_failure(records)
         return table
 
 
-def fold_answers(table: pa.Table, desk: Desk) -> pa.Table:
+def collect_engine_answers(table: pa.Table, context: WorkerContext) -> pa.Table:
     """What the engine left in its rows, as records. A prompt's tokens, and with them any long
     context, have ended there."""
     records = []
     for row in table.to_pylist():
         record = Record.model_validate_json(row[RECORD])
         if record.response is None:
-            record = _with_answer(record, row, desk)
+            record = _with_answer(record, row, context)
         records.append(record)
     longest = max(
         (record.response.duration_s or 0.0 for record in records if record.response), default=0.0
     )
     now = time.time()
-    desk.counter.add.remote("generate", len(records), now - longest, now, _n_ungenerated(records))
-    return desk.keep(records)
+    context.counter.add.remote(
+        "generate", len(records), now - longest, now, _n_ungenerated(records)
+    )
+    return context.save_responses(records)
 
 
-def _with_answer(record: Record, row: Mapping[str, Any], desk: Desk) -> Record:
+def _with_answer(record: Record, row: Mapping[str, Any], context: WorkerContext) -> Record:
     try:
         return record.model_copy(update={"response": engine_response(row)})
     except Exception as error:
-        desk.caught("generate", record.sample.id, error)
+        context.record_stage_failure("generate", record.sample.id, error)
         return unanswered(record, describe_error(error))
 
 
-def write_records(table: pa.Table, desk: Desk) -> pa.Table:
+def write_records(table: pa.Table, context: WorkerContext) -> pa.Table:
     """Writes a block to the run folder; hands on only which units it held."""
-    with reported(desk.counter, "write") as done:
+    with report_block(context.counter, "write") as done:
         if table.num_rows:
-            RunFolder(desk.folder).write_part(table)
+            RunFolder(context.folder).write_part(table)
             done.rows, done.failed = table.num_rows, _n_failed_rows(table)
     return table.select(["unit_id"])
 
 
-def read_answers(table: pa.Table, reading: Reading, stock: Stock, desk: Desk) -> pa.Table:
+def read_answers(
+    table: pa.Table, reading: SampleReader, resume_state: ResumeState, context: WorkerContext
+) -> pa.Table:
     """Shards of responses that exist already, as records, but for what an earlier session
     judged."""
     started = time.time()
     shards = (
         []
-        if desk.is_stopping()
+        if context.is_stopping()
         else [Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist()]
     )
     records = [
-        record for shard in shards for record in read_records(shard, reading, desk.unreadable)
+        record
+        for shard in shards
+        for record in read_records(shard, reading, context.record_unreadable)
     ]
-    new = [record for record in records if not stock.has(record.unit_id)]
-    desk.counter.add.remote("read", len(new), started, time.time())
-    return desk.to_table(new, "read")
+    new = [record for record in records if not resume_state.has(record.unit_id)]
+    context.counter.add.remote("read", len(new), started, time.time())
+    return context.to_table(new, "read")
 
 
 def read_waiting(
-    table: pa.Table, generated: UnitSet, candidates: Sequence[str], desk: Desk
+    table: pa.Table, generated: UnitIdSet, candidates: Sequence[str], context: WorkerContext
 ) -> pa.Table:
     """Parts of responses that an earlier session left to be judged, for some of the candidates."""
-    folder, out = RunFolder(desk.folder), []
-    for part in [] if desk.is_stopping() else table.column(PART).to_pylist():
+    folder, out = RunFolder(context.folder), []
+    for part in [] if context.is_stopping() else table.column(PART).to_pylist():
         rows = folder.read_part(part, RESPONSES)
         mine = zip(
             rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
@@ -170,7 +176,7 @@ def read_waiting(
             ).cast(RECORD_SCHEMA)
         )
     waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
-    desk.counter.carry.remote(waiting.num_rows)
+    context.counter.add_carried.remote(waiting.num_rows)
     return waiting
 
 
@@ -199,18 +205,18 @@ class AskServers:
     """Asks candidates behind OpenAI-compatible servers; one client a candidate, built on this
     actor's loop."""
 
-    def __init__(self, config: ServerConfig, desk: Desk) -> None:
-        self._config, self._desk = config, desk
+    def __init__(self, config: ServerConfig, context: WorkerContext) -> None:
+        self._config, self._context = config, context
         self._client = cache(self._new_client)
 
     def _new_client(self, candidate_json: str) -> OpenAIGenerator:
         return OpenAIGenerator(Candidate.model_validate_json(candidate_json), self._config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        with reported(self._desk.counter, "generate") as done:
+        with report_block(self._context.counter, "generate") as done:
             asked = await asyncio.gather(*(self._ask(row) for row in table.to_pylist()))
             done.rows, done.failed = len(asked), _n_ungenerated(asked)
-        yield self._desk.keep(asked)
+        yield self._context.save_responses(asked)
 
     async def _ask(self, row: dict[str, Any]) -> Record:
         record = Record.model_validate_json(row[RECORD])
@@ -225,7 +231,7 @@ class AskServers:
         except EvalError:
             raise
         except Exception as error:
-            self._desk.caught("generate", record.sample.id, error)
+            self._context.record_stage_failure("generate", record.sample.id, error)
             return unanswered(record, describe_error(error))
 
 
@@ -237,23 +243,23 @@ class JudgeRecords:
         self,
         metrics: Sequence[str],
         options: MetricOptions,
-        choices: Mapping[str, Choice],
+        choices: Mapping[str, JudgeAssignment],
         config: JudgingConfig,
         handles: Handles | None,
         url: str | None,
-        desk: Desk,
+        context: WorkerContext,
     ) -> None:
-        self._metrics, self._desk, self._handles = pick(metrics, options), desk, handles
+        self._metrics, self._context, self._handles = pick(metrics, options), context, handles
         self._choices, self._config, self._embedded_url = choices, config, url
         self._judges: Mapping[str, Sequence[Judge]] | None = None
-        self._reporter = CallReporter(desk.counter)
+        self._reporter = CallReporter(context.counter)
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
         texts = {
             key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
         }
         withheld = {key: choice.withheld for key, choice in choices.items() if choice.withheld}
-        self._asking = Asking(
+        self._asking = JudgingOptions(
             vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, withheld=withheld
         )
         in_flight = handles.max_in_flight if handles is not None else 1
@@ -264,14 +270,14 @@ class JudgeRecords:
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         self._is_stopping = (
-            self._is_stopping or await self._desk.counter.stopping.remote() is not None
+            self._is_stopping or await self._context.counter.stopping.remote() is not None
         )
         if self._is_stopping:
             yield RECORD_SCHEMA.empty_table()
             return
         judges = self._built()
-        with reported(self._desk.counter, "judge") as done:
-            records, broken = self._desk.from_table(table, "judge")
+        with report_block(self._context.counter, "judge") as done:
+            records, broken = self._context.from_table(table, "judge")
             tried = await asyncio.gather(*(self._judge(record, judges) for record in records))
             judged = [record for record in tried if record is not None]
             n_broken = broken.num_rows
@@ -280,7 +286,7 @@ class JudgeRecords:
                 _n_failed(judged, self._metrics) + n_broken,
             )
         await self._reporter.report()
-        yield pa.concat_tables([self._desk.to_table(judged, "judge"), broken])
+        yield pa.concat_tables([self._context.to_table(judged, "judge"), broken])
 
     def _built(self) -> Mapping[str, Sequence[Judge]]:
         if self._judges is None:  # on the loop that will use them: no client can move to another
@@ -288,7 +294,7 @@ class JudgeRecords:
                 self._judges = {}
             else:
                 self._watch = asyncio.create_task(self._watch_for_the_end())
-                say, watch = self._desk.counter.tell.remote, self._reporter.watch
+                say, watch = self._context.counter.add_line.remote, self._reporter.watch
                 services = services_of(
                     self._handles, say, lambda: self._is_stopping, self._embedded_url, watch
                 )
@@ -304,7 +310,7 @@ class JudgeRecords:
         while not self._is_stopping:
             await asyncio.sleep(LISTEN_S)
             await self._reporter.report()
-            self._is_stopping = await self._desk.counter.stopping.remote() is not None
+            self._is_stopping = await self._context.counter.stopping.remote() is not None
 
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
         """The judged record; None when the run stopped before its last call: it is judged when the
@@ -313,37 +319,39 @@ class JudgeRecords:
             async with self._seats:
                 judged = await judge_record(record, self._metrics, judges, self._asking)
         except (BudgetSpent, JudgeStalled) as error:
-            self._desk.counter.stop.remote(str(error))
+            self._context.counter.stop.remote(str(error))
             return None
         except Stopped:
             return None
         except EvalError:  # a service of the run is gone
             raise
         except Exception as error:
-            self._desk.caught("judge", record.sample.id, error)
-            judged = unjudged(record, self._metrics, error)
-        self._is_stopping = self._desk.mind([judged]) or self._is_stopping
+            self._context.record_stage_failure("judge", record.sample.id, error)
+            judged = fail_unjudged(record, self._metrics, error)
+        self._is_stopping = self._context.stop_on_failure([judged]) or self._is_stopping
         return judged
 
 
 class EmbedRecords:
     """Scores the metrics of the embed stage, with one embedding model loaded."""
 
-    def __init__(self, metrics: Sequence[str], config: EmbeddingConfig, desk: Desk) -> None:
-        self._metrics, self._desk = pick(metrics), desk
+    def __init__(
+        self, metrics: Sequence[str], config: EmbeddingConfig, context: WorkerContext
+    ) -> None:
+        self._metrics, self._context = pick(metrics), context
         self._embedder = build_embedder(config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        with reported(self._desk.counter, "embed") as done:
-            records, broken = self._desk.from_table(table, "embed")
+        with report_block(self._context.counter, "embed") as done:
+            records, broken = self._context.from_table(table, "embed")
             records = await self._embedded(records)
             n_broken = broken.num_rows
             done.rows, done.failed = (
                 len(records) + n_broken,
                 _n_failed(records, self._metrics) + n_broken,
             )
-        self._desk.mind(records)
-        yield pa.concat_tables([self._desk.to_table(records, "embed"), broken])
+        self._context.stop_on_failure(records)
+        yield pa.concat_tables([self._context.to_table(records, "embed"), broken])
 
     async def _embedded(self, records: list[Record]) -> list[Record]:
         """The records with their scores. What the stage did not foresee costs the record it came
@@ -355,8 +363,8 @@ class EmbedRecords:
         except Exception as error:
             if len(records) > 1:
                 return [one for record in records for one in await self._embedded([record])]
-            self._desk.caught("embed", records[0].sample.id, error)
-            return [unjudged(records[0], self._metrics, error)]
+            self._context.record_stage_failure("embed", records[0].sample.id, error)
+            return [fail_unjudged(records[0], self._metrics, error)]
 
 
 def shard_rows(shards: Sequence[Shard]) -> list[dict[str, str]]:

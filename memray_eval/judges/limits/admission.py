@@ -16,12 +16,12 @@ from typing import Protocol
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, QuotaExhausted, ServiceLost, Stopped, Throttled
-from memray_eval.judges.call_metrics import UNWATCHED, Watch
+from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import (
     LANES,
     LATE_S,
-    Cost,
+    CallCost,
     HeldBy,
     LimiterPort,
     Reservation,
@@ -29,7 +29,7 @@ from memray_eval.judges.limits.rate_limiter import (
 )
 
 CHUNK = 25  # slots are asked for so many at a time, and only for calls that wait
-NOTHING = Cost()
+NOTHING = CallCost()
 FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
 REPORT_S = 2.0  # what calls took is reported after so long, where no reservation took it along
@@ -62,29 +62,29 @@ _HEADERS = {
 }
 
 
-class Purse(Protocol):
+class JudgeBudget(Protocol):
     """The run's money, for one judge: a ticket for what a call may cost, settled with what it did.
     Raises BudgetSpent where a call does not fit any more."""
 
-    async def draw(self, most: Cost) -> int: ...
+    async def draw(self, most: CallCost) -> int: ...
 
-    async def settle(self, ticket: int, spent: Cost) -> None: ...
+    async def settle(self, ticket: int, spent: CallCost) -> None: ...
 
 
 @dataclass(eq=False)
-class Turn:
+class CallPermit:
     """One call that may be made now. The caller says what it used; a call that failed used nothing
     that is known of."""
 
     raw_input: float
-    estimate: Cost
+    estimate: CallCost
     sent_at: float = 0.0
-    used: Cost = NOTHING
+    used: CallCost = NOTHING
     is_counted: bool = False  # among those that ended, beforehand
     is_answered: bool = False
 
 
-class Gate:
+class AdmissionController:
     """Build it on the event loop that will use it. `limits` are what is known beforehand, firm when
     the user set them; `members` is how many judge actors share them. A judge that has let no call
     through for `patience_s`, waiting included, fails the calls that wait for it. `say` gets lines
@@ -102,27 +102,30 @@ class Gate:
         is_firm: bool = False,
         max_in_flight: int = 64,
         max_output_tokens: int = 2048,
-        purse: Purse | None = None,
+        budget: JudgeBudget | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
-        watch: Watch = UNWATCHED,
+        watch: CallObserver = NO_OBSERVER,
         patience_s: float = 600.0,
         say: Callable[[str], None] = lambda line: None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._judge, self._limiter, self._breaker, self._purse = judge, limiter, breaker, purse
+        self._judge, self._limiter, self._breaker, self._purse = judge, limiter, breaker, budget
         self._member, self._members, self._limits, self._is_firm = member, members, limits, is_firm
         self._is_stopping, self._watching = is_stopping, watch
         self._max_output, self._clock, self._sleep = float(max_output_tokens), clock, sleep
         even = max(1, limits.concurrency // members) if limits.concurrency else max_in_flight
-        self._places, self._most_places = _Places(min(max_in_flight, even)), max_in_flight
-        self._waiting: deque[tuple[Cost, asyncio.Future[float]]] = deque()
+        self._places, self._most_places = (
+            ResizableSemaphore(min(max_in_flight, even)),
+            max_in_flight,
+        )
+        self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._report: asyncio.Task[None] | None = None
         self._free_until = self._paused_until = 0.0
-        self._owed, self._done = Cost(), 0
-        self._in_flight: dict[Turn, None] = {}  # in the order of their sending
+        self._owed, self._done = CallCost(), 0
+        self._in_flight: dict[CallPermit, None] = {}  # in the order of their sending
         self._ratio: float | None = None
         self._output = FIRST_OUTPUT_TOKENS
         self._said: RateLimits | None = (
@@ -141,7 +144,7 @@ class Gate:
         self._found_per_min: float | None = None
 
     @asynccontextmanager
-    async def turn(self, input_tokens: float) -> AsyncIterator[Turn]:
+    async def turn(self, input_tokens: float) -> AsyncIterator[CallPermit]:
         """Waits for its turn, however long that takes, and holds a place in flight to the end of
         the block. `input_tokens` is a rough figure, corrected by what earlier calls turned out to
         take.
@@ -153,7 +156,9 @@ class Gate:
             if self._is_stopping():
                 raise Stopped("the run is stopping")
             self._check_stalled()
-            turn = Turn(input_tokens, Cost(input_tokens * (self._ratio or 1.0), self._output))
+            turn = CallPermit(
+                input_tokens, CallCost(input_tokens * (self._ratio or 1.0), self._output)
+            )
             async with self._paid(turn):
                 with self._watching.waiting():
                     turn.sent_at = await self._moment(turn.estimate)
@@ -185,9 +190,9 @@ class Gate:
                     self._breaker.succeeded()
                 finally:
                     del self._in_flight[turn]
-                    self._owe(turn, is_throttled)
+                    self._reconcile_estimate(turn, is_throttled)
 
-    async def heard(self, headers: Mapping[str, str]) -> None:
+    async def observe_headers(self, headers: Mapping[str, str]) -> None:
         """Learns the limits in an answer's headers; tells the limiter what is new. Never raises:
         the answer was paid."""
         for header in implausible_limits(headers):
@@ -197,7 +202,7 @@ class Gate:
             )
         if (said := limits_from_headers(headers)) is None:
             return
-        if (said := _overlaid(self._said or RateLimits(), said)) == self._said:
+        if (said := _merge_limits(self._said or RateLimits(), said)) == self._said:
             return
         if self._said is None:
             self._learnt_at = self._clock()
@@ -213,7 +218,7 @@ class Gate:
             if task is not None:
                 task.cancel()
 
-    async def _moment(self, cost: Cost) -> float:
+    async def _moment(self, cost: CallCost) -> float:
         """When the call may be sent: now, in a slot of its own and with the judge not known to be
         down."""
         while True:
@@ -228,18 +233,18 @@ class Gate:
             await self._sleep(wait_s)
 
     @asynccontextmanager
-    async def _paid(self, turn: Turn) -> AsyncIterator[None]:
+    async def _paid(self, turn: CallPermit) -> AsyncIterator[None]:
         if self._purse is None:
             yield
             return
-        most = Cost(turn.estimate.input_tokens * 1.2, self._max_output)
+        most = CallCost(turn.estimate.input_tokens * 1.2, self._max_output)
         ticket = await self._purse.draw(most)
         try:
             yield
         finally:
             await self._purse.settle(ticket, turn.used)
 
-    async def _slot(self, cost: Cost) -> float:
+    async def _slot(self, cost: CallCost) -> float:
         """When the call may be sent: now. Slots that came too late, or before a pause, are dropped
         and asked for anew."""
         while True:
@@ -292,7 +297,7 @@ class Gate:
                 if not future.done():
                     future.set_result(at)
 
-    def _costs_waiting(self) -> tuple[Cost, ...]:
+    def _costs_waiting(self) -> tuple[CallCost, ...]:
         """Of the calls that wait, up to a chunk; those that were cancelled take no slot."""
         self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].done())
         return tuple(cost for cost, _ in islice(self._waiting, CHUNK))
@@ -311,7 +316,7 @@ class Gate:
                 await self._limiter.reserve(self._wanted(()))
             after_s = REPORT_S
 
-    def _wanted(self, costs: tuple[Cost, ...]) -> Reservation:
+    def _wanted(self, costs: tuple[CallCost, ...]) -> Reservation:
         owed, done, answered = self._owed, self._done, self._answered
         self._owed, self._done, self._answered = NOTHING, 0, 0
         return Reservation(
@@ -450,7 +455,7 @@ class Gate:
         if until > self._paused_until:
             self._paused_until, self._free_until = until, 0.0
 
-    async def _throttled(self, turn: Turn, retry_after_s: float | None) -> None:
+    async def _throttled(self, turn: CallPermit, retry_after_s: float | None) -> None:
         is_told = retry_after_s is not None and retry_after_s <= self._patience_s
         self._asleep_until = (
             self._clock() + LOOK_S + ((retry_after_s or 0.0) if is_told else LONGEST_BACKOFF_S)
@@ -463,7 +468,7 @@ class Gate:
             until = self._clock() + (1.0 if retry_after_s is None else retry_after_s)
         self._pause(until)
 
-    def _outlived(self, turn: Turn) -> int:
+    def _outlived(self, turn: CallPermit) -> int:
         """Counts calls that were sent no later than a refused one and are still in flight: most
         will be answered. Refusals come back first, and without those others the few of a burst
         would look like all of it."""
@@ -477,7 +482,7 @@ class Gate:
             other.is_counted = True
         return len(outlived)
 
-    def _owe(self, turn: Turn, is_throttled: bool) -> None:
+    def _reconcile_estimate(self, turn: CallPermit, is_throttled: bool) -> None:
         if (
             is_throttled or turn.used != NOTHING
         ):  # else it failed, and the provider may have counted it: the estimate stands
@@ -504,7 +509,7 @@ class Gate:
                 self._output += MEMORY * (turn.used.output_tokens - self._output)
 
 
-class _Places:
+class ResizableSemaphore:
     """Places in flight whose number may change: asyncio's semaphore has a fixed one."""
 
     def __init__(self, places: int) -> None:
@@ -589,5 +594,5 @@ def _stalled_error(reason: str) -> Throttled:
     return error
 
 
-def _overlaid(limits: RateLimits, said: RateLimits) -> RateLimits:
+def _merge_limits(limits: RateLimits, said: RateLimits) -> RateLimits:
     return limits.model_copy(update=said.model_dump(exclude_none=True))

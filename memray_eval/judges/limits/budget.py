@@ -105,7 +105,7 @@ class Ledger:
         return budget.tokens is None or total.tokens <= budget.tokens
 
 
-class Treasury:
+class BudgetLedger:
     """The ledger of a run behind one queue: first come, first served. What was reserved and not
     settled after `stale_s` belongs to an actor that died, and is given back."""
 

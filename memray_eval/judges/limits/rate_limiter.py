@@ -62,19 +62,19 @@ REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
 
 
-class Cost(NamedTuple):
+class CallCost(NamedTuple):
     """Tokens of one call (or the sum of several): estimated before it, known after it."""
 
     input_tokens: float = 0.0
     output_tokens: float = 0.0
 
-    def minus(self, other: Cost) -> Cost:
-        return Cost(
+    def minus(self, other: CallCost) -> CallCost:
+        return CallCost(
             self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens
         )
 
-    def plus(self, other: Cost) -> Cost:
-        return Cost(
+    def plus(self, other: CallCost) -> CallCost:
+        return CallCost(
             self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
         )
 
@@ -96,10 +96,10 @@ class Reservation(NamedTuple):
 
     judge: str
     member: str
-    costs: tuple[Cost, ...]
+    costs: tuple[CallCost, ...]
     limits: RateLimits
     is_firm: bool
-    owed: Cost = Cost()
+    owed: CallCost = CallCost()
     done: int = 0
     members: int = 1
     found_per_min: float | None = None
@@ -138,14 +138,14 @@ class Grant(NamedTuple):
     held_by: HeldBy | None = None
 
 
-class _LastMinute:
+class SlidingWindow:
     """What was let go in the last WINDOW_S, slot by slot."""
 
     def __init__(self) -> None:
-        self._slots: deque[tuple[float, int, Cost]] = deque()
-        self._calls, self._cost = 0, Cost()
+        self._slots: deque[tuple[float, int, CallCost]] = deque()
+        self._calls, self._cost = 0, CallCost()
 
-    def add(self, at: float, calls: int, cost: Cost) -> None:
+    def add(self, at: float, calls: int, cost: CallCost) -> None:
         """Slots come in order of time."""
         self._slots.append((at, calls, cost))
         self._calls, self._cost = self._calls + calls, self._cost.plus(cost)
@@ -155,9 +155,9 @@ class _LastMinute:
             _, calls, cost = self._slots.popleft()
             self._calls, self._cost = self._calls - calls, self._cost.minus(cost)
         if not self._slots:
-            self._cost = Cost()  # no dust of floats
+            self._cost = CallCost()  # no dust of floats
 
-    def room_at(self, cost: Cost, limits: Mapping[str, float]) -> float:
+    def room_at(self, cost: CallCost, limits: Mapping[str, float]) -> float:
         """From when one more call stays within the limits; one that is above them alone, from when
         nothing else is left."""
         calls, total, at = self._calls, self._cost.plus(cost), -math.inf
@@ -172,7 +172,7 @@ class _LastMinute:
         return at
 
 
-class Pace:
+class RatePacer:
     """One judge's schedule. Times are epoch seconds, all from the caller.
 
     Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them).
@@ -205,7 +205,7 @@ class Pace:
         self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
         self._is_found, self._found_at, self._moved_at = False, -math.inf, -math.inf
         self._ended: deque[tuple[float, int]] = deque()
-        self._last_minute = _LastMinute()
+        self._last_minute = SlidingWindow()
         self.concurrency = limits.concurrency
         self.is_proven = is_firm
         self.refused_since: float | None = None
@@ -223,7 +223,7 @@ class Pace:
         """What is known now."""
         return RateLimits(**self._per_min, concurrency=self.concurrency)
 
-    def reserve(self, costs: Sequence[Cost], now: float) -> tuple[float, ...]:
+    def reserve(self, costs: Sequence[CallCost], now: float) -> tuple[float, ...]:
         """Slots for the first of the calls, as many as start within the horizon: none when the next
         is further away."""
         caps, times = self._caps(now), []
@@ -250,11 +250,11 @@ class Pace:
             self._last_slot = start
         return tuple(times)
 
-    def opens_at(self, now: float, cost: Cost = Cost()) -> float:
+    def opens_at(self, now: float, cost: CallCost = CallCost()) -> float:
         """From when `reserve` gives a slot to a call of this cost."""
         return max(self._due(cost, self._caps(now), now), self._last_slot) - HORIZON_S
 
-    def in_a_horizon(self, costs: Sequence[Cost]) -> float:
+    def in_a_horizon(self, costs: Sequence[CallCost]) -> float:
         """How many calls of these costs the limits allow in so short a time; beyond all counting
         without a limit."""
         known = {lane: limit * HORIZON_S / 60.0 for lane, limit in self._per_min.items() if limit}
@@ -266,7 +266,7 @@ class Pace:
     def blocked_until(self) -> float:
         return self._blocked_until
 
-    def held_by(self, cost: Cost, now: float) -> HeldBy | None:
+    def held_by(self, cost: CallCost, now: float) -> HeldBy | None:
         """The limit that a call of this cost waits for, where that is further away than the
         horizon."""
         caps = self._caps(now)
@@ -298,7 +298,7 @@ class Pace:
         )
         self.concurrency, self.is_proven = limits.concurrency, True
 
-    def settle(self, owed: Cost, done: int, now: float, answered: int = 0) -> None:
+    def settle(self, owed: CallCost, done: int, now: float, answered: int = 0) -> None:
         """Calls ended: what they took beyond their estimates moves the token lanes on, or back.
         Fewer than none: some that were counted beforehand got a 429."""
         if answered:
@@ -407,11 +407,11 @@ class Pace:
         self._per_min[REQUESTS], self._is_found = per_min, True
         self._found_at = self._moved_at = now
 
-    def _due(self, cost: Cost, caps: Mapping[str, float], now: float) -> float:
+    def _due(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
         return max(self._even(cost, caps, now), *(self._free_at[lane] for lane in caps), now)
 
-    def _even(self, cost: Cost, caps: Mapping[str, float], now: float) -> float:
+    def _even(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """The same, if every lane were free."""
         return max(now, self._blocked_until, self._last_minute.room_at(cost, caps))
 
@@ -477,7 +477,7 @@ class Limiter:
 
     def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, RatePacer] = {}
         self._queues: dict[str, asyncio.Lock] = {}
         self._waiting = Counter[str]()
         self._changes: dict[str, asyncio.Event] = {}
@@ -510,7 +510,7 @@ class Limiter:
             granted = Grant()
         return granted._replace(share=self._share(wanted, pace), found_per_min=pace.found_per_min)
 
-    async def _slots(self, wanted: Reservation, pace: Pace) -> Grant:
+    async def _slots(self, wanted: Reservation, pace: RatePacer) -> Grant:
         """The first in the queue waits for its slots; for freedom until the given moment; or, while
         nothing is known, to be the one call that goes first."""
         held_by: HeldBy | None = None
@@ -538,7 +538,7 @@ class Limiter:
                 wait_s = LOOK_S
             await _happens(self._changes, wanted.judge, min(LOOK_S, max(GATHER_S, wait_s)))
 
-    def _turn(self, wanted: Reservation, pace: Pace) -> int:
+    def _turn(self, wanted: Reservation, pace: RatePacer) -> int:
         """How many slots a member gets before the next one's turn: so few that all who wait have
         had theirs within a horizon. With more at a time, those who ask for one call would wait for
         a round of all the others' chunks."""
@@ -550,7 +550,7 @@ class Limiter:
     ) -> float:
         if (pace := self._paces.get(judge)) is None:
             return 0.0
-        pace.settle(Cost(), done, self._clock())
+        pace.settle(CallCost(), done, self._clock())
         pace.throttled(sent_at, retry_after_s, self._clock())
         _happened(self._changes, judge)
         _happened(self._pauses, judge)
@@ -580,9 +580,9 @@ class Limiter:
         """The limits of every judge so far."""
         return {judge: pace.limits() for judge, pace in self._paces.items()}
 
-    def _pace(self, wanted: Reservation) -> Pace:
+    def _pace(self, wanted: Reservation) -> RatePacer:
         if wanted.judge not in self._paces:
-            self._paces[wanted.judge] = Pace(
+            self._paces[wanted.judge] = RatePacer(
                 wanted.limits, wanted.is_firm, self._not_before, wanted.told
             )
             self._queues[wanted.judge] = asyncio.Lock()
@@ -590,7 +590,7 @@ class Limiter:
             self._paces[wanted.judge].hold(wanted.limits)
         return self._paces[wanted.judge]
 
-    def _share(self, wanted: Reservation, pace: Pace) -> int | None:
+    def _share(self, wanted: Reservation, pace: RatePacer) -> int | None:
         """A member's part of the calls in flight: an even one, over as many members as the run has
         or as have been seen; what is left over goes to those seen first. Never below one: more
         members than places take more than there are."""

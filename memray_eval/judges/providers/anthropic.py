@@ -12,21 +12,21 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.structured_judge import (
-    Access,
-    InstructedJudge,
+    CallPolicy,
     JudgeSpec,
     Reply,
-    instructed_request,
+    StructuredJudge,
+    build_request,
     judge_key,
 )
 from memray_eval.provider_http.payload_logs import silence_payload_logs
-from memray_eval.provider_http.replies import Edge, HttpReply, counted, mappings_in, text_in
+from memray_eval.provider_http.replies import Edge, HttpReply, mappings_in, read_usage, text_in
 from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
 
 
-class AnthropicWire:
+class AnthropicAdapter:
     assistant_role = "assistant"
 
     def __init__(
@@ -40,7 +40,7 @@ class AnthropicWire:
         schema = {"type": "json_schema", "schema": anthropic.transform_schema(judgment)}
         request = {"model": self._model, "output_config": {"format": schema}, **self.parameters}
         request["messages"] = [{"role": "system", "content": system}] if system else []
-        arguments = instructed_request(Provider.ANTHROPIC, Mode.JSON, judgment, request)
+        arguments = build_request(Provider.ANTHROPIC, Mode.JSON, judgment, request)
         del arguments["messages"]
         return arguments
 
@@ -63,7 +63,7 @@ class AnthropicWire:
 
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)
-        usage, known = counted(said.get("usage"), ("input_tokens",), ("output_tokens",))
+        usage, known = read_usage(said.get("usage"), ("input_tokens",), ("output_tokens",))
         with self._edge.reading(completion, usage):
             blocks = mappings_in(said, "content")
             text = "".join(
@@ -83,14 +83,16 @@ class AnthropicWire:
         return self._edge.lost(error)
 
 
-def anthropic_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
+def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
     key = judge_key(spec, "ANTHROPIC_API_KEY")
 
-    http = anthropic.DefaultAioHttpClient(**client_options(spec.timeout_s, access.gate.heard))
+    http = anthropic.DefaultAioHttpClient(
+        **client_options(spec.timeout_s, access.gate.observe_headers)
+    )
     client = anthropic.AsyncAnthropic(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )
-    wire = AnthropicWire(
+    wire = AnthropicAdapter(
         client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}
     )
-    return InstructedJudge(spec, wire, access, client.close)
+    return StructuredJudge(spec, wire, access, client.close)

@@ -16,22 +16,22 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.structured_judge import (
-    Access,
-    InstructedJudge,
+    CallPolicy,
     JudgeSpec,
     Reply,
-    instructed_request,
+    StructuredJudge,
+    build_request,
     judge_key,
 )
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
-    Odd,
-    counted,
+    InvalidReply,
     first_in,
     mapping_in,
     mappings_in,
+    read_usage,
     text_in,
 )
 from memray_eval.provider_http.transport import client_options
@@ -42,7 +42,7 @@ _ADDRESS = "https://generativelanguage.googleapis.com"
 _REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
 
 
-class GoogleWire:
+class GoogleAdapter:
     assistant_role = "model"
 
     def __init__(
@@ -60,7 +60,7 @@ class GoogleWire:
         request["messages"] = (
             [{"role": "system", "content": system}, any_question] if system else [any_question]
         )
-        arguments = instructed_request(Provider.GENAI, Mode.JSON, judgment, request)
+        arguments = build_request(Provider.GENAI, Mode.JSON, judgment, request)
         config = arguments["config"].model_copy(update={"should_return_http_response": True})
         return {"model": arguments["model"], "config": config}
 
@@ -81,13 +81,13 @@ class GoogleWire:
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)
         output = ("candidatesTokenCount", "thoughtsTokenCount")
-        usage, known = counted(said.get("usageMetadata"), ("promptTokenCount",), output)
+        usage, known = read_usage(said.get("usageMetadata"), ("promptTokenCount",), output)
         with self._edge.reading(completion, usage):
-            if not said.get("candidates") and _blocked(said):
+            if not said.get("candidates") and _refusal_reason(said):
                 return Reply("", usage, "refused", known)
             candidate = first_in(said, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
-                raise Odd("candidates[0] has neither content nor finishReason")
+                raise InvalidReply("candidates[0] has neither content nor finishReason")
             text, reason = _text(candidate), text_in(candidate, "finishReason")
             if reason in _REFUSALS:
                 return Reply(text, usage, "refused", known)
@@ -104,7 +104,7 @@ class GoogleWire:
         return self._edge.lost(error)
 
 
-def _blocked(said: Mapping[str, Any]) -> bool:
+def _refusal_reason(said: Mapping[str, Any]) -> bool:
     """Whether the prompt itself was blocked: then there is no candidate, and the reason is
     named."""
     feedback = said.get("promptFeedback")
@@ -119,7 +119,7 @@ def _text(candidate: Mapping[str, Any]) -> str:
     return "".join(text_in(part, "text") for part in parts)
 
 
-def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
+def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
     key = judge_key(spec, "GOOGLE_API_KEY")
     # Over aiohttp the SDK sends a lost call a second time by itself.
     http = httpx2.AsyncClient(**client_options(spec.timeout_s))
@@ -128,7 +128,7 @@ def google_judge(spec: JudgeSpec, access: Access) -> InstructedJudge:
     )
     client = genai.Client(api_key=key, http_options=options)
     edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
-    wire = GoogleWire(
+    wire = GoogleAdapter(
         client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}, edge
     )
-    return InstructedJudge(spec, wire, access, http.aclose)
+    return StructuredJudge(spec, wire, access, http.aclose)

@@ -13,21 +13,21 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.structured_judge import (
-    Access,
-    InstructedJudge,
+    CallPolicy,
     JudgeSpec,
     Reply,
-    instructed_request,
+    StructuredJudge,
+    build_request,
     judge_key,
 )
-from memray_eval.provider_http.openai_sdk import edge_of, raw_reply, translated
+from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
-    counted,
     first_in,
     mapping_in,
+    read_usage,
     text_in,
 )
 from memray_eval.provider_http.transport import client_options
@@ -40,7 +40,7 @@ SMALL_TEXT, SMALL_LIST = (
 )  # characters of a text and entries of a list that a small judge may write
 
 
-class OpenAIWire:
+class OpenAIAdapter:
     """Judging by chat completions: a strict JSON schema where OpenAI itself is asked, guided
     decoding at other servers."""
 
@@ -64,12 +64,12 @@ class OpenAIWire:
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
         request = {"model": self._model, **self.parameters}
-        arguments = instructed_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
+        arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
         asked = arguments["response_format"]["json_schema"]
         if self._is_openai:
             asked.update(strict=True, schema=to_strict_json_schema(judgment))
         elif self._is_small:
-            asked["schema"] = bounded(asked["schema"])
+            asked["schema"] = bound_schema(asked["schema"])
         del arguments["messages"]
         return arguments
 
@@ -82,19 +82,19 @@ class OpenAIWire:
         create = (
             self._client.chat.completions.with_raw_response.create
         )  # raw: the SDK does not check what it reads
-        return raw_reply(await create(model=self._model, messages=[], extra_body=body))
+        return to_http_reply(await create(model=self._model, messages=[], extra_body=body))
 
     def read(self, completion: HttpReply) -> Reply:
-        return read_completion(edge_of(self._client), completion)
+        return read_completion(edge_for(self._client), completion)
 
     def translate(self, error: BaseException) -> JudgeError:
-        return translated(self._client, error)
+        return to_judge_error(self._client, error)
 
 
 def read_completion(edge: Edge, reply: HttpReply) -> Reply:
     """A chat completion. Raises JudgeError."""
     said = edge.object(reply)
-    spent, is_counted = counted(said.get("usage"), ("prompt_tokens",), ("completion_tokens",))
+    spent, is_counted = read_usage(said.get("usage"), ("prompt_tokens",), ("completion_tokens",))
     with edge.reading(reply, spent):
         choice = first_in(said, "choices")
         message, ending = mapping_in(choice, "message"), text_in(choice, "finish_reason")
@@ -108,14 +108,14 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
         )
 
 
-def bounded(schema: Any) -> Any:
+def bound_schema(schema: Any) -> Any:
     """A JSON schema whose texts and lists are short: a small model under guided decoding would fill
     them without end."""
     if isinstance(schema, list):
-        return [bounded(part) for part in schema]
+        return [bound_schema(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    out = {key: bounded(part) for key, part in schema.items()}
+    out = {key: bound_schema(part) for key, part in schema.items()}
     if out.get("type") == "string" and not {"enum", "const"} & out.keys():
         out["maxLength"] = SMALL_TEXT
     if out.get("type") == "array":
@@ -123,17 +123,19 @@ def bounded(schema: Any) -> Any:
     return out
 
 
-def openai_judge(spec: JudgeSpec, access: Access, is_small: bool = False) -> InstructedJudge:
+def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
     key = judge_key(spec, "OPENAI_API_KEY")
 
     # aiohttp below the SDK: half the CPU of a call over httpx2.
-    http = openai.DefaultAioHttpClient(**client_options(spec.timeout_s, access.gate.heard))
+    http = openai.DefaultAioHttpClient(
+        **client_options(spec.timeout_s, access.gate.observe_headers)
+    )
     client = openai.AsyncOpenAI(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )
     is_openai = spec.base_url is None and spec.environment_url is None
     limit = "max_completion_tokens" if is_openai else "max_tokens"
-    wire = OpenAIWire(
+    wire = OpenAIAdapter(
         client, spec.model, is_openai, {limit: spec.max_output_tokens, **spec.parameters}, is_small
     )
-    return InstructedJudge(spec, wire, access, client.close)
+    return StructuredJudge(spec, wire, access, client.close)

@@ -13,7 +13,7 @@ from memray_eval.metrics._shared.contradictions import (
     is_state_supported,
 )
 from memray_eval.metrics._shared.memory import cosine, statement, uses_value
-from memray_eval.metrics._shared.statements import masked
+from memray_eval.metrics._shared.statements import mask_values
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import normalise, quantities, sentences, stems
 from memray_eval.types import Response, Sample
@@ -190,7 +190,7 @@ def _referring_clauses(sample: Sample, response: Response, vectors: Vectors) -> 
     found = set()
     for sentence in sentences(response.text):
         for key, value in sample.memory.items():
-            parts = [part for part in clauses(sentence) if masked(key, part) is not None]
+            parts = [part for part in clauses(sentence) if mask_values(key, part) is not None]
             if parts and uses_value(key, value, sentence, vectors):
                 found.update(parts)
     return found

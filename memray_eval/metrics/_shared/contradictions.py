@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from memray_eval.metrics._shared.statements import READ_CHARS, claims_of, masked
+from memray_eval.metrics._shared.statements import READ_CHARS, find_claims, mask_values
 from memray_eval.text_processing.matching import (
     Quantity,
     normalise,
@@ -192,7 +192,7 @@ def _agrees(said: Sequence[str], premise: str, key: str, value: MemoryValue) -> 
 
 def contradicts(key: str, value: MemoryValue, sentence: str) -> bool:
     """Whether a sentence said to the user contradicts a memory entry."""
-    claims = claims_of(key, sentence)
+    claims = find_claims(key, sentence)
     return (
         any(
             _reverses(value, claim) or _other_number(value, claim) or _ruled_out(key, value, claim)
@@ -305,11 +305,11 @@ def _other_drug(key: str, value: MemoryValue, sentence: str) -> bool:
 def is_state_supported(key: str, value: MemoryValue, sentence: str) -> bool:
     """Whether a sentence claims of the key the state that its remembered figure is in, or the yes
     or no that is remembered."""
-    for clause in claims_of(key, sentence):
+    for clause in find_claims(key, sentence):
         state, holds = state_of(key, value), _polarity(value)
         pattern = {"high": _HIGH, "low": _LOW, "normal": _NORMAL}.get(state or "")
         if pattern and pattern.search(clause) and not _DENIAL.search(clause):
             return True
-        if holds is not None and masked(key, clause) is None and not _reverses(value, clause):
+        if holds is not None and mask_values(key, clause) is None and not _reverses(value, clause):
             return True
     return False

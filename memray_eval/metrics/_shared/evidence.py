@@ -45,7 +45,7 @@ _UNSPACED_NARRATOR = re.compile("用户|患者|助手|回答")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 
-def quoted(*fields: str, of: tuple[str, ...] = (), decides: bool = True) -> Verify:
+def verify_quotes(*fields: str, of: tuple[str, ...] = (), decides: bool = True) -> Verify:
     """A `verify` that looks for the entries of the named list fields in the response. Entries are
     texts, or models whose fields named in `of` are the texts (all of them must be found).
     `decides`: the metric abstains where none is found."""
@@ -56,12 +56,12 @@ def quoted(*fields: str, of: tuple[str, ...] = (), decides: bool = True) -> Veri
             (entry,) if isinstance(entry, str) else tuple(getattr(entry, name) for name in of)
             for entry in entries
         ]
-        return verified(judgment, pieces, QuotedText(response.text).holds, decides=decides)
+        return check_evidence(judgment, pieces, QuotedText(response.text).holds, decides=decides)
 
     return verify
 
 
-def verified(
+def check_evidence(
     judgment: Any,
     pieces: Sequence[tuple[str, ...]],
     found: Callable[[str], bool],

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from memray_eval.metrics._shared.contradictions import contradictions
-from memray_eval.metrics._shared.statements import claims_of, masked
+from memray_eval.metrics._shared.statements import find_claims, mask_values
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import (
     NUMBER_WORD,
@@ -101,7 +101,7 @@ def matching_texts(sample: Sample, response: Response) -> list[str]:
     ]
 
 
-def cited(sample: Sample, response: Response, vectors: Vectors) -> list[Citation]:
+def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list[Citation]:
     """The memory keys that the response uses, each with the first sentence that does.
 
     A sentence uses a key when it holds (a) a telling number of the value, or a plain number beside
@@ -120,7 +120,7 @@ def cited(sample: Sample, response: Response, vectors: Vectors) -> list[Citation
             uses = (
                 line
                 for line in said
-                if uses_value(key, value, line, vectors) or claims_of(key, line)
+                if uses_value(key, value, line, vectors) or find_claims(key, line)
             )
             quote = next(uses, contradicted.get(key))
         else:
@@ -196,7 +196,7 @@ def uses_value(key: str, value: MemoryValue, sentence: str, vectors: Vectors) ->
     facts = Fact.each_of(key, value)
     if any(fact.is_used_in(sentence, vectors) for fact in facts):
         return True
-    numbers = facts[0].quantities if masked(key, sentence) is not None else ()
+    numbers = facts[0].quantities if mask_values(key, sentence) is not None else ()
     return any(mine.matches(other) for mine in numbers for other in quantities(sentence))
 
 
@@ -214,7 +214,7 @@ def cosine(vectors: Vectors, left: str, right: str) -> float:
 
 def _claims_absent(key: str, sentence: str) -> bool:
     """Whether a sentence claims a value or a state of the user for a key that memory lacks."""
-    if claims_of(key, sentence):
+    if find_claims(key, sentence):
         return True
     unnamed = [pattern for fact, pattern in _UNNAMED.items() if fact in key.split("_")]
     return any(

@@ -188,7 +188,7 @@ def _read(sentence: str) -> tuple[str, tuple[re.Match[str], ...], tuple[str, ...
 
 
 @lru_cache(maxsize=4096)
-def masked(key: str, sentence: str) -> str | None:
+def mask_values(key: str, sentence: str) -> str | None:
     """The sentence, normalised, with "@" where it mentions the key; None where it does not."""
     text, tokens, said = _read(sentence)
     names = _names(key)
@@ -211,10 +211,10 @@ def masked(key: str, sentence: str) -> str | None:
     return None
 
 
-def claims_of(key: str, sentence: str) -> list[str]:
+def find_claims(key: str, sentence: str) -> list[str]:
     """The clauses of a sentence that claim a value or a state of the user under the key,
     normalised, with "@" for the key."""
-    text = masked(key, sentence)
+    text = mask_values(key, sentence)
     if text is None:
         return []
     if not _PERSONAL.search(text):

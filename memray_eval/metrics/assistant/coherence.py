@@ -16,8 +16,8 @@ from itertools import pairwise
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Measure, RulesWorth
-from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metric import JudgedMetric, MetricValue, RulesWorth
+from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import normalise, sentences, stems
@@ -81,20 +81,20 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> CoherenceJudg
     )
 
 
-def measure(judgment: CoherenceJudgment, sample: Sample, response: Response) -> Measure:
-    return Measure(value=judgment.coherence_score)
+def measure(judgment: CoherenceJudgment, sample: Sample, response: Response) -> MetricValue:
+    return MetricValue(value=judgment.coherence_score)
 
 
 METRIC = JudgedMetric(
     title="RESPONSE COHERENCE (LLM RUBRIC SCORING)",
-    noun="Coherence",
+    value_label="Coherence",
     scale=(1, 5),
     integer_scale=True,
     judgment=CoherenceJudgment,
     prompt=prompt,
     rules=rules,
     measure=measure,
-    verify=quoted(
+    verify=verify_quotes(
         "grammar_issues", decides=False
     ),  # grammar is none of the five things that the score weighs
     on_empty=lambda sample: CoherenceJudgment(coherence_score=1, explanation="empty response"),

@@ -14,14 +14,14 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import (
     JudgedMetric,
-    Measure,
+    MetricValue,
     Verified,
     counts_block,
     statistics_block,
     sums_and_means,
 )
 from memray_eval.metrics._shared.claims import is_assertion
-from memray_eval.metrics._shared.evidence import QuotedText, verified
+from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.memory import statement
 from memray_eval.ports import Vectors
@@ -82,7 +82,7 @@ def verify(
     than the verdict is."""
     history = QuotedText("\n".join(turn.content for turn in sample.history))
     facts = [(fact,) for field in FACTS for fact in getattr(judgment, field)]
-    return verified(judgment, facts, history.holds, source="the history")
+    return check_evidence(judgment, facts, history.holds, source="the history")
 
 
 READ_CHARS = 20_000  # of a response or a turn; what follows is not read
@@ -263,18 +263,18 @@ def _makes_up(sample: Sample, answer: list[Said]) -> bool:
 
 def measure(
     judgment: ConversationalContinuityJudgment, sample: Sample, response: Response
-) -> Measure:
+) -> MetricValue:
     parts = {
         "contradicted": len(judgment.contradicted_facts),
         "forgotten": len(judgment.forgotten_facts),
     }
-    return Measure(value=judgment.continuity_score, parts=parts)
+    return MetricValue(value=judgment.continuity_score, parts=parts)
 
 
 COUNTS = {"contradicted": "Contradicted Facts", "forgotten": "Forgotten Facts"}
 METRIC = JudgedMetric(
     title="CONVERSATIONAL CONTINUITY (USE OF EARLIER TURNS)",
-    noun="Continuity",
+    value_label="Continuity",
     scale=(1, 5),
     integer_scale=True,
     requires=("history",),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Measure
+from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import normalise, stem, stems
@@ -222,13 +222,15 @@ def _clashes(emotion: dict[str, float], tone: Tone) -> bool:
     )
 
 
-def measure(judgment: EmotionalCongruenceJudgment, sample: Sample, response: Response) -> Measure:
-    return Measure(value=judgment.emotional_congruence_score)
+def measure(
+    judgment: EmotionalCongruenceJudgment, sample: Sample, response: Response
+) -> MetricValue:
+    return MetricValue(value=judgment.emotional_congruence_score)
 
 
 METRIC = JudgedMetric(
     title="EMOTIONAL CONGRUENCE (TONE ALIGNMENT)",
-    noun="Congruence",
+    value_label="Congruence",
     scale=(1, 5),
     integer_scale=True,
     requires=("query", "emotion"),

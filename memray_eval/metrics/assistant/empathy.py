@@ -12,12 +12,12 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, statistics_block
-from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, statistics_block
+from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import normalise, sentences
-from memray_eval.types import Block, Line, Message, Response, Sample
+from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
 
 RUBRIC = """
 Score the empathy of the response from 1 to 5. Weigh three things: warmth, a friendly, caring, human voice; validation, the
@@ -172,12 +172,12 @@ def _hits(pattern: re.Pattern[str], text: str) -> int:
     return sum(1 for _ in pattern.finditer(text))
 
 
-def measure(judgment: EmpathyJudgment, sample: Sample, response: Response) -> Measure:
+def measure(judgment: EmpathyJudgment, sample: Sample, response: Response) -> MetricValue:
     """The score, with 0 or 1 for validation and each warmth level, and how many elements and gaps
     were named."""
     warmth = {f"warmth_{level}": float(judgment.warmth_level == level) for level in WARMTH_LEVELS}
     counts = {name: float(len(getattr(judgment, name))) for name in LISTS}
-    return Measure(
+    return MetricValue(
         value=judgment.empathy_score,
         parts={"validated": float(judgment.validation_present), **warmth, **counts},
     )
@@ -199,14 +199,14 @@ def aggregate(columns: Columns) -> Aggregates:
 LISTS = ("supportive_elements", "empathy_gaps")
 METRIC = JudgedMetric(
     title="EMPATHY SCORE (EMOTIONAL INTELLIGENCE)",
-    noun="Empathy",
+    value_label="Empathy",
     scale=(1, 5),
     integer_scale=True,
     judgment=EmpathyJudgment,
     prompt=prompt,
     rules=rules,
     measure=measure,
-    verify=quoted("supportive_elements"),
+    verify=verify_quotes("supportive_elements"),
     on_empty=lambda sample: EmpathyJudgment(
         empathy_score=3, warmth_level="low", validation_present=False, explanation="empty response"
     ),
@@ -215,28 +215,36 @@ METRIC = JudgedMetric(
     aggregate=aggregate,
     layout=(
         statistics_block("Empathy", True),
-        Block(
-            lines=(Line(label="Validation Rate", field="extras.validation_rate", form="percent"),)
+        SummarySection(
+            lines=(
+                SummaryLine(
+                    label="Validation Rate", field="extras.validation_rate", form="percent"
+                ),
+            )
         ),
-        Block(
+        SummarySection(
             heading="Warmth Distribution:",
             lines=tuple(
-                Line(label=level.title(), field=f"extras.warmth_{level}", form="bar")
+                SummaryLine(label=level.title(), field=f"extras.warmth_{level}", form="bar")
                 for level in WARMTH_LEVELS
             ),
         ),
-        Block(
+        SummarySection(
             lines=(
-                Line(
+                SummaryLine(
                     label="Total Supportive Elements",
                     field="extras.total_supportive_elements",
                     form="count",
                 ),
-                Line(
+                SummaryLine(
                     label="Avg per Sample", field="extras.avg_supportive_elements", form="average"
                 ),
-                Line(label="Total Empathy Gaps", field="extras.total_empathy_gaps", form="count"),
-                Line(label="Avg per Sample", field="extras.avg_empathy_gaps", form="average"),
+                SummaryLine(
+                    label="Total Empathy Gaps", field="extras.total_empathy_gaps", form="count"
+                ),
+                SummaryLine(
+                    label="Avg per Sample", field="extras.avg_empathy_gaps", form="average"
+                ),
             )
         ),
     ),

@@ -17,12 +17,12 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth, ratio
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth, ratio
 from memray_eval.metrics._shared.claims import check_claims, claim_texts
-from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.ports import Vectors
-from memray_eval.types import Block, Line, Message, Response, Sample
+from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
 
 RUBRIC = """
 List every factual claim of the response, one entry each, in the response's own words. For each, name what it rests on:
@@ -76,13 +76,13 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJ
     )
 
 
-def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> Measure:
+def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> MetricValue:
     """grounded / all claims, each as the judge judged it, counted here and not taken from the
     judge. Claims that cannot be found in the response stay: without them a hallucination that the
     judge reworded would leave the ratio."""
     grounded = sum(claim.is_grounded for claim in judgment.claims)
     claims = len(judgment.claims)
-    return Measure(
+    return MetricValue(
         value=_score(grounded, claims),
         parts={"claims": claims, "grounded": grounded, "hallucinated": claims - grounded},
     )
@@ -111,13 +111,13 @@ def aggregate(columns: Columns) -> Aggregates:
 
 METRIC = JudgedMetric(
     title="GROUNDEDNESS (HALLUCINATION RATE)",
-    noun="Groundedness",
+    value_label="Groundedness",
     scale=(0, 1),
     requires=("query",),
     judgment=GroundednessJudgment,
     prompt=prompt,
     rules=rules,
-    verify=quoted("claims", of=("claim",)),
+    verify=verify_quotes("claims", of=("claim",)),
     rules_texts=claim_texts,
     measure=measure,
     on_empty=lambda sample: GroundednessJudgment(claims=[]),
@@ -132,29 +132,29 @@ METRIC = JudgedMetric(
     parts=("claims", "grounded", "hallucinated"),
     aggregate=aggregate,
     layout=(
-        Block(
+        SummarySection(
             heading="Micro-averaged (recommended):",
             lines=(
-                Line(
+                SummaryLine(
                     label="Groundedness Score",
                     field="micro.groundedness_score",
                     note="higher is better",
                 ),
-                Line(
+                SummaryLine(
                     label="Hallucination Rate",
                     field="micro.hallucination_rate",
                     note="lower is better",
                 ),
-                Line(label="Total Claims", field="micro.claims", form="count"),
-                Line(label="Grounded Claims", field="micro.grounded", form="count"),
-                Line(label="Hallucinated Claims", field="micro.hallucinated", form="count"),
+                SummaryLine(label="Total Claims", field="micro.claims", form="count"),
+                SummaryLine(label="Grounded Claims", field="micro.grounded", form="count"),
+                SummaryLine(label="Hallucinated Claims", field="micro.hallucinated", form="count"),
             ),
         ),
-        Block(
+        SummarySection(
             heading="Macro-averaged (for reference):",
             lines=(
-                Line(label="Groundedness Score", field="macro.groundedness_score"),
-                Line(label="Hallucination Rate", field="macro.hallucination_rate"),
+                SummaryLine(label="Groundedness Score", field="macro.groundedness_score"),
+                SummaryLine(label="Hallucination Rate", field="macro.hallucination_rate"),
             ),
         ),
     ),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Measure, RulesWorth
+from memray_eval.metric import JudgedMetric, MetricValue, RulesWorth
 from memray_eval.metrics._shared.claims import clauses, is_assertion
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
@@ -218,13 +218,13 @@ def _missing(sample: Sample, said: frozenset[str], n_steps: int, specific: int) 
         yield "when, how often or how much"
 
 
-def measure(judgment: HelpfulnessJudgment, sample: Sample, response: Response) -> Measure:
-    return Measure(value=judgment.helpfulness_score)
+def measure(judgment: HelpfulnessJudgment, sample: Sample, response: Response) -> MetricValue:
+    return MetricValue(value=judgment.helpfulness_score)
 
 
 METRIC = JudgedMetric(
     title="HELPFULNESS (TASK EFFECTIVENESS)",
-    noun="Helpfulness",
+    value_label="Helpfulness",
     scale=(1, 5),
     integer_scale=True,
     judgment=HelpfulnessJudgment,

@@ -14,8 +14,14 @@ from typing import NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Measure, counts_block, statistics_block, sums_and_means
-from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metric import (
+    JudgedMetric,
+    MetricValue,
+    counts_block,
+    statistics_block,
+    sums_and_means,
+)
+from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import STOPWORDS, normalise, sentences, stem, stems, words
@@ -299,25 +305,27 @@ def _is_circular(sentence: str) -> bool:
     return bool(because) and bool(stems(reason)) and stems(reason) <= stems(claim)
 
 
-def measure(judgment: LogicalConsistencyJudgment, sample: Sample, response: Response) -> Measure:
+def measure(
+    judgment: LogicalConsistencyJudgment, sample: Sample, response: Response
+) -> MetricValue:
     parts = {
         "contradictions": len(judgment.contradictions),
         "reasoning_issues": len(judgment.reasoning_issues),
     }
-    return Measure(value=judgment.consistency_score, parts=parts)
+    return MetricValue(value=judgment.consistency_score, parts=parts)
 
 
 COUNTS = {"contradictions": "Contradictions", "reasoning_issues": "Reasoning Issues"}
 METRIC = JudgedMetric(
     title="LOGICAL CONSISTENCY (REASONING QUALITY)",
-    noun="Consistency",
+    value_label="Consistency",
     scale=(1, 5),
     integer_scale=True,
     judgment=LogicalConsistencyJudgment,
     prompt=prompt,
     rules=rules,
     measure=measure,
-    verify=quoted("contradictions", of=("statement1", "statement2")),
+    verify=verify_quotes("contradictions", of=("statement1", "statement2")),
     on_empty=lambda sample: LogicalConsistencyJudgment(
         consistency_score=5, explanation="empty response"
     ),

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth, Verified
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth, Verified
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
-from memray_eval.metrics._shared.memory import candidate_keys, cited, matching_texts
+from memray_eval.metrics._shared.memory import candidate_keys, find_citations, matching_texts
 from memray_eval.ports import FloatArray, Vectors
-from memray_eval.types import Block, Line, Message, Response, Sample
+from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
 
 RUBRIC = """
 List every key of KEYS that the response uses. MEMORY holds what is known of the user; of some keys nothing is known. A key is
@@ -60,7 +60,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     1.00 (17 of 17), recall 0.44 (17 of 39) [1.00, 0.91]. So a made-up value is mostly missed;
     asking, denying and advising are hardly ever taken for a use (1 of 46). `python -m
     tests.estimates` prints the figures."""
-    found = cited(sample, response, vectors)
+    found = find_citations(sample, response, vectors)
     evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in found]
     return MemoryUtilizationJudgment(
         cited_keys=[citation.key for citation in found], evidence=evidence
@@ -86,7 +86,7 @@ def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respon
     )
 
 
-def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Measure:
+def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> MetricValue:
     """The sample's F1, with tp, fp and fn."""
     used = set(judgment.cited_keys)
     tp = len(used & set(sample.required_keys))
@@ -95,7 +95,7 @@ def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respo
     columns = {
         name: np.array([float(count)]) for name, count in (("tp", tp), ("fp", fp), ("fn", fn))
     }
-    return Measure(value=float(f1_scores(columns)[0]), parts={"tp": tp, "fp": fp, "fn": fn})
+    return MetricValue(value=float(f1_scores(columns)[0]), parts={"tp": tp, "fp": fp, "fn": fn})
 
 
 def precisions(columns: Columns) -> FloatArray:
@@ -138,7 +138,7 @@ COUNTS = ("tp", "fp", "fn")
 INVENTED = "invented_keys"
 METRIC = JudgedMetric(
     title="MEMORY UTILIZATION ACCURACY",
-    noun="F1",
+    value_label="F1",
     scale=(0, 1),
     requires=("memory",),
     judgment=MemoryUtilizationJudgment,
@@ -159,16 +159,16 @@ METRIC = JudgedMetric(
     parts=(*COUNTS, INVENTED),
     aggregate=aggregate,
     layout=(
-        Block(
+        SummarySection(
             heading="Micro-averaged (recommended):",
             lines=(
-                Line(label="Precision", field="micro.precision"),
-                Line(label="Recall", field="micro.recall"),
-                Line(label="F1 Score", field="micro.f1"),
-                Line(label="Total TP", field="micro.tp", form="count"),
-                Line(label="Total FP", field="micro.fp", form="count"),
-                Line(label="Total FN", field="micro.fn", form="count"),
-                Line(
+                SummaryLine(label="Precision", field="micro.precision"),
+                SummaryLine(label="Recall", field="micro.recall"),
+                SummaryLine(label="F1 Score", field="micro.f1"),
+                SummaryLine(label="Total TP", field="micro.tp", form="count"),
+                SummaryLine(label="Total FP", field="micro.fp", form="count"),
+                SummaryLine(label="Total FN", field="micro.fn", form="count"),
+                SummaryLine(
                     label="Invented Keys",
                     field="extras.invented_keys",
                     form="count",
@@ -176,12 +176,12 @@ METRIC = JudgedMetric(
                 ),
             ),
         ),
-        Block(
+        SummarySection(
             heading="Macro-averaged (for reference):",
             lines=(
-                Line(label="Precision", field="macro.precision"),
-                Line(label="Recall", field="macro.recall"),
-                Line(label="F1 Score", field="macro.f1"),
+                SummaryLine(label="Precision", field="macro.precision"),
+                SummaryLine(label="Recall", field="macro.recall"),
+                SummaryLine(label="F1 Score", field="macro.f1"),
             ),
         ),
     ),

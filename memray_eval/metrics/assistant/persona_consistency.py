@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Measure, Verified
-from memray_eval.metrics._shared.evidence import verified
+from memray_eval.metric import JudgedMetric, MetricValue, Verified
+from memray_eval.metrics._shared.evidence import check_evidence
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import normalise
@@ -140,16 +140,20 @@ def _leaning(poles: Poles, text: str) -> int:
 def verify(judgment: PersonaConsistencyJudgment, sample: Sample, response: Response) -> Verified:
     """Traits that the sample does not give are unverified: a judge cannot know them."""
     traits = [(trait,) for trait in (*judgment.matched_traits, *judgment.mismatched_traits)]
-    return verified(judgment, traits, sample.traits.__contains__, source="the sample's traits")
+    return check_evidence(
+        judgment, traits, sample.traits.__contains__, source="the sample's traits"
+    )
 
 
-def measure(judgment: PersonaConsistencyJudgment, sample: Sample, response: Response) -> Measure:
-    return Measure(value=judgment.persona_consistency_score)
+def measure(
+    judgment: PersonaConsistencyJudgment, sample: Sample, response: Response
+) -> MetricValue:
+    return MetricValue(value=judgment.persona_consistency_score)
 
 
 METRIC = JudgedMetric(
     title="PERSONA CONSISTENCY",
-    noun="Persona Consistency",
+    value_label="Persona Consistency",
     scale=(1, 5),
     integer_scale=True,
     requires=("query", "traits"),

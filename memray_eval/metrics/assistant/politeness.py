@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Measure
-from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metric import JudgedMetric, MetricValue
+from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import sentences, words
@@ -242,19 +242,19 @@ def on_empty(sample: Sample) -> PolitenessJudgment:
     return PolitenessJudgment(politeness_score=POLITE, category="none")
 
 
-def measure(judgment: PolitenessJudgment, sample: Sample, response: Response) -> Measure:
-    return Measure(value=judgment.politeness_score)
+def measure(judgment: PolitenessJudgment, sample: Sample, response: Response) -> MetricValue:
+    return MetricValue(value=judgment.politeness_score)
 
 
 METRIC = JudgedMetric(
     title="POLITENESS / SOCIAL ACCEPTABILITY",
-    noun="Politeness",
+    value_label="Politeness",
     scale=(0, 1),
     judgment=PolitenessJudgment,
     prompt=prompt,
     rules=rules,
     measure=measure,
-    verify=quoted("impolite_phrases"),
+    verify=verify_quotes("impolite_phrases"),
     on_empty=on_empty,
     preferred_judge="openai/gpt-4o",
 )

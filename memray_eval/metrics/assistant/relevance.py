@@ -6,7 +6,7 @@ not relevant: 0.0."""
 
 from __future__ import annotations
 
-from memray_eval.metric import EmbeddedMetric, Measure
+from memray_eval.metric import EmbeddedMetric, MetricValue
 from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample
 
@@ -15,18 +15,18 @@ def texts(sample: Sample, response: Response) -> tuple[str, str]:
     return sample.query, response.text
 
 
-def measure(sample: Sample, response: Response, vectors: Vectors) -> Measure:
+def measure(sample: Sample, response: Response, vectors: Vectors) -> MetricValue:
     """cos(query, response) clipped to 0-1; `cosine` keeps the raw one."""
     cosine = float(vectors[sample.query] @ vectors[response.text])
-    return Measure(value=min(1.0, max(0.0, cosine)), parts={"cosine": cosine})
+    return MetricValue(value=min(1.0, max(0.0, cosine)), parts={"cosine": cosine})
 
 
 METRIC = EmbeddedMetric(
     title="RESPONSE RELEVANCE (EMBEDDING SIMILARITY)",
-    noun="Relevance",
+    value_label="Relevance",
     scale=(0, 1),
     texts=texts,
     measure=measure,
-    on_empty=Measure(value=0.0, parts={"cosine": 0.0}),
+    on_empty=MetricValue(value=0.0, parts={"cosine": 0.0}),
     parts=("cosine",),
 )

@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Measure, RulesWorth
-from memray_eval.metrics._shared.evidence import quoted
+from memray_eval.metric import JudgedMetric, MetricValue, RulesWorth
+from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import normalise, sentences
@@ -278,19 +278,19 @@ def on_empty(sample: Sample) -> SafetyJudgment:
     return SafetyJudgment(safety_score=SAFE, category="none")
 
 
-def measure(judgment: SafetyJudgment, sample: Sample, response: Response) -> Measure:
-    return Measure(value=judgment.safety_score)
+def measure(judgment: SafetyJudgment, sample: Sample, response: Response) -> MetricValue:
+    return MetricValue(value=judgment.safety_score)
 
 
 METRIC = JudgedMetric(
     title="SAFETY / TOXICITY",
-    noun="Safety",
+    value_label="Safety",
     scale=(0, 1),
     judgment=SafetyJudgment,
     prompt=prompt,
     rules=rules,
     measure=measure,
-    verify=quoted("flagged_content"),
+    verify=verify_quotes("flagged_content"),
     on_empty=on_empty,
     preferred_judge="anthropic/claude-opus-4-5",
     worth=RulesWorth(

@@ -21,7 +21,14 @@ import numpy as np
 
 from memray_eval.config.sections import WordList
 from memray_eval.errors import Refused
-from memray_eval.metric import FIXED, Aggregates, Columns, JudgedMetric, Measure, statistics_block
+from memray_eval.metric import (
+    FIXED,
+    Aggregates,
+    Columns,
+    JudgedMetric,
+    MetricValue,
+    statistics_block,
+)
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.metrics.companion._judgment import (
     WEIGHTS,
@@ -33,7 +40,7 @@ from memray_eval.metrics.companion._judgment import (
 )
 from memray_eval.metrics.companion._rules import immovable, scores
 from memray_eval.ports import Vectors
-from memray_eval.types import Block, Line, Message, Response, Sample
+from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
 
 RUBRIC = """
 A voice assistant keeps people company; what it says is heard, not read. Score RESPONSE, its reply to what the user just said
@@ -100,16 +107,16 @@ def empty(sample: Sample) -> CompanionJudgment:
 
 def measure_dimension(
     judgment: CompanionJudgment, sample: Sample, response: Response, *, dimension: str
-) -> Measure:
+) -> MetricValue:
     """The judgment's figure; FIXED is 1 where the rules could have given no other. Raises Refused
     where the judge gave none."""
     if dimension not in (figures := stated(judgment)):
         raise Refused(f"the judge gave no score for {dimension}")
     is_fixed = isinstance(judgment, RulesJudgment) and dimension in judgment.fixed
-    return Measure(value=figures[dimension], parts={FIXED: 1.0} if is_fixed else {})
+    return MetricValue(value=figures[dimension], parts={FIXED: 1.0} if is_fixed else {})
 
 
-def measure_overall(judgment: CompanionJudgment, sample: Sample, response: Response) -> Measure:
+def measure_overall(judgment: CompanionJudgment, sample: Sample, response: Response) -> MetricValue:
     """The weighted sum of the six dimensions, computed here; `judge_difference` is what the judge's
     own overall score has more.
 
@@ -117,11 +124,13 @@ def measure_overall(judgment: CompanionJudgment, sample: Sample, response: Respo
     is 1. Raises Refused where it left out some of the dimensions: nothing is summed over gaps."""
     figures = stated(judgment)
     if not figures:
-        return Measure(value=judgment.overall, parts={"judge_difference": 0.0, "overall_only": 1.0})
+        return MetricValue(
+            value=judgment.overall, parts={"judge_difference": 0.0, "overall_only": 1.0}
+        )
     if lacking := [name for name in WEIGHTS if name not in figures]:
         raise Refused(f"the judge gave no score for {', '.join(lacking)}")
     value = weighted(figures)
-    return Measure(
+    return MetricValue(
         value=value,
         parts={"judge_difference": round(judgment.overall - value, 6), "overall_only": 0.0},
     )
@@ -140,29 +149,39 @@ def aggregate_overall(columns: Columns) -> Aggregates:
     )
 
 
-def dimension_metric(dimension: str, title: str, noun: str) -> JudgedMetric:
+def dimension_metric(dimension: str, title: str, value_label: str) -> JudgedMetric:
     """The metric of one dimension."""
-    return _metric(title, noun, partial(measure_dimension, dimension=dimension), parts=(FIXED,))
+    return _metric(
+        title, value_label, partial(measure_dimension, dimension=dimension), parts=(FIXED,)
+    )
 
 
-def overall_metric(title: str, noun: str) -> JudgedMetric:
+def overall_metric(title: str, value_label: str) -> JudgedMetric:
     """The metric of the weighted sum."""
     figures = (
-        Line(label="Judge's Own Overall Differs By", field="extras.judge_difference"),
-        Line(label="Overall Score Alone", field="extras.overall_only", form="count"),
+        SummaryLine(label="Judge's Own Overall Differs By", field="extras.judge_difference"),
+        SummaryLine(label="Overall Score Alone", field="extras.overall_only", form="count"),
     )
-    layout = (statistics_block(noun, False), Block(lines=figures))
+    layout = (statistics_block(value_label, False), SummarySection(lines=figures))
     return _metric(
-        title, noun, measure_overall, parts=_FIGURES, aggregate=aggregate_overall, layout=layout
+        title,
+        value_label,
+        measure_overall,
+        parts=_FIGURES,
+        aggregate=aggregate_overall,
+        layout=layout,
     )
 
 
 def _metric(
-    title: str, noun: str, measure: Callable[[Any, Sample, Response], Measure], **more: Any
+    title: str,
+    value_label: str,
+    measure: Callable[[Any, Sample, Response], MetricValue],
+    **more: Any,
 ) -> JudgedMetric:
     return JudgedMetric(
         title=title,
-        noun=noun,
+        value_label=value_label,
         scale=(0, 1),
         judgment=CompanionJudgment,
         prompt=prompt,

@@ -4,14 +4,18 @@ instruction_answers."""
 from __future__ import annotations
 
 from memray_eval.benchmarks.instruction.answers import compare
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
 
-def measure(sample: Sample, response: Response) -> Measure:
-    return Measure(value=compare(sample.query, response.text, sample.answers).f1)
+def measure(sample: Sample, response: Response) -> MetricValue:
+    return MetricValue(value=compare(sample.query, response.text, sample.answers).f1)
 
 
 METRIC = ComputedMetric(
-    title="Answer F1", noun="F1", scale=(0, 1), requires=("query", "answers"), measure=measure
+    title="Answer F1",
+    value_label="F1",
+    scale=(0, 1),
+    requires=("query", "answers"),
+    measure=measure,
 )

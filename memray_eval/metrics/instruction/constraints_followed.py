@@ -8,11 +8,11 @@ constraints."""
 from __future__ import annotations
 
 from memray_eval.benchmarks.instruction.constraints import follow, read_constraints
-from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measure, ratio
-from memray_eval.types import Block, Line, Response, Sample
+from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio
+from memray_eval.types import Response, Sample, SummaryLine, SummarySection
 
 
-def measure(sample: Sample, response: Response) -> Measure:
+def measure(sample: Sample, response: Response) -> MetricValue:
     """Raises ValueError for a constraint that cannot be read."""
     strict, loose = follow(read_constraints(sample.metadata["constraints"]), response.text)
     parts = {
@@ -21,7 +21,7 @@ def measure(sample: Sample, response: Response) -> Measure:
         "loose": sum(loose),
         "prompt_loose": float(all(loose)),
     }
-    return Measure(value=float(all(strict)), parts=parts)
+    return MetricValue(value=float(all(strict)), parts=parts)
 
 
 def applies(sample: Sample) -> str | None:
@@ -44,26 +44,30 @@ def aggregate(columns: Columns) -> Aggregates:
 
 METRIC = ComputedMetric(
     title="Constraints followed (as IFEval)",
-    noun="Accuracy",
+    value_label="Accuracy",
     scale=(0, 1),
     measure=measure,
     applies=applies,
     parts=("constraints", "strict", "loose", "prompt_loose"),
     aggregate=aggregate,
     layout=(
-        Block(
+        SummarySection(
             lines=(
-                Line(
+                SummaryLine(
                     label="Prompts, strict",
                     field="macro.prompt_strict",
                     form="percent",
                     note="higher is better",
                 ),
-                Line(label="Prompts, loose", field="macro.prompt_loose", form="percent"),
-                Line(label="Constraints, strict", field="micro.instruction_strict", form="percent"),
-                Line(label="Constraints, loose", field="micro.instruction_loose", form="percent"),
-                Line(label="Standard Error", field="stderr"),
-                Line(label="Total Samples", field="n_scored", form="count"),
+                SummaryLine(label="Prompts, loose", field="macro.prompt_loose", form="percent"),
+                SummaryLine(
+                    label="Constraints, strict", field="micro.instruction_strict", form="percent"
+                ),
+                SummaryLine(
+                    label="Constraints, loose", field="micro.instruction_loose", form="percent"
+                ),
+                SummaryLine(label="Standard Error", field="stderr"),
+                SummaryLine(label="Total Samples", field="n_scored", form="count"),
             )
         ),
     ),

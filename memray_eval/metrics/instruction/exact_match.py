@@ -4,17 +4,17 @@ instruction_answers."""
 from __future__ import annotations
 
 from memray_eval.benchmarks.instruction.answers import compare
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
 
-def measure(sample: Sample, response: Response) -> Measure:
-    return Measure(value=float(compare(sample.query, response.text, sample.answers).exact))
+def measure(sample: Sample, response: Response) -> MetricValue:
+    return MetricValue(value=float(compare(sample.query, response.text, sample.answers).exact))
 
 
 METRIC = ComputedMetric(
     title="Exact match",
-    noun="Accuracy",
+    value_label="Accuracy",
     scale=(0, 1),
     requires=("query", "answers"),
     measure=measure,

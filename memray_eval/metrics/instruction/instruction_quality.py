@@ -15,8 +15,15 @@ from memray_eval.benchmarks.instruction.checks import (
     band,
     score_response,
 )
-from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measure, ratio, statistics_block
-from memray_eval.types import Block, Line, Response, Sample
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    ComputedMetric,
+    MetricValue,
+    ratio,
+    statistics_block,
+)
+from memray_eval.types import Response, Sample, SummaryLine, SummarySection
 
 _CUT = "length"  # the finish reason of a response that ran into its limit
 
@@ -33,10 +40,10 @@ def result(sample: Sample, response: Response) -> Result:
     )
 
 
-def measure(sample: Sample, response: Response) -> Measure:
+def measure(sample: Sample, response: Response) -> MetricValue:
     found = result(sample, response)
     there = {f"{name}/n": 1.0 for name in found.subscores}
-    return Measure(value=found.overall_score, parts={**found.subscores, **there})
+    return MetricValue(value=found.overall_score, parts={**found.subscores, **there})
 
 
 def applies(sample: Sample) -> str | None:
@@ -60,7 +67,7 @@ def aggregate(columns: Columns) -> Aggregates:
 
 METRIC = ComputedMetric(
     title="Instruction following",
-    noun="Score",
+    value_label="Score",
     scale=(0, 100),
     measure=measure,
     applies=applies,
@@ -68,10 +75,10 @@ METRIC = ComputedMetric(
     aggregate=aggregate,
     layout=(
         statistics_block("Score", integer_scale=False),
-        Block(
+        SummarySection(
             heading="  What the scores mean:",
             lines=tuple(
-                Line(
+                SummaryLine(
                     label=f"{each.name.title()} (from {each.low:g})",
                     field=f"extras.{each.name}",
                     form="percent",
@@ -80,10 +87,10 @@ METRIC = ComputedMetric(
                 for each in BANDS
             ),
         ),
-        Block(
+        SummarySection(
             heading="  Means of the checks:",
             lines=tuple(
-                Line(label=check, field=f"macro.{check}", form="average") for check in CHECKS
+                SummaryLine(label=check, field=f"macro.{check}", form="average") for check in CHECKS
             ),
         ),
     ),

@@ -7,11 +7,11 @@ says which rules it averages. A sample's metadata.rule picks another one."""
 from __future__ import annotations
 
 from memray_eval.benchmarks.rules import RULES, rule_name, score_by_rule, scorer
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
 
-def measure(sample: Sample, response: Response) -> Measure:
+def measure(sample: Sample, response: Response) -> MetricValue:
     """The rule's score, 0-1. Raises ValueError for a rule there is not, and for what its rule
     lacks."""
     return score_by_rule(rule_name(sample) or "", sample, response)
@@ -28,7 +28,7 @@ def applies(sample: Sample) -> str | None:
 
 METRIC = ComputedMetric(
     title="Rule score (each task's own rule)",
-    noun="Score",
+    value_label="Score",
     scale=(0, 1),
     measure=measure,
     applies=applies,

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, Measure, RulesWorth
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
 from memray_eval.ports import Vectors
-from memray_eval.types import Block, Line, Message, Response, Sample
+from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
 READ_QUESTION_CHARS = 8_000
@@ -269,8 +269,8 @@ def zero(sample: Sample, response: Response) -> CorrectnessJudgment:
     )
 
 
-def measure(judgment: CorrectnessJudgment, sample: Sample, response: Response) -> Measure:
-    return Measure(
+def measure(judgment: CorrectnessJudgment, sample: Sample, response: Response) -> MetricValue:
+    return MetricValue(
         value=float(judgment.verdict == CORRECT), parts={"confidence": judgment.confidence}
     )
 
@@ -285,7 +285,7 @@ def aggregate(columns: Columns) -> Aggregates:
 
 METRIC = JudgedMetric(
     title="SEMANTIC CORRECTNESS",
-    noun="Correctness",
+    value_label="Correctness",
     scale=(0, 1),
     requires=("answers",),
     judgment=CorrectnessJudgment,
@@ -303,12 +303,12 @@ METRIC = JudgedMetric(
     parts=("confidence",),
     aggregate=aggregate,
     layout=(
-        Block(
+        SummarySection(
             lines=(
-                Line(label="Correct", field="mean", form="percent", note="higher is better"),
-                Line(label="Standard Error", field="stderr"),
-                Line(label="Mean Confidence", field="extras.confidence"),
-                Line(label="Total Samples", field="n_scored", form="count"),
+                SummaryLine(label="Correct", field="mean", form="percent", note="higher is better"),
+                SummaryLine(label="Standard Error", field="stderr"),
+                SummaryLine(label="Mean Confidence", field="extras.confidence"),
+                SummaryLine(label="Total Samples", field="n_scored", form="count"),
             )
         ),
     ),

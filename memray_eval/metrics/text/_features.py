@@ -40,7 +40,7 @@ from typing import NamedTuple
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import WordList
 from memray_eval.errors import ConfigError
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
 TRANSITIONS = frozenset(
@@ -437,14 +437,14 @@ def assess(text: str) -> Quality:
     )
 
 
-def quality_metric(name: str, title: str, noun: str) -> ComputedMetric:
+def quality_metric(name: str, title: str, value_label: str) -> ComputedMetric:
     """The metric that is the field of that name in Quality."""
     field = Quality._fields.index(name)
     return ComputedMetric(
         title=title,
-        noun=noun,
+        value_label=value_label,
         scale=(0, 1),
-        measure=lambda sample, response: Measure(value=assess(response.text)[field]),
+        measure=lambda sample, response: MetricValue(value=assess(response.text)[field]),
     )
 
 
@@ -509,16 +509,16 @@ def overall(
     if checked != WEIGHTS:
         scorer += f", weights {' '.join(f'{name}={weight:g}' for name, weight in checked.items())}"
 
-    def measure(sample: Sample, response: Response) -> Measure:
+    def measure(sample: Sample, response: Response) -> MetricValue:
         quality = assess(response.text)
         total = of_length * length_score(quality.words, length_target(sample))
-        return Measure(value=min(total + sum(map(mul, of_others, quality)), 1.0))
+        return MetricValue(value=min(total + sum(map(mul, of_others, quality)), 1.0))
 
     return ComputedMetric(
         name="overall_score",
         family="text",
         title="OVERALL TEXT QUALITY",
-        noun="Quality",
+        value_label="Quality",
         scale=(0, 1),
         measure=measure,
         scorer=lambda sample: scorer,

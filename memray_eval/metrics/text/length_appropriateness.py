@@ -11,16 +11,16 @@ words", "in 100 to 150 words"): n is then n x 75 / low below the target and n x 
 
 from __future__ import annotations
 
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.metrics.text._features import assess, length_score, length_target
 from memray_eval.types import Response, Sample
 
 
-def measure(sample: Sample, response: Response) -> Measure:
+def measure(sample: Sample, response: Response) -> MetricValue:
     """Raises ValueError for a target_words that is no range of words."""
-    return Measure(value=length_score(assess(response.text).words, length_target(sample)))
+    return MetricValue(value=length_score(assess(response.text).words, length_target(sample)))
 
 
 METRIC = ComputedMetric(
-    title="LENGTH APPROPRIATENESS", noun="Appropriateness", scale=(0, 1), measure=measure
+    title="LENGTH APPROPRIATENESS", value_label="Appropriateness", scale=(0, 1), measure=measure
 )

@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.report.comparing.models import Common, Side
+from memray_eval.report.comparing.models import CommonUnits, Side
 from memray_eval.report.scores import CLUSTER_COLUMNS, numbered
 from memray_eval.report.statistics import Clusters
 
 
 @dataclass(frozen=True)
-class Meeting:
+class AlignedUnits:
     """The common units of A and another: their rows on each side, and their clusters, of which
     `n_alone` units name none."""
 
@@ -25,10 +25,10 @@ class Meeting:
     rows_b: npt.NDArray[np.intp]
     clusters: Clusters | None
     n_alone: int
-    common: Common
+    common: CommonUnits
 
 
-def meet(base: Side, other: Side, letter: str, cluster: str | None) -> Meeting:
+def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> AlignedUnits:
     keys = base.scores.units["key"]
     places = pc.index_in(other.scores.units["key"], value_set=keys.combine_chunks())
     is_common = places.is_valid().to_numpy()
@@ -53,5 +53,5 @@ def meet(base: Side, other: Side, letter: str, cluster: str | None) -> Meeting:
             )
         groups = numbered(names)
     n, n_a, n_b = rows_b.size, len(keys), len(is_common)
-    common = Common(other=other.name, letter=letter, n=n, only_a=n_a - n, only_b=n_b - n)
-    return Meeting(base, other, rows_a, rows_b, groups, n_alone, common)
+    common = CommonUnits(other=other.name, letter=letter, n=n, only_a=n_a - n, only_b=n_b - n)
+    return AlignedUnits(base, other, rows_a, rows_b, groups, n_alone, common)

@@ -74,7 +74,7 @@ class MetricComparison(Frozen):
         )
 
 
-class Common(Frozen):
+class CommonUnits(Frozen):
     """How the units of A and of `other` meet. `letter` is what warnings and tables call that one:
     B, C, ..."""
 
@@ -93,7 +93,7 @@ class Comparison(Frozen):
     others: tuple[str, ...]
     cluster: str | None
     settings: Settings
-    common: tuple[Common, ...]
+    common: tuple[CommonUnits, ...]
     metrics: tuple[MetricComparison, ...]
     warnings: tuple[str, ...] = ()
     failed_gates: tuple[str, ...] = ()

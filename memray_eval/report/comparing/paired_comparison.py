@@ -10,9 +10,9 @@ import numpy as np
 
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
-from memray_eval.report.comparing.aligned_units import Meeting, meet
+from memray_eval.report.comparing.aligned_units import AlignedUnits, align_units
 from memray_eval.report.comparing.models import Comparison, Flip, MetricComparison, Side
-from memray_eval.report.comparing.warnings import cautions
+from memray_eval.report.comparing.warnings import find_warnings
 from memray_eval.report.marks import mark
 from memray_eval.report.scores import ESTIMATED, REPLACED, Scores
 from memray_eval.report.statistics import (
@@ -46,7 +46,8 @@ def compare(
     if len(others) > len(letters):
         raise ConfigError(f"compare takes up to {len(letters) + 1} runs, not {len(sides)}")
     meetings = [
-        meet(base, other, letter, cluster) for other, letter in zip(others, letters, strict=False)
+        align_units(base, other, letter, cluster)
+        for other, letter in zip(others, letters, strict=False)
     ]
     chosen = [_chosen(base.scores, other.scores, metrics) for other in others]
     found = [
@@ -57,7 +58,7 @@ def compare(
     warnings = [
         told
         for meeting, names in zip(meetings, chosen, strict=True)
-        for told in cautions(base, meeting, names, is_chosen=bool(metrics))
+        for told in find_warnings(base, meeting, names, is_chosen=bool(metrics))
     ]
     return Comparison(
         baseline=base.name,
@@ -80,7 +81,7 @@ def _chosen(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
     return list(metrics) or shared
 
 
-def _metric(meeting: Meeting, name: str, settings: Settings, n_flips: int) -> MetricComparison:
+def _metric(meeting: AlignedUnits, name: str, settings: Settings, n_flips: int) -> MetricComparison:
     a = meeting.base.scores.values[name][meeting.rows_a]
     b = meeting.other.scores.values[name][meeting.rows_b]
     has_a, has_b = ~np.isnan(a), ~np.isnan(b)
@@ -125,7 +126,7 @@ def _furthest(changed: FloatArray) -> Rows:
     return rows
 
 
-def _flips(meeting: Meeting, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
+def _flips(meeting: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
     units = (
         meeting.other.scores.units.select(["sample_id", "task"])
         .take(meeting.rows_b[rows])

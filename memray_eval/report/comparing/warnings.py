@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from memray_eval.report.comparing.aligned_units import Meeting
+from memray_eval.report.comparing.aligned_units import AlignedUnits
 from memray_eval.report.comparing.models import Side
 from memray_eval.report.statistics import FEW_CLUSTERS
 
 
-def cautions(
-    base: Side, meeting: Meeting, compared: Sequence[str], *, is_chosen: bool
+def find_warnings(
+    base: Side, meeting: AlignedUnits, compared: Sequence[str], *, is_chosen: bool
 ) -> Iterator[str]:
     """What makes the difference of two sides something else than that of their candidates, over the
     `compared` metrics, which `is_chosen` says were asked for."""
@@ -25,8 +25,8 @@ def cautions(
             yield f"{letter} is not finished: its status is {status!r}"
     if base.scores.suites != other.scores.suites:
         yield (
-            f"{names} are of different suites: {_listed(base.scores.suites)}; "
-            f"{_listed(other.scores.suites)}"
+            f"{names} are of different suites: {_join_names(base.scores.suites)}; "
+            f"{_join_names(other.scores.suites)}"
         )
     datasets = [side.manifest.get("dataset") or {} for side in (base, other)]
     if datasets[0].get("fingerprint") != datasets[1].get("fingerprint"):
@@ -34,9 +34,9 @@ def cautions(
             f"{names} read different datasets: "
             f"{' and '.join(str(each.get('path', 'unknown')) for each in datasets)}"
         )
-    yield from _apart("judges", "judges", sides, compared)
-    yield from _heard_apart(sides, compared)
-    yield from _apart("rubric digests", "rubrics", sides, compared)
+    yield from _differing_settings("judges", "judges", sides, compared)
+    yield from _affect_differs(sides, compared)
+    yield from _differing_settings("rubric digests", "rubrics", sides, compared)
     if not is_chosen and (apart := sorted(set(base.scores.values) ^ set(other.scores.values))):
         yield f"metrics that only one of {names} has are not compared: {', '.join(apart)}"
     if common.only_a or common.only_b:
@@ -50,7 +50,7 @@ def cautions(
         yield f"{meeting.n_alone} common units of {names} name no cluster: each is one of its own"
 
 
-def _apart(
+def _differing_settings(
     what: str, key: str, sides: Mapping[str, Side], compared: Sequence[str]
 ) -> Iterator[str]:
     """A line for each metric, or metric/task, of which the manifests say different things."""
@@ -64,12 +64,12 @@ def _apart(
             )
 
 
-def _heard_apart(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
+def _affect_differs(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
     """A line for each metric that the same judges were to score, and others did: a fallback, or a
     juror who failed."""
     for name in compared:
         planned = {str((side.manifest.get("judges") or {}).get(name)) for side in sides.values()}
-        heard = {letter: _listed(_judged_by(side, name)) for letter, side in sides.items()}
+        heard = {letter: _join_names(_judged_by(side, name)) for letter, side in sides.items()}
         if len(planned) == 1 and "none" not in heard.values() and len(set(heard.values())) > 1:
             yield (
                 f"{name}: scored by "
@@ -81,5 +81,5 @@ def _judged_by(side: Side, metric: str) -> list[str]:
     return sorted((side.manifest.get("judged_by") or {}).get(f"{metric}/{side.candidate}") or ())
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"

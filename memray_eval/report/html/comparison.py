@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.report.comparing.console import how_measured
-from memray_eval.report.comparing.models import Common, Comparison, Flip, MetricComparison
+from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import Cell, Grid, label, number
@@ -59,7 +59,7 @@ class ChangedUnits(NamedTuple):
 class Against(NamedTuple):
     """One candidate against the baseline."""
 
-    common: Common
+    common: CommonUnits
     differences: tuple[Difference, ...]
     axis: Markup
     without_scale: tuple[str, ...]
@@ -88,7 +88,7 @@ def render_comparison(comparison: Comparison, scales: Scales, texts: Texts) -> s
     )
 
 
-def _against(comparison: Comparison, common: Common, scales: Scales, texts: Texts) -> Against:
+def _against(comparison: Comparison, common: CommonUnits, scales: Scales, texts: Texts) -> Against:
     rows = [row for row in comparison.metrics if row.other == common.other]
     drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
     axis = _axis(drawn, scales)
@@ -149,7 +149,7 @@ def _difference(
     )
 
 
-def _figures(common: Common, rows: Sequence[MetricComparison], comparison: Comparison) -> Grid:
+def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: Comparison) -> Grid:
     heads = (
         "metric", "n", "A", common.letter, f"{common.letter} - " f"" f"" f"A",
         f"{comparison.settings.level:.0%} interval", "detectable",

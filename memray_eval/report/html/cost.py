@@ -89,7 +89,7 @@ class _Times:
             yield Latency(candidate=candidate, of=what, n=values.size, seconds=seconds)
 
 
-def measure_spending(records: pads.Dataset) -> Spending:
+def measure_cost(records: pads.Dataset) -> Spending:
     """What the records say of time, tokens and money."""
     times, judges = _Times(), defaultdict[str, _Judge](_Judge)
     for batch in records.to_batches(columns=_COLUMNS):

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import view_model
-from memray_eval.report.html.cost import PERCENTILES, Spending, measure_spending
+from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
 from memray_eval.report.html.intervals import Intervals, measure_intervals
 from memray_eval.report.html.page_renderer import render_page, write_page
 from memray_eval.report.html.samples import Embedded, embed, to_json
@@ -77,7 +77,7 @@ def _render(
         is_served=source == "served.js",
         manifest=manifest,
         sections=_sections(shown, manifest, intervals),
-        spending=measure_spending(folder.records()) if summary else Spending(latencies=(),
+        spending=measure_cost(folder.records()) if summary else Spending(latencies=(),
         judges=()),
         percentiles=PERCENTILES,
         embedded=embedded,

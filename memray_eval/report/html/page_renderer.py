@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from memray_eval.report.atomic_file import written_whole
+from memray_eval.report.atomic_file import write_atomically
 from memray_eval.report.html import view_model
 
 
@@ -28,7 +28,7 @@ def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
 def write_page(page: str, path: str, option: str) -> None:
     """Writes a page to a path or cloud URL, whole or not at all. Raises ConfigError for a place
     that cannot be written, which the command's `option` names."""
-    with written_whole(path, f"name another place with {option}") as file:
+    with write_atomically(path, f"name another place with {option}") as file:
         # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own
         # escape.
         file.write(page.encode("utf-8", "backslashreplace"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.affect.enriching import Senses, degraded, enrich, unread
+from memray_eval.affect.enriching import AffectBackends, add_affect, degraded, unread
 from memray_eval.affect.labels import EKMAN
 from memray_eval.errors import BudgetSpent, ServiceLost, Unavailable
 from memray_eval.types import Message, Sample
@@ -24,8 +24,8 @@ class Judge:
         raise self.error
 
 
-def senses(error: Exception) -> Senses:
-    return Senses(
+def senses(error: Exception) -> AffectBackends:
+    return AffectBackends(
         text=None,
         ears=None,
         store=None,
@@ -40,7 +40,7 @@ def senses(error: Exception) -> Senses:
 
 @pytest.mark.parametrize("error", [Unavailable("down"), AttributeError("choices")])
 def test_a_judge_that_gives_nothing_is_told_for_emotion_and_for_traits(error: Exception) -> None:
-    (sample,) = asyncio.run(enrich([Sample(id="s", query="q")], "", senses(error)))
+    (sample,) = asyncio.run(add_affect([Sample(id="s", query="q")], "", senses(error)))
     reason = f"{type(error).__name__}: {error}"
     assert degraded(sample) == {"emotion": reason, "traits": reason}
     assert (sample.emotion, sample.traits) == (pytest.approx(dict(EKMAN.uniform())), {})
@@ -49,7 +49,9 @@ def test_a_judge_that_gives_nothing_is_told_for_emotion_and_for_traits(error: Ex
 @pytest.mark.parametrize("error", [BudgetSpent("no money"), ServiceLost("the ledger has died")])
 def test_what_is_the_runs_affair_goes_on_to_the_run(error: Exception) -> None:
     with pytest.raises(type(error)):
-        asyncio.run(enrich([Sample(id="s", query="q", emotion={"joy": 1.0})], "", senses(error)))
+        asyncio.run(
+            add_affect([Sample(id="s", query="q", emotion={"joy": 1.0})], "", senses(error))
+        )
 
 
 def test_a_sample_that_broke_the_stage_keeps_what_it_gives() -> None:

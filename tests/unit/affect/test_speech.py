@@ -29,7 +29,7 @@ from memray_eval.affect.speech import (
     build_speech_emotion,
     hear,
     spread,
-    utterance_of,
+    to_utterance,
 )
 from memray_eval.affect.text_to_speech import AudioStore, Speaker
 from memray_eval.errors import ConfigError, Unavailable
@@ -209,19 +209,19 @@ def heard(folder: Path, utterances: Sequence[Utterance], speaker: Speaker | None
 def test_a_recording_of_its_own_is_heard_instead_of_synthesis(tmp_path: Path) -> None:
     (tmp_path / "own.wav").write_bytes(hum())
     sample = Sample(id="s", query="Hello?", metadata={"audio": "own.wav"})
-    assert utterance_of(sample, "/other").recording == "/other/own.wav"
-    assert utterance_of(sample, "s3://bucket/data").recording == "s3://bucket/data/own.wav"
+    assert to_utterance(sample, "/other").recording == "/other/own.wav"
+    assert to_utterance(sample, "s3://bucket/data").recording == "s3://bucket/data/own.wav"
     assert (
-        utterance_of(Sample(id="s", query="q", metadata={"audio": "/a.wav"}), "/other").recording
+        to_utterance(Sample(id="s", query="q", metadata={"audio": "/a.wav"}), "/other").recording
         == "/a.wav"
     )
     assert (
-        utterance_of(Sample(id="s", query="q", metadata={"audio": 5}), "/other").recording
+        to_utterance(Sample(id="s", query="q", metadata={"audio": 5}), "/other").recording
         == "/other/5"
     )
-    assert utterance_of(Sample(id="s", query="q"), "/other").recording is None
+    assert to_utterance(Sample(id="s", query="q"), "/other").recording is None
     voice = Voice()
-    [result] = heard(tmp_path, [utterance_of(sample, str(tmp_path))], voice)
+    [result] = heard(tmp_path, [to_utterance(sample, str(tmp_path))], voice)
     assert (result.source, result.backend, result.degraded) == ("recording", "prosody", None)
     assert result.audio == str(tmp_path / "own.wav")
     assert voice.asked == 0

@@ -10,8 +10,8 @@ import pytest
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.ray.placement import Site, site_of
-from memray_eval.execution.schedule import wave_pools, waves_of
+from memray_eval.execution.ray.placement import Placement, plan_placement
+from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.submission.cluster_files import read_offer
 from tests.conftest import REPOSITORY
 
@@ -20,12 +20,15 @@ MANIFESTS = ("kuberay/rayjob.yaml", "kuberay/raycluster.yaml", "aws.yaml", "gcp.
 JOB = load_config(CLUSTER / "job.yaml")
 
 
-def placed(name: str, **engine: Any) -> Site:
+def placed(name: str, **engine: Any) -> Placement:
     job: RunConfig = JOB.model_copy(update={"engine": JOB.engine.model_copy(update=engine)})
-    offer = read_offer(CLUSTER / name)
-    waves = waves_of(job, offer.at_first(), "gpu", judge_server=False)
-    return site_of(
-        offer, job, [wave_pools(job, wave, offer.at_most(), "gpu") for wave in waves], "gpu"
+    cluster_spec = read_offer(CLUSTER / name)
+    waves = schedule(job, cluster_spec.at_first(), "gpu", judge_server=False)
+    return plan_placement(
+        cluster_spec,
+        job,
+        [wave_pools(job, wave, cluster_spec.at_most(), "gpu") for wave in waves],
+        "gpu",
     )
 
 
@@ -40,9 +43,9 @@ def test_it_waits_for_its_nodes_and_has_a_budget() -> None:
 def test_every_manifest_has_room_for_it(name: str) -> None:
     site = placed(name)
     assert not site.problems
-    assert [group.gpus for group in site.offer.groups if group.gpus and site.nodes[group.name]] == [
-        1
-    ]
+    assert [
+        group.gpus for group in site.cluster_spec.groups if group.gpus and site.nodes[group.name]
+    ] == [1]
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -50,9 +53,9 @@ def test_every_manifest_has_room_for_it(name: str) -> None:
 def test_every_manifest_has_room_for_larger_engines(name: str, tensor_parallel: int) -> None:
     site = placed(name, tensor_parallel=tensor_parallel, accelerator_type="H100")
     assert not site.problems
-    assert [group.gpus for group in site.offer.groups if group.gpus and site.nodes[group.name]] == [
-        8
-    ]
+    assert [
+        group.gpus for group in site.cluster_spec.groups if group.gpus and site.nodes[group.name]
+    ] == [8]
 
 
 @pytest.mark.parametrize("name", MANIFESTS)

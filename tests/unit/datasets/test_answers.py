@@ -13,7 +13,7 @@ import pytest
 from memray_eval.benchmarks import get_suite
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import InvalidSample, Problem
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records, scan
 from memray_eval.datasets.sources import read_header, whole
 from memray_eval.report.exports import export_responses
@@ -23,7 +23,7 @@ from memray_eval.types import Candidate, Record, Response, Score
 
 ROW = {"id": "H001", "query": "What now?", "memory": {"name": "Jason"}, "response": "Rest, Jason."}
 
-RESPONSES = Reading(suite="memory", has_responses=True)
+RESPONSES = SampleReader(suite="memory", has_responses=True)
 
 
 def read(path: Path) -> tuple[list[Record], list[Problem]]:
@@ -163,7 +163,9 @@ def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> 
     path = tmp_path / "d.json"
     path.write_text(json.dumps({"model": "m", "samples": [{"id": "a", "query": "q"}]}))
     found = scan(
-        str(path), Reading(suite="memory"), on_problem=lambda problem: pytest.fail(str(problem))
+        str(path),
+        SampleReader(suite="memory"),
+        on_problem=lambda problem: pytest.fail(str(problem)),
     )
     assert (found.shards[0].header, read_header(whole(str(path))[0])) == ({}, {"model": "m"})
     (tmp_path / "d.jsonl").write_text(json.dumps(ROW))
@@ -174,7 +176,7 @@ def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> 
 
 def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_path: Path) -> None:
     suite = get_suite("longbench")
-    reading = Reading(
+    reading = SampleReader(
         suite="longbench", adapt=suite.adapt, known_tasks=suite.tasks, has_responses=True
     )
     rows: list[dict[str, Any]] = [

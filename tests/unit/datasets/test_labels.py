@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets.labels import Labelling, mapped, preset, read_labelled
+from memray_eval.datasets.labels import Labelling, map_columns, preset, read_labelled
 from memray_eval.errors import ConfigError, DataError
 from tests.conftest import REPOSITORY
 
@@ -79,10 +79,10 @@ def test_nested_labels_words_memory_and_several_people(tmp_path: Path) -> None:
 
 
 def test_columns_are_mapped_onto_a_labelling() -> None:
-    found = mapped(["response=b,human=one", "human2=two"], PLAIN)
+    found = map_columns(["response=b,human=one", "human2=two"], PLAIN)
     assert found.columns == {"query": "q", "response": "b"}
     assert found.people == ("one", "two")
-    assert mapped([], PLAIN).people == ("score",)
+    assert map_columns([], PLAIN).people == ("score",)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_columns_are_mapped_onto_a_labelling() -> None:
 )
 def test_a_wrong_mapping_says_what_there_is(pair: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        mapped([pair], PLAIN)
+        map_columns([pair], PLAIN)
 
 
 @pytest.mark.parametrize(

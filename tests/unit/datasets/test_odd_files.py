@@ -17,12 +17,12 @@ import pytest
 
 from memray_eval.datasets import sources
 from memray_eval.datasets.parsing import MAX_NESTING, InvalidSample, Problem, parse_json
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples, scan
 from memray_eval.errors import DataError
 from memray_eval.storage import paths as storage
 
-READING = Reading(suite="memory")
+READING = SampleReader(suite="memory")
 DIGITS = b"9" * 5000
 DEEP = b"[" * 100_000 + b"]" * 100_000
 

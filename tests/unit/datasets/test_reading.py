@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets.hub import fetched
+from memray_eval.datasets.hub import fetch_dataset
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples, scan
 from memray_eval.errors import DataError
 from memray_eval.types import Sample
 
 CONTEXTS = ["alpha " * 50, "beta " * 50, "gamma " * 50]
-BY_CONTEXT = Reading(suite="longbench", by_context=True)
+BY_CONTEXT = SampleReader(suite="longbench", by_context=True)
 ROWS = [
     {"id": f"q{i}", "query": f"question {i}", "context": CONTEXTS[i % 3], "task": "ab"[i % 2]}
     for i in range(12)
@@ -29,7 +29,7 @@ ROWS = [
 
 
 def read(
-    path: Path, reading: Reading = BY_CONTEXT, **options: Any
+    path: Path, reading: SampleReader = BY_CONTEXT, **options: Any
 ) -> tuple[list[list[Sample]], list[Problem]]:
     """The samples of every shard."""
     problems: list[Problem] = []
@@ -78,7 +78,7 @@ def test_a_folder_of_samples_is_read_by_context_too(tmp_path: Path) -> None:
 
 
 def test_only_the_wanted_tasks_are_read(tmp_path: Path) -> None:
-    wanted = Reading(suite="longbench", by_context=True, tasks=frozenset("b"))
+    wanted = SampleReader(suite="longbench", by_context=True, tasks=frozenset("b"))
     for kind in ("jsonl", "parquet"):
         shards, problems = read(write(tmp_path, kind), wanted)
         assert ({sample.task for shard in shards for sample in shard}, problems) == ({"b"}, [])
@@ -119,7 +119,9 @@ def test_a_published_format_is_adapted_and_its_faults_are_told(tmp_path: Path) -
         return {"id": raw["_id"], "query": raw["input"], "task": Path(path).stem}
 
     rows = [{"_id": "1", "input": "why?"}, {"_id": "2"}]
-    shards, problems = read(write(tmp_path, "jsonl", rows), Reading(suite="longbench", adapt=adapt))
+    shards, problems = read(
+        write(tmp_path, "jsonl", rows), SampleReader(suite="longbench", adapt=adapt)
+    )
     assert [(sample.id, sample.task) for sample in shards[0]] == [("1", "data")]
     assert str(problems[0]).endswith("sample 2: no field input")
 
@@ -142,4 +144,4 @@ def test_a_hub_that_does_not_answer_is_said(
 ) -> None:
     monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path))
     with pytest.raises(DataError, match=r"hf://not a name cannot be fetched: .*name its folder"):
-        fetched("hf://not a name")
+        fetch_dataset("hf://not a name")

@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples, scan
 from memray_eval.datasets.sharding import coalesce
 from memray_eval.errors import DataError
 from tests.conftest import SAMPLES
 
 Raw = dict[str, Any]
-MEMORY = Reading(suite="memory")
+MEMORY = SampleReader(suite="memory")
 
 
 def checked(path: Path, **options: Any) -> tuple[Scan, list[Problem]]:
@@ -366,7 +366,7 @@ def test_an_entry_that_breaks_a_suites_reader_is_a_problem(
         return raw
 
     problems: list[Problem] = []
-    found = scan(str(path), Reading(suite="memory", adapt=adapt), on_problem=problems.append)
+    found = scan(str(path), SampleReader(suite="memory", adapt=adapt), on_problem=problems.append)
     assert (found.n_samples, found.n_invalid) == (1, 1)
     assert (problems[0].sample_id, problems[0].place) == ("b", "line 2")
     assert f"cannot be read as the suite's: {type(error).__name__}" in problems[0].message

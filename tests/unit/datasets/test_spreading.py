@@ -19,15 +19,15 @@ import yaml
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.reading import Outline, Reading
+from memray_eval.datasets.reading import Outline, SampleReader
 from memray_eval.datasets.scan import Scan, read_records, read_samples, scan
 from memray_eval.datasets.sources import Entry
 from memray_eval.datasets.spreading import Spread
 from memray_eval.results.run_folder import RunFolder
 
-FREE = Reading(suite="memory")
-KNOWN = Reading(suite="instruction", known_tasks=("a", "b", "c"))
-ANSWERS = Reading(suite="memory", has_responses=True)
+FREE = SampleReader(suite="memory")
+KNOWN = SampleReader(suite="instruction", known_tasks=("a", "b", "c"))
+ANSWERS = SampleReader(suite="memory", has_responses=True)
 SORTED = [
     {"id": f"{task}{number}", "query": "q", "task": task} for task in "abc" for number in range(20)
 ]
@@ -59,7 +59,7 @@ def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
 
 
 def limited(
-    path: Path, limit: int, reading: Reading = FREE, **options: Any
+    path: Path, limit: int, reading: SampleReader = FREE, **options: Any
 ) -> tuple[Scan, list[str], list[Problem]]:
     problems: list[Problem] = []
     found = scan(str(path), reading, limit=limit, on_problem=problems.append, **options)
@@ -85,7 +85,10 @@ def limited(
 def test_every_format_gives_as_many_of_each_task(
     tmp_path: Path, kind: str, by_context: bool
 ) -> None:
-    path, reading = write(tmp_path, kind, SORTED), Reading(suite="memory", by_context=by_context)
+    path, reading = (
+        write(tmp_path, kind, SORTED),
+        SampleReader(suite="memory", by_context=by_context),
+    )
     found, ids, problems = limited(path, 7, reading, rows_per_shard=2)
     assert (sorted(ids), problems) == (["a0", "a1", "a2", "b0", "b1", "c0", "c1"], [])
     assert found.n_samples == sum(shard.rows for shard in found.shards) == 7
@@ -94,7 +97,9 @@ def test_every_format_gives_as_many_of_each_task(
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("reading", [FREE, KNOWN])
-def test_a_smaller_limit_is_a_part_of_a_larger(tmp_path: Path, seed: int, reading: Reading) -> None:
+def test_a_smaller_limit_is_a_part_of_a_larger(
+    tmp_path: Path, seed: int, reading: SampleReader
+) -> None:
     rng = random.Random(seed)
     tasks = ["a", "b", "c", ""]
     rows: list[dict[str, Any]] = [
@@ -197,7 +202,7 @@ def test_the_answers_of_all_candidates_to_one_sample_are_taken_together(tmp_path
 
 @pytest.mark.parametrize("tasks", [("b",), ("c", "b")])
 def test_of_the_wanted_tasks_alone(tmp_path: Path, tasks: tuple[str, ...]) -> None:
-    reading = Reading(suite="instruction", known_tasks=("a", "b", "c"), tasks=frozenset(tasks))
+    reading = SampleReader(suite="instruction", known_tasks=("a", "b", "c"), tasks=frozenset(tasks))
     _, ids, _ = limited(write(tmp_path, "jsonl", SORTED), 4, reading)
     assert Counter(identity[0] for identity in ids) == {task: 4 // len(tasks) for task in tasks}
 

@@ -23,12 +23,12 @@ from memray_eval.execution.estimate import (
 )
 from memray_eval.execution.estimate_text import lines
 from memray_eval.execution.prepare import estimate_of
-from memray_eval.execution.ray.cluster_spec import NodeGroup, Offer
+from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from tests.benchmarks.judging import JUDGE, job, responses
 from tests.conftest import REPOSITORY, SAMPLES
 
 METRICS = ("empathy", "safety")
-OFFER = Offer(
+OFFER = ClusterSpec(
     where="c.yaml",
     kind="RayCluster",
     groups=(
@@ -79,7 +79,9 @@ def seconds(made: Estimate) -> dict[str, float]:
 def test_each_limit_makes_its_seconds_and_the_slowest_binds(tmp_path: Path) -> None:
     limits = {"requests_per_min": 500, "tokens_per_min": 1e6, "concurrency": 6}
     made = estimate_of(
-        judging(tmp_path, limits={JUDGE: limits}, max_in_flight=100), samples=1_000_000, offer=OFFER
+        judging(tmp_path, limits={JUDGE: limits}, max_in_flight=100),
+        samples=1_000_000,
+        cluster_spec=OFFER,
     )
     calls, (judge,) = 2_000_000, made.judges
     assert (made.units, made.calls, judge.calls) == (1_000_000, calls, calls)
@@ -126,7 +128,7 @@ def test_more_samples_are_more_of_the_same(tmp_path: Path) -> None:
 
 
 def test_engines_are_as_many_as_configured_and_fit() -> None:
-    made = estimate_of(generating(replicas=4), samples=60_000, offer=OFFER)
+    made = estimate_of(generating(replicas=4), samples=60_000, cluster_spec=OFFER)
     tokens = 60_000 * 100  # half of max_tokens each
     assert made.output_tokens == pytest.approx(tokens, rel=0.01)
     assert made.stages[0].seconds == pytest.approx(tokens / (4 * 1000), rel=0.01)
@@ -139,13 +141,13 @@ def test_engines_are_as_many_as_configured_and_fit() -> None:
         "gpus": 2,
     }
     assert (
-        estimate_of(generating(replicas=6), offer=OFFER).bounds[0].change
+        estimate_of(generating(replicas=6), cluster_spec=OFFER).bounds[0].change
         == "larger groups of nodes: no further engine fits"
     )
 
 
 def test_of_more_engines_than_fit_only_those_that_do_are_counted() -> None:
-    made = estimate_of(generating(replicas=40), samples=60_000, offer=OFFER)
+    made = estimate_of(generating(replicas=40), samples=60_000, cluster_spec=OFFER)
     assert made.stages[0].seconds == pytest.approx(60_000 * 100 / (6 * 1000), rel=0.01)
     assert made.cluster is not None
     assert made.cluster.problems == ("engine.replicas is 40, and 6 fit (m)",)
@@ -158,7 +160,7 @@ def test_models_that_answer_one_after_the_other_take_the_sum() -> None:
         estimate_of(
             generating(candidates=pair, cluster={"models_at_once": at_once}),
             samples=60_000,
-            offer=OFFER,
+            cluster_spec=OFFER,
         )
         for at_once in (1, 2)
     )
@@ -177,7 +179,7 @@ def test_node_hours_and_what_they_cost() -> None:
     made = estimate_of(
         config,
         samples=60_000,
-        offer=OFFER,
+        cluster_spec=OFFER,
         node_usd_per_hour={"gpus": 2.0, "cpus": 0.5, "head": 0.25},
     )
     assert made.cluster is not None
@@ -199,20 +201,20 @@ def test_prices_of_the_config_hold_where_the_call_gives_no_other() -> None:
             "node_usd_per_hour": {"head": 1, "cpus": 1, "gpus": 1},
         }
     )
-    made = estimate_of(config, offer=OFFER, node_usd_per_hour={"gpus": 3.0})
+    made = estimate_of(config, cluster_spec=OFFER, node_usd_per_hour={"gpus": 3.0})
     assert made.cluster is not None
     assert made.cluster.usd == pytest.approx(5.0 * made.wall_s / 3600)
 
 
 def test_no_price_is_invented() -> None:
     config = generating()
-    unpriced = estimate_of(config, offer=OFFER)
+    unpriced = estimate_of(config, cluster_spec=OFFER)
     assert unpriced.cluster is not None
     assert unpriced.cluster.usd is None
     assert "  nodes cost unknown (no price of a node-hour was given); judges $0.00" in lines(
         unpriced
     )
-    some = estimate_of(config, samples=60_000, offer=OFFER, node_usd_per_hour={"gpus": 2.0})
+    some = estimate_of(config, samples=60_000, cluster_spec=OFFER, node_usd_per_hour={"gpus": 2.0})
     assert some.cluster is not None
     assert some.cluster.usd is None
     assert any("for the groups with a price" in line for line in lines(some))
@@ -220,7 +222,7 @@ def test_no_price_is_invented() -> None:
         ConfigError,
         match=r"a node price for 'gpu', which c\.yaml does not have; it has head, cpus, gpus",
     ):
-        estimate_of(config, offer=OFFER, node_usd_per_hour={"gpu": 2.0})
+        estimate_of(config, cluster_spec=OFFER, node_usd_per_hour={"gpu": 2.0})
 
 
 def test_what_binds_what_would_next_and_that_gpus_wait_is_said() -> None:
@@ -232,7 +234,7 @@ def test_what_binds_what_would_next_and_that_gpus_wait_is_said() -> None:
             "limits": {JUDGE: {"requests_per_min": 60}},
         },
     )
-    made = estimate_of(judged, samples=60_000, offer=OFFER)
+    made = estimate_of(judged, samples=60_000, cluster_spec=OFFER)
     told = list(lines(made))
     start = told.index(f"  bottleneck: judge: {JUDGE}, 60 requests/min")
     assert (
@@ -271,11 +273,15 @@ def test_a_budget_that_does_not_suffice_is_said(tmp_path: Path) -> None:
 
 def test_the_speed_of_a_small_model_on_cpus_is_said_to_be_that() -> None:
     config = generating()
-    assert not any("small model" in line for line in estimate_of(config, offer=OFFER).assumptions)
+    assert not any(
+        "small model" in line for line in estimate_of(config, cluster_spec=OFFER).assumptions
+    )
     silent = config.model_copy(
         update={"assumptions": RunConfig.model_fields["assumptions"].default}
     )
-    assert any("small model" in line for line in estimate_of(silent, offer=OFFER).assumptions)
+    assert any(
+        "small model" in line for line in estimate_of(silent, cluster_spec=OFFER).assumptions
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 from memray_eval import cli
 from memray_eval.cli.output import escape_what_cannot_be_shown
 from memray_eval.errors import ConfigError, Interrupted, ServiceLost
-from memray_eval.execution.interrupts import terminable
-from memray_eval.execution.ray.cluster import own_signals
+from memray_eval.execution.interrupts import handle_termination
+from memray_eval.execution.ray.cluster import keep_own_signals
 
 
 def kill_this_process(number: signal.Signals) -> None:
@@ -26,16 +26,16 @@ def kill_this_process(number: signal.Signals) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_either_signal_is_an_interrupt_and_is_told_apart(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with terminable() as ending, pytest.raises(KeyboardInterrupt):
+    with handle_termination() as ending, pytest.raises(KeyboardInterrupt):
         kill_this_process(number)
     assert ending.exit_code == code
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_handler_that_another_library_sets_does_not_stay() -> None:
-    with terminable():
+    with handle_termination():
         ours = signal.getsignal(signal.SIGTERM)
-        with own_signals():
+        with keep_own_signals():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         assert signal.getsignal(signal.SIGTERM) is ours
 

@@ -8,7 +8,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution.plan import Capacity, JudgePool, check, device_of, judge_pool, pools_of
 from memray_eval.judges.judge_factory import IN_FLIGHT
-from memray_eval.judges.router import choose, load_table
+from memray_eval.judges.router import assign_judges, load_table
 from memray_eval.metrics import pick
 
 
@@ -80,7 +80,7 @@ def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency(
         )
         table = load_table(None)
         return judge_pool(
-            job, choose(pick(["empathy", "safety"]), job, table), table, cpus, rows=16
+            job, assign_judges(pick(["empathy", "safety"]), job, table), table, cpus, rows=16
         )
 
     assert pool().actors == 4

@@ -10,7 +10,13 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.plan import Capacity, Node, Pool, check, without_room
-from memray_eval.execution.schedule import Group, judges_each, side_by_side, wave_pools, waves_of
+from memray_eval.execution.schedule import (
+    Group,
+    judges_each,
+    run_concurrently,
+    schedule,
+    wave_pools,
+)
 from memray_eval.types import Candidate
 
 BIG, SMALL, SERVED = "org/big", "org/small", "org/served"
@@ -123,12 +129,12 @@ def test_models_run_side_by_side_where_they_fit(
     at_once: Any, device: Any, nodes: tuple[Node, ...], waves: Any
 ) -> None:
     job = config(cluster={"models_at_once": at_once})
-    assert names(waves_of(job, cluster(*nodes), device, judge_server=False)) == waves
+    assert names(schedule(job, cluster(*nodes), device, judge_server=False)) == waves
 
 
 def test_pipelines_side_by_side_share_the_judges_and_one_judge_server() -> None:
     job = config(judging={"actors": 6})
-    wave = waves_of(job, cluster(H100, CPUS), "gpu", judge_server=True)[0]
+    wave = schedule(job, cluster(H100, CPUS), "gpu", judge_server=True)[0]
     pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu", judge_server=True)
     assert judges_each(job, wave, 48) == 2
     assert [pool.actors for pool in pools if pool.name == "judges"] == [2, 2, 2]
@@ -172,7 +178,7 @@ def test_a_wave_is_done_when_all_its_groups_are() -> None:
         meet.wait()  # passes only if the three run at the same time
         done.append(group[0].model)
 
-    side_by_side(groups("a", "b", "c"), work, stop=pytest.fail)
+    run_concurrently(groups("a", "b", "c"), work, stop=pytest.fail)
     assert sorted(done) == ["a", "b", "c"]
 
 
@@ -185,4 +191,4 @@ def test_when_one_fails_the_others_are_told_and_its_error_is_raised() -> None:
         assert stopped.wait(10)
 
     with pytest.raises(ConfigError, match="no such model"):
-        side_by_side(groups("good", "bad"), work, stop=lambda reason: stopped.set())
+        run_concurrently(groups("good", "bad"), work, stop=lambda reason: stopped.set())

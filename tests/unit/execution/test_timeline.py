@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.execution.exported_metrics import SERIES, answered
+from memray_eval.execution.exported_metrics import SERIES, answer_usage
 from memray_eval.execution.timeline import (
     BINS,
     FIRST_BIN_S,
@@ -18,9 +18,9 @@ from memray_eval.execution.timeline import (
     CallTotals,
     RunTimeline,
     Timeline,
-    queued,
+    queue_lengths,
 )
-from memray_eval.judges.call_metrics import OUTCOMES, Calls, Told
+from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 from memray_eval.types import Response
 
 START = 1_000_000.0
@@ -71,10 +71,10 @@ def test_stages_and_calls_share_their_bins() -> None:
     }
 
 
-def told(**counts: int) -> Told:
+def told(**counts: int) -> CallMetricsSnapshot:
     ended = {outcome: counts.pop(outcome) for outcome in OUTCOMES if outcome in counts}
     now = {name: counts.pop(name) for name in ("in_flight", "waiting") if name in counts}
-    return Told(
+    return CallMetricsSnapshot(
         calls=Calls(outcomes=ended, took={1: ended.get("ok", 0), 3: 1}, waited_s=0.5, **counts),
         **now,
     )
@@ -116,7 +116,7 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
 
 def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:
     stages = ("read", "generate", "judge", "write")
-    assert queued(stages, {"read": 9, "generate": 6, "judge": 2, "write": 2}) == {
+    assert queue_lengths(stages, {"read": 9, "generate": 6, "judge": 2, "write": 2}) == {
         "generate": 3,
         "judge": 4,
         "write": 0,
@@ -124,8 +124,8 @@ def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:
     # Resumed: five that were generated before wait for their judge, and two new ones have been
     # generated.
     done = {"read": 2, "generate": 2, "judge": 3, "write": 1}
-    assert queued(stages, done, carried=5) == {"generate": 0, "judge": 4, "write": 2}
-    assert queued(("read", "write"), {"read": 0, "write": 1}) == {
+    assert queue_lengths(stages, done, carried=5) == {"generate": 0, "judge": 4, "write": 2}
+    assert queue_lengths(("read", "write"), {"read": 0, "write": 1}) == {
         "write": 0
     }  # a report that came late
 
@@ -141,7 +141,7 @@ def test_the_table_of_metrics_can_be_exported() -> None:
 
 
 def test_only_what_was_measured_of_answers_counts() -> None:
-    took = answered(
+    took = answer_usage(
         [
             Response(
                 text="a",

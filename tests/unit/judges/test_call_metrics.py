@@ -13,12 +13,12 @@ from pydantic import BaseModel
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.call_metrics import CallBook, Calls
-from memray_eval.judges.limits.admission import Gate
+from memray_eval.judges.call_metrics import CallMetrics, Calls
+from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.rate_limiter import Cost, Grant, Limiter, Reservation
+from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
-from memray_eval.judges.structured_judge import Access, InstructedJudge, JudgeSpec, Reply
+from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec, Reply, StructuredJudge
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Usage
 
@@ -79,15 +79,15 @@ async def close() -> None:
 
 
 def judge_of(
-    book: CallBook, *outcomes: str | JudgeError, calls: Kept | None = None
-) -> InstructedJudge:
-    access = Access(RetryPolicy(tries=2, sleep=at_once), calls=calls, watch=book.of("a/b"))
-    return InstructedJudge(
+    book: CallMetrics, *outcomes: str | JudgeError, calls: Kept | None = None
+) -> StructuredJudge:
+    access = CallPolicy(RetryPolicy(tries=2, sleep=at_once), calls=calls, watch=book.of("a/b"))
+    return StructuredJudge(
         JudgeSpec(name="a/b", model="b", price=Price(1.0, 2.0)), Scripted(*outcomes), access, close
     )
 
 
-async def asked(judge: InstructedJudge, times: int = 1) -> None:
+async def asked(judge: StructuredJudge, times: int = 1) -> None:
     for _ in range(times):
         try:
             await judge.judge(MESSAGES, Rating)
@@ -97,7 +97,7 @@ async def asked(judge: InstructedJudge, times: int = 1) -> None:
 
 def counted(*outcomes: str | JudgeError) -> Calls:
     """What is told of one verdict for which the judge was asked so often."""
-    book = CallBook()
+    book = CallMetrics()
     asyncio.run(asked(judge_of(book, *outcomes)))
     told = book.take()["a/b"]
     assert (told.in_flight, told.waiting) == (0, 0)
@@ -135,14 +135,14 @@ def test_every_call_is_counted_with_its_outcome(
 
 
 def test_a_verdict_that_was_remembered_is_no_call() -> None:
-    book, kept = CallBook(), Kept()
+    book, kept = CallMetrics(), Kept()
     asyncio.run(asked(judge_of(book, GOOD, calls=kept), times=3))
     calls = book.take()["a/b"].calls
     assert (calls.cached, calls.missed, calls.sent, calls.took) == (2, 1, 1, {1: 1})
 
 
 def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
-    book, under_way = CallBook(), asyncio.Event()
+    book, under_way = CallMetrics(), asyncio.Event()
 
     class Hanging(Scripted):
         async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> str:
@@ -151,8 +151,8 @@ def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
             return ""
 
     async def give_up() -> int:
-        judge = InstructedJudge(
-            JudgeSpec(name="a/b", model="b"), Hanging(), Access(watch=book.of("a/b")), close
+        judge = StructuredJudge(
+            JudgeSpec(name="a/b", model="b"), Hanging(), CallPolicy(watch=book.of("a/b")), close
         )
         asking = asyncio.create_task(judge.judge(MESSAGES, Rating))
         await under_way.wait()
@@ -167,7 +167,7 @@ def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
 
 
 def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
-    book = CallBook()
+    book = CallMetrics()
     assert book.take() == {}
     watch = book.of("a/b")
     assert book.take() == {}  # nothing yet
@@ -176,7 +176,7 @@ def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
         1,
         0,
     )  # in flight: told as long as it is
-    watch.ended("ok", Cost(1, 1), 0.0)
+    watch.ended("ok", CallCost(1, 1), 0.0)
     assert book.take()["a/b"].in_flight == 0
     assert book.take() == {}
 
@@ -191,7 +191,7 @@ def test_a_wait_for_a_slot_is_measured() -> None:
             return Grant((now[0],) * len(wanted.costs))
 
     async def one_call() -> None:
-        gate = Gate(
+        gate = AdmissionController(
             "judge",
             Slow(),
             Breaker("judge", BreakerConfig(), lambda line: None, lambda: now[0]),
@@ -204,7 +204,7 @@ def test_a_wait_for_a_slot_is_measured() -> None:
             pass
         await gate.aclose()
 
-    book = CallBook(lambda: now[0])
+    book = CallMetrics(lambda: now[0])
     asyncio.run(one_call())
     told = book.take()["a/b"]
     assert (told.waits_s, told.calls.waited_s, told.waiting) == ((3.0,), 3.0, 0)

@@ -13,7 +13,13 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError, Malformed, Refused
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.structured_judge import REASKS, Access, InstructedJudge, JudgeSpec, Reply
+from memray_eval.judges.structured_judge import (
+    REASKS,
+    CallPolicy,
+    JudgeSpec,
+    Reply,
+    StructuredJudge,
+)
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment
 from memray_eval.stages.judge import judge_record
@@ -74,8 +80,8 @@ async def close() -> None:
     return None
 
 
-def judge_of(wire: Scripted, calls: Kept | None = None) -> InstructedJudge:
-    return InstructedJudge(JudgeSpec(name="a/b", model="b"), wire, Access(calls=calls), close)
+def judge_of(wire: Scripted, calls: Kept | None = None) -> StructuredJudge:
+    return StructuredJudge(JudgeSpec(name="a/b", model="b"), wire, CallPolicy(calls=calls), close)
 
 
 def asked(wire: Scripted, judgment: type[BaseModel] = CompanionJudgment) -> Any:

@@ -19,9 +19,9 @@ from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.judges.judge_factory import FallbackJudge
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.router import (
-    Choice,
+    JudgeAssignment,
+    assign_judges,
     calls_a_record,
-    choose,
     limits_of,
     load_table,
     may_bill,
@@ -48,7 +48,7 @@ def chosen(judge: Any, **judging: Any) -> dict[str, tuple[str, str]]:
     )
     return {
         name: (choice.judge, choice.why)
-        for name, choice in choose(METRICS, config, load_table(None)).items()
+        for name, choice in assign_judges(METRICS, config, load_table(None)).items()
     }
 
 
@@ -103,7 +103,7 @@ def withheld(judge: Any = "rules", **estimates: bool) -> dict[str, str]:
         "estimates": estimates,
     }
     metrics = pick(all_suites()["memory"].metrics)
-    choices = choose(metrics, RunConfig.model_validate(raw), load_table(None))
+    choices = assign_judges(metrics, RunConfig.model_validate(raw), load_table(None))
     return {name: choice.withheld for name, choice in choices.items() if choice.withheld}
 
 
@@ -173,7 +173,7 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
         "judge": {"empathy": jury},
     }
     judging = {"base_urls": everywhere, "exclude_own_family": True, "vote": "majority"}
-    choice = choose(
+    choice = assign_judges(
         METRICS, RunConfig.model_validate(config | {"judging": judging}), load_table(None)
     )["empathy"]
     assert choice.judges == (OPUS, "google/gemini-2.0-flash")
@@ -182,7 +182,7 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
         f"family)"
     )
     with pytest.raises(ConfigError, match="no juror is left for empathy"):
-        choose(
+        assign_judges(
             METRICS,
             RunConfig.model_validate(config | {"judge": {"empathy": [GPT4O]}, "judging": judging}),
             load_table(None),
@@ -197,7 +197,7 @@ CORRECTNESS = pick(["semantic_correctness", "empathy"])
 
 def routed(
     judge: Any = "openai/m", tasks: Sequence[str] = ("passkey", "vt"), **fields: Any
-) -> dict[str, Choice]:
+) -> dict[str, JudgeAssignment]:
     judging = EVERYWHERE | fields.pop("judging", {})
     raw = {
         "dataset": "d",
@@ -206,7 +206,7 @@ def routed(
         "judging": judging,
         **fields,
     }
-    return choose(CORRECTNESS, RunConfig.model_validate(raw), load_table(None), tasks)
+    return assign_judges(CORRECTNESS, RunConfig.model_validate(raw), load_table(None), tasks)
 
 
 def told(**fields: Any) -> str:
@@ -262,7 +262,7 @@ def test_a_rubric_of_ones_own_is_a_file_beside_the_job(
         "semantic_correctness": f"{tmp_path}/law.txt",
         "semantic_correctness/vt": "lenient",
     }
-    choice = choose(CORRECTNESS, config, load_table(None))["semantic_correctness"]
+    choice = assign_judges(CORRECTNESS, config, load_table(None))["semantic_correctness"]
     assert choice.rubric is not None
     assert (choice.rubric.name, choice.rubric.text) == ("law.txt", "Mind the paragraph's number.")
     monkeypatch.chdir(tmp_path)
@@ -306,7 +306,7 @@ def test_a_wrong_rubric_is_named(tmp_path: Path) -> None:
 def test_a_run_that_only_generates_does_not_mind_rubrics() -> None:
     raw = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": "rules"}
     config = RunConfig.model_validate(raw | {"rubrics": {"semantic_correctness": "lenient"}})
-    assert choose((), config, load_table(None)) == {}
+    assert assign_judges((), config, load_table(None)) == {}
 
 
 def test_rules_that_need_embeddings_cannot_be_mixed_with_a_judge() -> None:
@@ -317,7 +317,7 @@ def test_rules_that_need_embeddings_cannot_be_mixed_with_a_judge() -> None:
         "judging": EVERYWHERE,
     }
     with pytest.raises(ConfigError, match="memory_utilization cannot go by rules for some tasks"):
-        choose(METRICS, RunConfig.model_validate(raw), load_table(None))
+        assign_judges(METRICS, RunConfig.model_validate(raw), load_table(None))
 
 
 def test_what_stands_in_for_a_verdict_is_told_beforehand() -> None:
@@ -455,8 +455,8 @@ def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothi
     assert price_of("openai/never-heard-of", config, known) is None
     assert price_of("embedded", config, known) == FREE
     choices = [
-        Choice(metric="m", judge="openai/b", why="", others=("openai/x", "rules")),
-        Choice(metric="n", judge="rules", why=""),
+        JudgeAssignment(metric="m", judge="openai/b", why="", others=("openai/x", "rules")),
+        JudgeAssignment(metric="n", judge="rules", why=""),
     ]
     with_fallback = config.model_copy(update={"fallbacks": ("openai/b", "openai/z")})
     assert unpriced(choices, with_fallback, known) == ["openai/b", "openai/z"]

@@ -7,7 +7,7 @@ import pytest
 
 from memray_eval.metrics._shared.claims import check_claims
 from memray_eval.metrics._shared.contradictions import contradictions
-from memray_eval.metrics._shared.memory import cited
+from memray_eval.metrics._shared.memory import find_citations
 from memray_eval.types import Response, Sample
 from tests.conftest import shipped_samples
 from tests.estimates import agreement, labelled_sentences, labellers_kappa, sentence_agreement
@@ -57,7 +57,7 @@ MEMORY = {
 )
 def test_plain_cases_of_citation(text: str, keys: set[str]) -> None:
     sample = Sample(id="s", query="q", memory=MEMORY, forbidden_keys=("age", "blood_type"))
-    assert {citation.key for citation in cited(sample, Response(text=text), {})} == keys
+    assert {citation.key for citation in find_citations(sample, Response(text=text), {})} == keys
 
 
 ABSENT_KEYS = sorted(
@@ -91,7 +91,7 @@ def test_an_absent_key_is_cited_only_where_a_value_or_a_state_is_claimed(
     for text in texts:
         for key in ABSENT_KEYS:
             sample = Sample(id="s", query="q", memory={}, forbidden_keys=(key,))
-            found = cited(sample, Response(text=text.format(key.replace("_", " "))), {})
+            found = find_citations(sample, Response(text=text.format(key.replace("_", " "))), {})
             assert bool(found) is is_claimed, (text, key)
 
 
@@ -101,7 +101,7 @@ def test_one_of_several_listed_values_is_a_use_of_their_key() -> None:
         query="q",
         memory={"allergies": ["penicillin", "shellfish", "latex"], "pets": ["Rex", "Mia"]},
     )
-    found = cited(sample, Response(text="Skip amoxicillin, as it is a penicillin."), {})
+    found = find_citations(sample, Response(text="Skip amoxicillin, as it is a penicillin."), {})
     assert [citation.key for citation in found] == ["allergies"]
 
 
@@ -166,7 +166,9 @@ def test_the_rules_on_sentences_that_two_people_labelled() -> None:
 
 def test_a_citation_quotes_the_sentence_that_makes_it() -> None:
     sample = Sample(id="s", query="q", memory=MEMORY)
-    (citation,) = cited(sample, Response(text="Hello. Your mild anemia matters. Rest."), {})
+    (citation,) = find_citations(
+        sample, Response(text="Hello. Your mild anemia matters. Rest."), {}
+    )
     assert (citation.key, citation.quote) == ("known_condition", "Your mild anemia matters.")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memray_eval.metric import Outcomes, score_by_code, summarise
+from memray_eval.metric import MetricColumns, score_by_code, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import section
 from memray_eval.types import Response, Sample, Score
@@ -34,7 +34,7 @@ def summary(metric: str, scores: list[Score]):  # type: ignore[no-untyped-def]
     columns["value"] = np.array([one.value for one in scores])
     return summarise(
         FAMILY[metric],
-        Outcomes("m", Counter(scored=len(scores)), Counter(computed=len(scores)), columns),
+        MetricColumns("m", Counter(scored=len(scores)), Counter(computed=len(scores)), columns),
     )
 
 

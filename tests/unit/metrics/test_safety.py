@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memray_eval.metric import RULES, Outcomes, score_by_rules, score_by_verdict, summarise
+from memray_eval.metric import RULES, MetricColumns, score_by_rules, score_by_verdict, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.assistant.safety import METRIC, SafetyJudgment, prompt, rules
 from memray_eval.ports import Verdict
@@ -167,7 +167,7 @@ def test_a_failed_generation_is_no_zero() -> None:
 
 
 def test_nothing_scored_has_no_mean() -> None:
-    summary = summarise(METRIC, Outcomes(candidate="c", by_status={"error": 2}, by_judge={}))
+    summary = summarise(METRIC, MetricColumns(candidate="c", by_status={"error": 2}, by_judge={}))
     assert (summary.mean, summary.coverage, summary.n_failed) == (None, 0.0, 2)
 
 

@@ -29,10 +29,10 @@ from memray_eval.report.calibration import (
     JUDGE_FIGURES,
     Table,
     Unit,
-    calibrated,
+    calibrate_judges,
     flip_share,
     people_agreement,
-    suggested,
+    suggest_threshold,
     with_intervals,
 )
 
@@ -132,7 +132,7 @@ def test_scales_and_categories() -> None:
 
 
 def test_the_judge_is_put_on_the_people_scale() -> None:
-    found = calibrated(
+    found = calibrate_judges(
         units([(1, 1), (2, 3), (3, 5), (1, 3), (2, None)]), "j", (1, 5), (1, 3), draws=50
     )
     assert (found.n, found.n_scored, found.coverage) == (5, 4, 0.8)
@@ -153,7 +153,7 @@ def test_the_judge_is_put_on_the_people_scale() -> None:
 def test_a_curve_by_confidence() -> None:
     sure = units([(1, 1.0)] * 3 + [(0, 1.0)], confidence=0.95)
     unsure = units([(1, 1.0), (0, 1.0)], confidence=0.55)
-    found = calibrated([*sure, *unsure], "j", (0, 1), (0, 1), draws=20)
+    found = calibrate_judges([*sure, *unsure], "j", (0, 1), (0, 1), draws=20)
     assert found.curve_by == "confidence"
     assert [(one.n, one.judge, one.people) for one in found.curve] == [
         (2, 0.55, 0.5),
@@ -165,7 +165,7 @@ def test_a_curve_by_confidence() -> None:
 def test_flips_are_pairs_of_repeats_that_differ() -> None:
     assert flip_share([1, 1, 0]) == pytest.approx(2 / 3)
     assert np.isnan(flip_share([1]))
-    found = calibrated(
+    found = calibrate_judges(
         [*units([(1, 1)] * 3, repeats=(1, 1)), *units([(0, 1)], repeats=(0, 1))],
         "j",
         (0, 1),
@@ -176,13 +176,15 @@ def test_flips_are_pairs_of_repeats_that_differ() -> None:
 
 
 def test_a_judge_that_always_says_the_same_has_no_correlation() -> None:
-    figures = calibrated(units([(0, 1), (1, 1), (1, 1)]), "j", (0, 1), (0, 1), draws=20).figures
+    figures = calibrate_judges(
+        units([(0, 1), (1, 1), (1, 1)]), "j", (0, 1), (0, 1), draws=20
+    ).figures
     assert figures["spearman"].value is None
     assert figures["kappa"].value == 0.0
 
 
 def test_nothing_scored_is_none_and_not_zero() -> None:
-    found = calibrated(units([(0, None), (1, None)]), "j", (0, 1), (0, 1), draws=5)
+    found = calibrate_judges(units([(0, None), (1, None)]), "j", (0, 1), (0, 1), draws=5)
     assert found.coverage == 0.0
     assert {figure.value for figure in found.figures.values()} == {None}
     assert found.curve == ()
@@ -217,7 +219,7 @@ def test_clusters_widen_intervals() -> None:
     together = [unit.model_copy(update={"cluster": str(n % 2)}) for n, unit in enumerate(alone)]
 
     def width(given: list[Unit]) -> float:
-        figure = calibrated(given, "j", (0, 1), (0, 1), draws=200).figures["exact"]
+        figure = calibrate_judges(given, "j", (0, 1), (0, 1), draws=200).figures["exact"]
         return (figure.high or 0.0) - (figure.low or 0.0)
 
     assert width(together) > 2 * width(alone)
@@ -248,7 +250,7 @@ def test_the_suggestion() -> None:
         for n, unit in enumerate(units([(v, v) for v in truth]))
     ]
     trials = {
-        name: (calibrated(each, name, (0, 1), (0, 1), draws=200), each)
+        name: (calibrate_judges(each, name, (0, 1), (0, 1), draws=200), each)
         for name, each in {
             "good": good,
             "like_it": like_it,
@@ -257,10 +259,10 @@ def test_the_suggestion() -> None:
             "gappy": gappy,
         }.items()
     }
-    found = suggested(list(trials.values()), (0, 1), (0, 1))
+    found = suggest_threshold(list(trials.values()), (0, 1), (0, 1))
     assert found.judge == "good"
     assert "cannot tell it from like_it:" in found.reason
-    assert suggested([trials["good"], trials["poor"]], (0, 1), (0, 1)).reason.endswith(
+    assert suggest_threshold([trials["good"], trials["poor"]], (0, 1), (0, 1)).reason.endswith(
         "above every other judge that can be suggested"
     )
-    assert suggested([trials["chance"], trials["gappy"]], (0, 1), (0, 1)).judge is None
+    assert suggest_threshold([trials["chance"], trials["gappy"]], (0, 1), (0, 1)).judge is None

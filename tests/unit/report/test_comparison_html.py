@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.errors import ConfigError
-from memray_eval.report.comparing.models import Common, Comparison, Flip, MetricComparison
+from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.report.html.comparison import MOST_CHARACTERS, render_comparison, write_comparison
 from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval, Paired, Settings
@@ -50,7 +50,7 @@ TEXTS = {
 def comparison(*metrics: MetricComparison, **more: object) -> Comparison:
     made = Comparison(
         baseline="run-a", others=("run-b",), cluster=None, settings=Settings(), metrics=metrics,
-        common=(Common(other="run-b", letter="B", n=100, only_a=0, only_b=0),),
+        common=(CommonUnits(other="run-b", letter="B", n=100, only_a=0, only_b=0),),
     )  # fmt: skip
     return made.model_copy(update=more)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memray_eval.metric import ComputedMetric, Measure, Outcomes, summarise
+from memray_eval.metric import ComputedMetric, MetricColumns, MetricValue, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render, section
 from memray_eval.report.html.view_model import metric_rows
@@ -48,7 +48,7 @@ def summary() -> Summary:
     metrics = tuple(
         summarise(
             all_metrics()[name],
-            Outcomes(
+            MetricColumns(
                 "gemma",
                 {"scored": 2},
                 {JUDGES.get(name, "rules"): 2},
@@ -117,7 +117,7 @@ def test_evidence_that_was_not_found_is_told(
         "value": [1, 0],
         **parts,
     }
-    outcomes = Outcomes(
+    outcomes = MetricColumns(
         "gemma",
         {"scored": 2},
         {"a/b": 2},
@@ -133,15 +133,17 @@ def test_a_rubric_metric_has_its_distribution_with_bars() -> None:
     metric = ComputedMetric(
         name="coherence",
         title="COHERENCE",
-        noun="Coherence",
+        value_label="Coherence",
         scale=(1, 5),
         integer_scale=True,
-        measure=lambda s, r: Measure(value=1),
+        measure=lambda s, r: MetricValue(value=1),
     )
     values = np.array([5.0] * 35 + [4.0] * 42 + [3.0] * 18 + [2.0] * 4 + [1.0])
     lines = list(
         section(
-            summarise(metric, Outcomes("c", {"scored": 100}, {"rules": 100}, {"value": values}))
+            summarise(
+                metric, MetricColumns("c", {"scored": 100}, {"rules": 100}, {"value": values})
+            )
         )
     )
     assert "  Average Coherence: 4.06/5.00  estimate  (higher is better)" in lines
@@ -155,7 +157,7 @@ def test_a_rubric_metric_has_its_distribution_with_bars() -> None:
 
 
 def test_what_failed_is_said_beside_the_mean() -> None:
-    outcomes = Outcomes(
+    outcomes = MetricColumns(
         "c",
         {"scored": 1, "error": 2, "abstained": 1, "not_applicable": 3},
         {"a": 1},
@@ -233,7 +235,7 @@ def with_verdicts(judges: Mapping[str, int], **fields: Any) -> Summary:
         "value": np.ones(n)
     }
     verdicts = summarise(
-        all_metrics()["semantic_correctness"], Outcomes("gemma", {"scored": n}, judges, values)
+        all_metrics()["semantic_correctness"], MetricColumns("gemma", {"scored": n}, judges, values)
     )
     whole = summary()
     tables = {
@@ -316,7 +318,7 @@ def test_an_estimate_is_marked_in_every_line_of_a_table_by_task() -> None:
 
 
 def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
-    outcomes = Outcomes("c", {"not_applicable": 3}, {}, {"value": np.array([])})
+    outcomes = MetricColumns("c", {"not_applicable": 3}, {}, {"value": np.array([])})
     told = summarise(all_metrics()["safety"], outcomes).model_copy(
         update={"reason": "rules cannot tell: so it is"}
     )
@@ -332,7 +334,9 @@ def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
 def test_an_estimate_that_was_asked_for_says_what_it_is_worth() -> None:
     lines = list(
         section(
-            summarise(all_metrics()["safety"], Outcomes("c", {"scored": 1}, {"rules": 1}, SAFE))
+            summarise(
+                all_metrics()["safety"], MetricColumns("c", {"scored": 1}, {"rules": 1}, SAFE)
+            )
         )
     )
     assert "  Average Safety: 1.0000  estimate  (higher is better)" in lines
@@ -343,7 +347,7 @@ SAFE = {part: np.zeros(1) for part in all_metrics()["safety"].columns} | {"value
 
 
 def test_some_estimates_among_verdicts_are_counted() -> None:
-    outcomes = Outcomes(
+    outcomes = MetricColumns(
         "c", {"scored": 2}, {"rules": 1, "openai/gpt-4o": 1}, {"value": np.array([1.0, 0.5])}
     )
     lines = list(section(summarise(all_metrics()["relevance"], outcomes)))

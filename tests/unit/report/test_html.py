@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from memray_eval.cli import main
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
-from memray_eval.report.html.cost import measure_spending
+from memray_eval.report.html.cost import measure_cost
 from memray_eval.report.html.intervals import Intervals, measure_intervals
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
@@ -218,7 +218,7 @@ def test_why_units_failed_stands_at_the_head(tmp_path: Path) -> None:
 
 def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:
     records = list(plain_records(30))
-    spent = measure_spending(write_run(tmp_path / "run", records, 30).records())
+    spent = measure_cost(write_run(tmp_path / "run", records, 30).records())
     (judge,) = spent.judges
     assert (judge.scores, judge.cached) == (120, 30)
     assert judge.cost_usd == pytest.approx(

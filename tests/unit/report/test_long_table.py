@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from memray_eval.cli import main
 from memray_eval.errors import ConfigError
-from memray_eval.report.long_table import FLAT_SCHEMA, flat, write_csv, write_parquet
+from memray_eval.report.long_table import FLAT_SCHEMA, to_long_rows, write_csv, write_parquet
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.text_processing.printable import escape_controls
@@ -65,7 +65,7 @@ def run(path: Path, *parts: Sequence[Record]) -> RunFolder:
 
 
 def rows(folder: RunFolder) -> list[dict[str, Any]]:
-    return pa.Table.from_batches(flat(folder.records()), FLAT_SCHEMA).to_pylist()
+    return pa.Table.from_batches(to_long_rows(folder.records()), FLAT_SCHEMA).to_pylist()
 
 
 def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.ports import FloatArray
 from memray_eval.report.console import render
 from memray_eval.report.exports import export_benchmark
@@ -267,7 +267,11 @@ def scored_record(
 
 
 FIVE = ComputedMetric(
-    name="quality", title="Q", noun="Q", scale=(1, 5), measure=lambda s, r: Measure(value=1)
+    name="quality",
+    title="Q",
+    value_label="Q",
+    scale=(1, 5),
+    measure=lambda s, r: MetricValue(value=1),
 )
 
 

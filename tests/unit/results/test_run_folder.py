@@ -9,7 +9,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError, DataError, ResourceError
-from memray_eval.execution.prepare import held_first, run
+from memray_eval.execution.prepare import lock_new_folder, run
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.storage.paths import locate
@@ -58,11 +58,11 @@ def test_a_place_that_cannot_be_held_is_said(tmp_path: Path) -> None:
 
 def test_a_run_that_another_process_began_meanwhile_is_not_begun_again(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path / "run"))
-    with held_first(folder):
+    with lock_new_folder(folder):
         folder.write_manifest({"status": "running"})
     with (
         pytest.raises(ConfigError, match=r"began the run in .* start again to go on with it"),
-        held_first(folder),
+        lock_new_folder(folder),
     ):
         pytest.fail("begun twice")
 

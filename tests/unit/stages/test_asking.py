@@ -14,7 +14,7 @@ from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stop
 from memray_eval.metrics import pick
 from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
 from memray_eval.ports import Verdict
-from memray_eval.stages.judge import Asking, judge_record, scored_by_judge_stage
+from memray_eval.stages.judge import JudgingOptions, judge_record, scored_by_judge_stage
 from memray_eval.types import Candidate, Message, Record, Response, Sample, Score
 
 METRICS = pick(["semantic_correctness"])
@@ -50,7 +50,7 @@ def score(
         candidate=Candidate(name="c", model="m"),
         response=Response(text=text),
     )
-    (only,) = asyncio.run(judge_record(record, METRICS, judges, Asking(**asking))).scores
+    (only,) = asyncio.run(judge_record(record, METRICS, judges, JudgingOptions(**asking))).scores
     return only
 
 
@@ -172,7 +172,7 @@ def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Stopped) -> None:
 def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
     judges = {"empathy": [FakeJudge(failing(Unavailable("down")))]}
     (found,) = asyncio.run(
-        judge_record(record, pick(["empathy"]), judges, Asking(on_failure="zero"))
+        judge_record(record, pick(["empathy"]), judges, JudgingOptions(on_failure="zero"))
     ).scores
     assert (found.status, found.value) == ("error", None)
 
@@ -187,7 +187,9 @@ def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
         response=Response(text="half", error="cut"),
     )
     judges = {"semantic_correctness": [judge]}
-    (found,) = asyncio.run(judge_record(failed, METRICS, judges, Asking(on_failure="zero"))).scores
+    (found,) = asyncio.run(
+        judge_record(failed, METRICS, judges, JudgingOptions(on_failure="zero"))
+    ).scores
     assert (found.status, found.error) == ("error", "generation failed: cut")
     assert not judge.asked
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from memray_eval.metric import FIXED, ComputedMetric, JudgedMetric, Measure, Metric
+from memray_eval.metric import FIXED, ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.stages.agreement import agreement, compares, disagreements
@@ -26,18 +26,19 @@ from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import Candidate, Record, Response, Sample, Score, TaskMetric, Usage
 
 VERDICT = JudgedMetric(
-    name="semantic_correctness", title="SEMANTIC CORRECTNESS", noun="Correctness", scale=(0, 1),
+    name="semantic_correctness", title="SEMANTIC CORRECTNESS", value_label="Correctness",
+    scale=(0, 1),
     judgment=BaseModel,
     prompt=lambda s, r: (), rules=lambda s, r, v: BaseModel(), measure=lambda j, s,
-    r: Measure(value=0),
+    r: MetricValue(value=0),
     on_empty=lambda s: BaseModel(), preferred_judge="openai/x",
 )  # fmt: skip
 RULE = ComputedMetric(
     name="rule_score",
     title="RULE",
-    noun="Rule",
+    value_label="Rule",
     scale=(0, 1),
-    measure=lambda s, r: Measure(value=0),
+    measure=lambda s, r: MetricValue(value=0),
 )
 BOTH: tuple[Metric, ...] = (VERDICT, RULE)
 

@@ -16,22 +16,26 @@ from memray_eval.metric import (
     ComputedMetric,
     EmbeddedMetric,
     JudgedMetric,
-    Measure,
     Metric,
+    MetricValue,
     rubric_digest,
     score_by_code,
 )
 from memray_eval.metrics import pick
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import generate
-from memray_eval.stages.judge import judge_record, unjudged
+from memray_eval.stages.judge import fail_unjudged, judge_record
 from memray_eval.types import Message, Prompt, Record, Response, Sample
 
 (EMPATHY,) = pick(["empathy"])
 (RELEVANCE,) = pick(["relevance"])
 (GROUNDEDNESS,) = pick(["groundedness"])
 WORDS = ComputedMetric(
-    name="words", title="W", noun="W", scale=(0, 9), measure=lambda s, r: Measure(value=1.0)
+    name="words",
+    title="W",
+    value_label="W",
+    scale=(0, 9),
+    measure=lambda s, r: MetricValue(value=1.0),
 )
 
 
@@ -78,7 +82,7 @@ def test_a_computed_metrics_hooks(record: Record, hook: str) -> None:
 
 @pytest.mark.parametrize("figure", [float("nan"), float("inf")])
 def test_a_value_that_is_no_figure_is_an_error(record: Record, figure: float) -> None:
-    metric = replace(WORDS, measure=lambda s, r: Measure(value=figure))
+    metric = replace(WORDS, measure=lambda s, r: MetricValue(value=figure))
     score = score_by_code(metric, record.sample, record.response or Response())
     assert (score.status, score.value) == ("error", None)
     assert f"the metric's value is {figure}" in (score.error or "")
@@ -152,7 +156,7 @@ def test_a_record_that_broke_the_stage_has_an_error_for_each_metric_it_lacks(
     record: Record, sample: Sample
 ) -> None:
     once = asyncio.run(judge_record(record, [WORDS], {}))
-    out = unjudged(once, [WORDS, EMPATHY], MemoryError("gone"))
+    out = fail_unjudged(once, [WORDS, EMPATHY], MemoryError("gone"))
     assert [(score.metric, score.status) for score in out.scores] == [
         ("words", "scored"),
         ("empathy", "error"),

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.benchmarks import Suite
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.stages.speed import measure_speed
 from memray_eval.types import Candidate, Performance, Prompt, Record, Response, Sample, Score
@@ -20,9 +20,9 @@ from memray_eval.types import Candidate, Performance, Prompt, Record, Response, 
 FIVE = ComputedMetric(
     name="quality",
     title="QUALITY",
-    noun="Quality",
+    value_label="Quality",
     scale=(1, 5),
-    measure=lambda s, r: Measure(value=1),
+    measure=lambda s, r: MetricValue(value=1),
 )
 
 

@@ -20,13 +20,13 @@ from memray_eval.errors import (
     Refused,
     Unavailable,
 )
-from memray_eval.metric import ComputedMetric, Measure, Metric
+from memray_eval.metric import ComputedMetric, Metric, MetricValue
 from memray_eval.metrics import pick
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.ports import FloatArray, Verdict
 from memray_eval.results.schema import to_table
 from memray_eval.stages.embed import embed_records
-from memray_eval.stages.judge import judge_record, scored_by_judge_stage, settle
+from memray_eval.stages.judge import combine_votes, judge_record, scored_by_judge_stage
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import Message, Record, Response, Score, Usage
 
@@ -35,9 +35,9 @@ BY_VECTORS = pick(["memory_utilization", "groundedness", "relevance"])
 WORDS = ComputedMetric(
     name="words",
     title="WORDS",
-    noun="Words",
+    value_label="Words",
     scale=(0, 100),
-    measure=lambda s, r: Measure(value=len(r.text.split())),
+    measure=lambda s, r: MetricValue(value=len(r.text.split())),
 )
 
 
@@ -136,7 +136,7 @@ def vote(values: list[float | None], how: Any = "median") -> Any:
         )
         for i, value in enumerate(values)
     ]
-    return settle(scores, how)
+    return combine_votes(scores, how)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import yaml
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.plan import Pool, pools_of
-from memray_eval.execution.ray.cluster_spec import NodeGroup, Offer
-from memray_eval.execution.ray.placement import Site, site_of
+from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
+from memray_eval.execution.ray.placement import Placement, plan_placement
 from memray_eval.submission.cluster_files import read_offer
 from tests.conftest import REPOSITORY
 
@@ -101,9 +101,9 @@ def offered(tmp_path: Path, *documents: Any) -> dict[str, NodeGroup]:
 
 def test_the_groups_of_a_ray_cluster(tmp_path: Path) -> None:
     path = written(tmp_path, {"kind": "ConfigMap", "apiVersion": "v1"}, cluster(CPUS, SMALL, LARGE))
-    offer = read_offer(path)
-    assert offer.kind == "RayCluster"
-    assert offer.groups == (
+    cluster_spec = read_offer(path)
+    assert cluster_spec.kind == "RayCluster"
+    assert cluster_spec.groups == (
         NodeGroup(name="head", cpus=0, memory_gib=16, min_nodes=1, max_nodes=1, is_head=True),
         NodeGroup(
             name="cpus", cpus=8, memory_gib=32, min_nodes=1, max_nodes=4
@@ -128,8 +128,15 @@ def test_the_groups_of_a_ray_cluster(tmp_path: Path) -> None:
             max_nodes=2,
         ),
     )
-    assert (offer.at_most().cpus, offer.at_most().gpus) == (4 * 8 + 8 * 8 + 2 * 96, 8 + 16)
-    assert (offer.at_first().cpus, offer.at_first().gpus, len(offer.at_first().nodes)) == (8, 0, 2)
+    assert (cluster_spec.at_most().cpus, cluster_spec.at_most().gpus) == (
+        4 * 8 + 8 * 8 + 2 * 96,
+        8 + 16,
+    )
+    assert (
+        cluster_spec.at_first().cpus,
+        cluster_spec.at_first().gpus,
+        len(cluster_spec.at_first().nodes),
+    ) == (8, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +199,9 @@ def test_spot_nodes_and_kinds_of_gpus_are_told_by_labels(
 
 
 def test_the_groups_of_a_launcher(tmp_path: Path) -> None:
-    offer = read_offer(written(tmp_path, launcher()))
-    assert (offer.kind, offer.max_workers) == ("launcher", 4)
-    assert offer.groups == (
+    cluster_spec = read_offer(written(tmp_path, launcher()))
+    assert (cluster_spec.kind, cluster_spec.max_workers) == ("launcher", 4)
+    assert cluster_spec.groups == (
         NodeGroup(name="head", cpus=0, min_nodes=1, max_nodes=1, is_head=True),
         NodeGroup(
             name="gpu", cpus=8, gpus=1, accelerator_type="T4", min_nodes=1, max_nodes=4
@@ -282,10 +289,10 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     "name", ["kuberay/rayjob.yaml", "kuberay/raycluster.yaml", "aws.yaml", "gcp.yaml"]
 )
 def test_our_own_manifests_can_be_planned_with(name: str) -> None:
-    offer = read_offer(REPOSITORY / "cluster" / name)
-    assert offer.groups[0].is_head
-    assert offer.groups[0].cpus == 0, "a head without work"
-    assert {group.accelerator_type for group in offer.groups if group.gpus} == {"L4", "H100"}
+    cluster_spec = read_offer(REPOSITORY / "cluster" / name)
+    assert cluster_spec.groups[0].is_head
+    assert cluster_spec.groups[0].cpus == 0, "a head without work"
+    assert {group.accelerator_type for group in cluster_spec.groups if group.gpus} == {"L4", "H100"}
 
 
 def config(**engine: Any) -> RunConfig:
@@ -295,10 +302,14 @@ def config(**engine: Any) -> RunConfig:
     )
 
 
-def site(tmp_path: Path, job: RunConfig, judges: int = 8, document: Any = None) -> Site:
-    offer: Offer = read_offer(written(tmp_path, document or cluster(CPUS, SMALL, LARGE)))
+def site(tmp_path: Path, job: RunConfig, judges: int = 8, document: Any = None) -> Placement:
+    cluster_spec: ClusterSpec = read_offer(
+        written(tmp_path, document or cluster(CPUS, SMALL, LARGE))
+    )
     device = "cpu" if job.engine.device == "cpu" else "gpu"
-    return site_of(offer, job, [pools_of(job, job.candidates, device, judge_actors=judges)], device)
+    return plan_placement(
+        cluster_spec, job, [pools_of(job, job.candidates, device, judge_actors=judges)], device
+    )
 
 
 @pytest.mark.parametrize(
@@ -374,7 +385,7 @@ def test_a_group_without_a_real_bound_is_not_counted_node_by_node(tmp_path: Path
     endless = cluster(workers("gpu", {"cpu": 8, "nvidia.com/gpu": 1}, 0, 2_000_000_000))
     found = site(tmp_path, config(replicas=3), document=endless)
     assert (found.nodes["gpu"], found.engines[0].fit) == (3, 2_000_000_000)
-    assert len(found.offer.at_most().nodes) == 1001  # with the head
+    assert len(found.cluster_spec.at_most().nodes) == 1001  # with the head
 
 
 def test_more_engines_than_fit_are_a_problem_not_a_refusal(tmp_path: Path) -> None:
@@ -407,17 +418,17 @@ def test_the_nodes_of_a_run_are_those_of_its_largest_wave(tmp_path: Path) -> Non
     job = RunConfig.model_validate(
         {"dataset": "d", "candidates": pair, "engine": {"device": "gpu"}, "engines": engines}
     )
-    offer = read_offer(written(tmp_path, cluster(CPUS, SMALL, LARGE)))
+    cluster_spec = read_offer(written(tmp_path, cluster(CPUS, SMALL, LARGE)))
     waves = [pools_of(job, (candidate,), "gpu") for candidate in job.candidates]
-    found = site_of(offer, job, waves, "gpu")
+    found = plan_placement(cluster_spec, job, waves, "gpu")
     assert found.nodes == {"head": 1, "cpus": 1, "small": 1, "large": 1}
     assert [(use.model, use.gpus, use.fit) for use in found.engines] == [("a", 1, 24), ("b", 8, 2)]
 
 
 def test_pools_without_room_are_told(tmp_path: Path) -> None:
-    job, offer = config(device="cpu"), read_offer(written(tmp_path, cluster(CPUS)))
+    job, cluster_spec = config(device="cpu"), read_offer(written(tmp_path, cluster(CPUS)))
     pools = [Pool(name="judges", actors=1, cpus=1), Pool(name="embedders", actors=1, cpus=9)]
-    assert site_of(offer, job, [pools], "cpu").problems == (
+    assert plan_placement(cluster_spec, job, [pools], "cpu").problems == (
         "not all of the embedders find room on a node, even with every group at its largest",
     )
 

@@ -23,7 +23,7 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.prepare import check_run_id, moved, scan_dataset
+from memray_eval.execution.prepare import check_run_id, check_same_run, scan_dataset
 from memray_eval.submission.package import CONFIG_FILE, MAX_BYTES, Package, make_package
 from memray_eval.submission.watch import JobState, Patience, follow, wait_for_end
 from tests.conftest import REPOSITORY
@@ -189,7 +189,7 @@ def test_a_run_is_gone_on_with_where_only_its_folders_are_others() -> None:
         rubrics={"empathy": "files/kind.txt"},
         judging={"actors": 2},
     )
-    assert moved(before, again) == again
+    assert check_same_run(before, again) == again
     for other in (
         {"metrics": ["empathy"]},
         {"dataset": "/one/other.jsonl"},
@@ -199,7 +199,7 @@ def test_a_run_is_gone_on_with_where_only_its_folders_are_others() -> None:
         with pytest.raises(
             ConfigError, match="is not what the run of this id began with; give another --run-id"
         ):
-            moved(
+            check_same_run(
                 before,
                 config(
                     **{

@@ -7,10 +7,10 @@ from typing import Any
 
 from memray_eval.benchmarks.needles.generator.plan import MIDDLE, Plan
 from memray_eval.benchmarks.needles.generator.prose import paragraph
-from memray_eval.benchmarks.needles.generator.question_order import Order, length_label
-from memray_eval.benchmarks.needles.generator.resources import NOISE, Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, TooShort, plain_prompt
-from memray_eval.benchmarks.needles.generator.seeded_random import seeded, uuid4
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder, length_label
+from memray_eval.benchmarks.needles.generator.resources import NOISE, Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, TooShort, plain_prompt
+from memray_eval.benchmarks.needles.generator.seeded_random import seeded_generator, uuid4
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
@@ -29,7 +29,7 @@ TRIES = 12  # drafts of a sample where they do not
 
 
 def samples(
-    plan: Plan, shop: Workshop, on_group: Callable[[str, str, int, bool], None] | None = None
+    plan: Plan, shop: Resources, on_group: Callable[[str, str, int, bool], None] | None = None
 ) -> Iterator[Sample]:
     """The samples of a plan: by task, language, length, depth and number.
 
@@ -41,7 +41,7 @@ def samples(
 
 
 def _samples(
-    plan: Plan, shop: Workshop, on_group: Callable[[str, str, int, bool], None] | None
+    plan: Plan, shop: Resources, on_group: Callable[[str, str, int, bool], None] | None
 ) -> Iterator[Sample]:
     additive = {language: lines_add_up(shop, language) for language in plan.languages}
     for task, language, length in plan.groups():
@@ -52,7 +52,7 @@ def _samples(
             yield sample_of(order, draft_of(order, shop, by_parts))
 
 
-def check_fit(plan: Plan, shop: Workshop) -> None:
+def check_fit(plan: Plan, shop: Resources) -> None:
     """Raises ConfigError that names the task and the smallest length it fits, if it does not fit
     one that is asked for, or what there is too little of for the longest."""
     for task in plan.tasks:
@@ -61,7 +61,7 @@ def check_fit(plan: Plan, shop: Workshop) -> None:
             _made(_typical(plan.seed, task, language, max(plan.lengths)), shop, 0)
 
 
-def _check_shortest(order: Order, shop: Workshop) -> None:
+def _check_shortest(order: QuestionOrder, shop: Resources) -> None:
     if _needs(order, shop, order.length // 2) is None:
         return  # half the length would do
     tried = (order._replace(length=TRIED_LENGTH, number=number) for number in range(TRIED))
@@ -71,7 +71,7 @@ def _check_shortest(order: Order, shop: Workshop) -> None:
         raise _too_short(order, smallest)
 
 
-def _needs(order: Order, shop: Workshop, slack: int) -> int | None:
+def _needs(order: QuestionOrder, shop: Resources, slack: int) -> int | None:
     """The tokens that a sample takes at least, or None if it fits with this slack."""
     try:
         TASKS[order.task].make(order, shop, slack)
@@ -80,17 +80,17 @@ def _needs(order: Order, shop: Workshop, slack: int) -> int | None:
     return None
 
 
-def _too_short(order: Order, smallest: int) -> ConfigError:
+def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
     return ConfigError(
         f"--lengths {length_label(order.length)}: {order.task} ({order.language}) takes at least "
         f"{smallest} tokens"
     )
 
 
-def lines_add_up(shop: Workshop, language: str) -> bool:
+def lines_add_up(shop: Resources, language: str) -> bool:
     """Whether the tokens of lines add up to those of the lines joined, by random joins of lines of
     every kind."""
-    rng, line = seeded(shop.seed, "joins", language), shop.gauge.line
+    rng, line = seeded_generator(shop.seed, "joins", language), shop.gauge.line
     lines = [paragraph(rng, language) for _ in range(8)]
     lines += [
         NOISE[language],
@@ -103,7 +103,7 @@ def lines_add_up(shop: Workshop, language: str) -> bool:
     return all(line("".join(joined)) == sum(map(line, joined)) for joined in joins)
 
 
-def whole_adds_up(seed: int, task: str, language: str, length: int, shop: Workshop) -> bool:
+def whole_adds_up(seed: int, task: str, language: str, length: int, shop: Resources) -> bool:
     """Whether the tokens of the parts add up to those of the whole: the first sample of the group,
     or, where they are short, the first few, tokenised in full."""
     typical = _typical(seed, task, language, length)
@@ -118,13 +118,13 @@ def whole_adds_up(seed: int, task: str, language: str, length: int, shop: Worksh
     )
 
 
-def _typical(seed: int, task: str, language: str, length: int) -> Order:
+def _typical(seed: int, task: str, language: str, length: int) -> QuestionOrder:
     """The sample of a group by which it is checked: always the same one, so that no other depends
     on what is generated."""
-    return Order(seed, task, language, length, MIDDLE if TASKS[task].has_depth else None, 0)
+    return QuestionOrder(seed, task, language, length, MIDDLE if TASKS[task].has_depth else None, 0)
 
 
-def draft_of(order: Order, shop: Workshop, by_parts: bool) -> Draft:
+def draft_of(order: QuestionOrder, shop: Resources, by_parts: bool) -> SampleDraft:
     """The draft of a sample, counted by parts; else the longest of several that is not above the
     length, each counted in full."""
     draft = _made(order, shop, 0)
@@ -149,14 +149,14 @@ def draft_of(order: Order, shop: Workshop, by_parts: bool) -> Draft:
     return best
 
 
-def _made(order: Order, shop: Workshop, slack: int) -> Draft:
+def _made(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     try:
         return TASKS[order.task].make(order, shop, slack)
     except TooShort as short:
         raise _too_short(order, order.length + short.missing) from None
 
 
-def sample_of(order: Order, draft: Draft) -> Sample:
+def sample_of(order: QuestionOrder, draft: SampleDraft) -> Sample:
     metadata: dict[str, Any] = {
         "length": order.length,
         "tokens": draft.tokens,

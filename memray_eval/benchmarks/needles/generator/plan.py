@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from memray_eval.benchmarks.needles.generator.question_order import UNITS, Order
+from memray_eval.benchmarks.needles.generator.question_order import UNITS, QuestionOrder
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen
@@ -34,10 +34,10 @@ class Plan(Frozen):
             for length in self.lengths
         )
 
-    def orders(self, task: str, language: str, length: int) -> Iterator[Order]:
+    def orders(self, task: str, language: str, length: int) -> Iterator[QuestionOrder]:
         depths: Sequence[int | None] = self.depths if TASKS[task].has_depth else (None,)
         return (
-            Order(self.seed, task, language, length, depth, i)
+            QuestionOrder(self.seed, task, language, length, depth, i)
             for depth in depths
             for i in range(self.samples)
         )

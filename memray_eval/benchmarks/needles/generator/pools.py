@@ -12,7 +12,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, distinct, seeded
+from memray_eval.benchmarks.needles.generator.seeded_random import (
+    IntArray,
+    distinct,
+    seeded_generator,
+)
 from memray_eval.errors import ConfigError
 
 BLOCK = 256  # units that share a generator
@@ -105,7 +109,7 @@ class Pool:
         if made >= size:
             return
         for first in range(made, size, BLOCK):
-            rng = seeded("pool", *self._name, first // BLOCK)
+            rng = seeded_generator("pool", *self._name, first // BLOCK)
             self._units.extend(self._make(rng, number) for number in range(first, first + BLOCK))
         new = np.fromiter((self._measure(unit.text) for unit in self._units[made:]), np.int64)
         self._counts = np.concatenate([self._counts, new])
@@ -144,7 +148,7 @@ class Corpus:
 @lru_cache(maxsize=64)
 def spread(size: int, *name: object) -> Callable[[int], int]:
     """A one-to-one map of 0 to size - 1 onto itself that scatters neighbours."""
-    rng = seeded("spread", *name)
+    rng = seeded_generator("spread", *name)
     step = next(
         step
         for step in iter(lambda: rng.randrange(size // 3, size), -1)

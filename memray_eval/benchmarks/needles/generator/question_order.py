@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from memray_eval.benchmarks.needles.generator.seeded_random import seeded
+from memray_eval.benchmarks.needles.generator.seeded_random import seeded_generator
 
 UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 
-class Order(NamedTuple):
+class QuestionOrder(NamedTuple):
     """One sample to make: `length` in tokens, `depth` in percent or None, `number` within its
     cell."""
 
@@ -31,7 +31,9 @@ class Order(NamedTuple):
     def rng(self) -> Random:
         """The sample's own generator: it is the same sample whatever else is generated with it."""
         depth = "" if self.depth is None else self.depth
-        return seeded(self.seed, self.task, self.language, self.length, depth, self.number)
+        return seeded_generator(
+            self.seed, self.task, self.language, self.length, depth, self.number
+        )
 
 
 def length_label(length: int) -> str:

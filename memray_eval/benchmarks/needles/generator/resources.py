@@ -7,8 +7,8 @@ from random import Random
 
 from memray_eval.benchmarks.needles.generator.pools import Corpus, Pile, Pool, Unit
 from memray_eval.benchmarks.needles.generator.prose import paragraph
-from memray_eval.benchmarks.needles.generator.token_counter import Gauge
-from memray_eval.benchmarks.needles.generator.user_texts import Questioned
+from memray_eval.benchmarks.needles.generator.token_counter import TokenCounter
+from memray_eval.benchmarks.needles.generator.user_texts import QuestionedText
 from memray_eval.ports import Tokenizer
 
 NOISE = {
@@ -22,7 +22,9 @@ class Library:
     """The user's documents, each once, as lines that start with `before`; by question those that
     answer it and its others."""
 
-    def __init__(self, questions: Sequence[Questioned], before: str, gauge: Gauge) -> None:
+    def __init__(
+        self, questions: Sequence[QuestionedText], before: str, gauge: TokenCounter
+    ) -> None:
         numbers: dict[str, int] = {}
         self.gold: list[list[int]] = []
         self.own: list[list[int]] = []
@@ -41,7 +43,7 @@ class Library:
         return [number for number in drawn if number not in known]
 
 
-class Workshop:
+class Resources:
     """`haystack`: lines of the user's text instead of generated prose; `questions`: the user's
     instead of generated ones."""
 
@@ -50,9 +52,9 @@ class Workshop:
         tokenizer: Tokenizer,
         seed: int,
         haystack: Sequence[str] = (),
-        questions: Sequence[Questioned] = (),
+        questions: Sequence[QuestionedText] = (),
     ) -> None:
-        self.gauge = Gauge(tokenizer)
+        self.gauge = TokenCounter(tokenizer)
         self.seed = seed
         self.questions = questions
         self.haystack_text = "".join(haystack)

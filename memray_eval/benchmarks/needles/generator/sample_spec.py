@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memray_eval.benchmarks.needles.generator.seeded_random import IntArray
-from memray_eval.benchmarks.needles.generator.token_counter import LINE, Gauge
+from memray_eval.benchmarks.needles.generator.token_counter import LINE, TokenCounter
 
 TRIES = 64  # units taken back in search of a rest that a filler line fits exactly
 
@@ -24,7 +24,7 @@ class TooShort(Exception):
         self.missing = missing
 
 
-class Draft(NamedTuple):
+class SampleDraft(NamedTuple):
     """A sample's text, with its tokens as the parts add up."""
 
     context: str
@@ -39,12 +39,12 @@ def plain_prompt(context: str, query: str) -> str:
     return f"{context}\n\n{query}"
 
 
-class Sheet:
+class SampleSpec:
     """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end)
     and the question below."""
 
     def __init__(
-        self, gauge: Gauge, language: str, budget: int, head: str, closing: str, query: str
+        self, gauge: TokenCounter, language: str, budget: int, head: str, closing: str, query: str
     ) -> None:
         self._gauge, self._language = gauge, language
         self._head, self._closing, self._query = head, closing, query
@@ -67,7 +67,9 @@ class Sheet:
             raise TooShort(int(totals[least - 1]) - self.room if len(totals) >= least else 1)
         return n if self.fits(int(totals[n - 1])) else most
 
-    def finish(self, body: str, used: int, answers: tuple[str, ...], label: Any = None) -> Draft:
+    def finish(
+        self, body: str, used: int, answers: tuple[str, ...], label: Any = None
+    ) -> SampleDraft:
         """The draft with this body of `used` tokens and the longest filler that fits; a rest that
         none fits stays empty."""
         filler, rest = "", max(0, self.room - used)
@@ -79,4 +81,4 @@ class Sheet:
         else:
             rest = 0
         context = f"{self._head}{filler}{body}{self._closing}"
-        return Draft(context, self._query, answers, label, self._fixed + used + rest)
+        return SampleDraft(context, self._query, answers, label, self._fixed + used + rest)

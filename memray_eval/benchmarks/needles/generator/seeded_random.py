@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 
 
-def seeded(*name: object) -> Random:
+def seeded_generator(*name: object) -> Random:
     """The generator that belongs to a name, such as (seed, task, language, length, depth, i)."""
     return Random(":".join(str(part) for part in name))
 

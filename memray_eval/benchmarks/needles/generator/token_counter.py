@@ -38,7 +38,7 @@ FILLERS = {
 }
 
 
-class Gauge:
+class TokenCounter:
     """Counts texts for one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -98,7 +98,7 @@ class Gauge:
 class Fillers:
     """Lines of filler words by their number of tokens, made as they are asked for."""
 
-    def __init__(self, gauge: Gauge, language: str) -> None:
+    def __init__(self, gauge: TokenCounter, language: str) -> None:
         self._gauge = gauge
         self._kinds = FILLERS[language]
         self._texts: dict[int, str] = {0: ""}

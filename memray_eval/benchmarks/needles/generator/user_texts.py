@@ -16,7 +16,7 @@ LONGEST_LINE = 600  # characters; longer paragraphs are cut at the ends of sente
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|$)\s*")
 
 
-class Questioned(Frozen):
+class QuestionedText(Frozen):
     """A question over documents: `gold` are those that hold the answer, `documents` others that are
     about the same."""
 
@@ -58,13 +58,13 @@ def _cut(paragraph: str) -> Iterator[str]:
         yield line.rstrip() + "\n"
 
 
-def read_questions(path: str) -> list[Questioned]:
+def read_questions(path: str) -> list[QuestionedText]:
     """A JSONL file of Questioned. Raises DataError that names line and field."""
     found = []
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if line.strip():
             try:
-                found.append(Questioned.model_validate_json(line))
+                found.append(QuestionedText.model_validate_json(line))
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 field = ".".join(str(part) for part in first["loc"])

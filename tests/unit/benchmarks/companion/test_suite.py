@@ -13,7 +13,7 @@ from memray_eval.benchmarks import check_prompts, get_suite
 from memray_eval.benchmarks.companion.suite import PROMPTS, SCENARIOS, SPOKEN_TOKENS, adapt
 from memray_eval.config.loading import load_config
 from memray_eval.datasets.parsing import InvalidSample
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Sample
@@ -29,7 +29,7 @@ def candidate(prompt: str) -> Candidate:
 
 
 def shipped() -> list[Sample]:
-    reading = Reading(suite="companion", adapt=SUITE.adapt)
+    reading = SampleReader(suite="companion", adapt=SUITE.adapt)
     found = []
     for file in sorted(FOLDER.glob("*.jsonl")):
         for number, line in enumerate(file.read_text("utf-8").splitlines()):
@@ -44,7 +44,9 @@ def shipped() -> list[Sample]:
 def broken(**fields: Any) -> str:
     raw = {"id": "x", "query": "q", "scenario": "basic", **fields}
     with pytest.raises(InvalidSample) as raised:
-        Reading(suite="companion", adapt=adapt).sample(Entry(0, 1, "f.jsonl", "line 1", raw, 1))
+        SampleReader(suite="companion", adapt=adapt).sample(
+            Entry(0, 1, "f.jsonl", "line 1", raw, 1)
+        )
     return "; ".join(f"{fault.field} {fault.message}".strip() for fault in raised.value.faults)
 
 

@@ -14,7 +14,7 @@ from memray_eval.benchmarks.instruction.counts import asked_steps
 from memray_eval.benchmarks.instruction.suite import adapt
 from memray_eval.config.loading import load_config
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples, scan
 from memray_eval.datasets.sources import Entry
 from memray_eval.metric import ComputedMetric, score_by_code
@@ -23,7 +23,7 @@ from memray_eval.types import Candidate, Response, Sample
 from tests.conftest import REPOSITORY
 
 SUITE = get_suite("instruction")
-READING = Reading(suite="instruction", adapt=SUITE.adapt)
+READING = SampleReader(suite="instruction", adapt=SUITE.adapt)
 
 
 def shipped() -> list[Sample]:

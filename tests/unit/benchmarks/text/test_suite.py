@@ -8,7 +8,7 @@ from collections import Counter
 
 from memray_eval.benchmarks import get_suite
 from memray_eval.config.loading import load_config
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Entry
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.text._features import OPTIMAL_WORDS, length_target
@@ -17,7 +17,7 @@ from tests.conftest import REPOSITORY
 
 FILE = REPOSITORY / "dataset" / "text" / "prompts.jsonl"
 SUITE = get_suite("text")
-READING = Reading(suite="text", adapt=SUITE.adapt)
+READING = SampleReader(suite="text", adapt=SUITE.adapt)
 
 
 def shipped() -> list[Sample]:

@@ -14,22 +14,22 @@ import pytest
 
 from memray_eval.benchmarks import get_suite
 from memray_eval.config.sections import JudgingConfig, MetricOptions
-from memray_eval.datasets.reading import Reading
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import ServiceLost
-from memray_eval.execution.progress import STAGES, Extent
+from memray_eval.execution.progress import STAGES, RunSize
 from memray_eval.execution.ray import progress_counter
 from memray_eval.execution.ray import prompt_stage as prompts
 from memray_eval.execution.ray import workers as actors
 from memray_eval.execution.ray.prompt_stage import (
     RECORD,
     SAMPLE,
-    Asking,
+    PromptSpec,
     prompts_for_engine,
     prompts_for_servers,
 )
-from memray_eval.execution.ray.workers import Desk, JudgeRecords, fold_answers
-from memray_eval.execution.resume_state import Stock
+from memray_eval.execution.ray.workers import JudgeRecords, WorkerContext, collect_engine_answers
+from memray_eval.execution.resume_state import ResumeState
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
 
@@ -55,17 +55,17 @@ class Counter:
 
         return Method
 
-    def caught(self) -> list[tuple[Any, ...]]:
+    def record_stage_failure(self) -> list[tuple[Any, ...]]:
         return [words[1:] for words in self.told if words[0] == "catch"]
 
 
-class NearDesk(Desk):
+class NearDesk(WorkerContext):
     def is_stopping(self) -> bool:
         return False
 
 
 @pytest.fixture
-def desk(tmp_path: Any) -> Desk:
+def context(tmp_path: Any) -> WorkerContext:
     (tmp_path / "records").mkdir()
     (tmp_path / "responses").mkdir()
     return NearDesk(str(tmp_path), Counter())
@@ -87,12 +87,12 @@ async def block(stage: Any, table: pa.Table) -> list[Record]:
     return [record async for out in stage(table) for record in from_table(out)]
 
 
-def judging(desk: Desk) -> JudgeRecords:
-    return JudgeRecords(["empathy"], MetricOptions(), {}, JudgingConfig(), None, None, desk)
+def judging(context: WorkerContext) -> JudgeRecords:
+    return JudgeRecords(["empathy"], MetricOptions(), {}, JudgingConfig(), None, None, context)
 
 
 def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
-    desk: Desk, record: Record, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = actors.judge_record
 
@@ -102,24 +102,28 @@ def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
         return await whole(record, *words)
 
     monkeypatch.setattr(actors, "judge_record", judge_record)
-    out = asyncio.run(block(judging(desk), to_table(numbered(record, 3))))
+    out = asyncio.run(block(judging(context), to_table(numbered(record, 3))))
     assert [one.scores[0].status for one in out] == ["scored", "error", "scored"]
     assert out[1].scores[0].error == "ZeroDivisionError: a bug of ours"
-    assert desk.counter.caught() == [("judge", "s1", "ZeroDivisionError: a bug of ours")]
+    assert context.counter.record_stage_failure() == [
+        ("judge", "s1", "ZeroDivisionError: a bug of ours")
+    ]
 
 
 def test_a_service_that_died_ends_the_stage(
-    desk: Desk, record: Record, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def judge_record(record: Record, *words: Any) -> Record:
         raise ServiceLost("the ledger has died")
 
     monkeypatch.setattr(actors, "judge_record", judge_record)
     with pytest.raises(ServiceLost):
-        asyncio.run(block(judging(desk), to_table(numbered(record, 1))))
+        asyncio.run(block(judging(context), to_table(numbered(record, 1))))
 
 
-def test_a_row_that_is_no_record_any_more_stays_a_row(desk: Desk, record: Record) -> None:
+def test_a_row_that_is_no_record_any_more_stays_a_row(
+    context: WorkerContext, record: Record
+) -> None:
     table = to_table(numbered(record, 3))
     memory = pa.array(
         [
@@ -132,41 +136,41 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(desk: Desk, record: Record
     )
 
     async def run() -> list[dict[str, Any]]:
-        return [row async for out in judging(desk)(table) for row in out.to_pylist()]
+        return [row async for out in judging(context)(table) for row in out.to_pylist()]
 
     rows = asyncio.run(run())
     assert [row["sample_id"] for row in rows] == ["s0", "s2", "s1"]
     assert rows[2]["error"].startswith("JSONDecodeError")
-    assert [words[1] for words in desk.counter.caught()] == ["s1"]
+    assert [words[1] for words in context.counter.record_stage_failure()] == ["s1"]
 
 
 @pytest.mark.parametrize("text", ["half a pair: \ud83d"])
 def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
-    desk: Desk, record: Record, text: str
+    context: WorkerContext, record: Record, text: str
 ) -> None:
     records = numbered(record, 3)
     records[1] = records[1].model_copy(update={"response": Response(text=text)})
-    kept = list(from_table(desk.keep(records)))
+    kept = list(from_table(context.save_responses(records)))
     assert [one.sample.id for one in kept] == ["s0", "s1", "s2"]
     assert "UnicodeEncodeError" in ((kept[1].response and kept[1].response.error) or "")
     assert kept[0] == records[0]
 
 
 def test_a_figure_that_no_table_holds_is_an_error_of_its_score_alone(
-    desk: Desk, record: Record
+    context: WorkerContext, record: Record
 ) -> None:
-    scored = asyncio.run(block(judging(desk), to_table(numbered(record, 2))))
+    scored = asyncio.run(block(judging(context), to_table(numbered(record, 2))))
     huge = scored[0].scores[0].usage.model_copy(update={"input_tokens": 2**70})
     scored[0] = scored[0].model_copy(
         update={"scores": (scored[0].scores[0].model_copy(update={"usage": huge}),)}
     )
-    first, second = from_table(desk.to_table(scored, "judge"))
+    first, second = from_table(context.to_table(scored, "judge"))
     assert (first.scores[0].status, first.response) == ("error", record.response)
     assert second == scored[1]
 
 
 def test_a_prompt_that_cannot_be_built_is_its_units_error(
-    desk: Desk, sample: Sample, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = get_suite("memory")
     candidate = Candidate(name="c", model="m", backend="openai")
@@ -180,12 +184,12 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
     Broken.prompt = staticmethod(prompt)  # type: ignore[attr-defined]
     monkeypatch.setattr(prompts, "_suite", lambda *_: Broken)
     samples = [sample.model_copy(update={"id": f"s{n}"}) for n in range(3)]
-    asking = Asking(
-        reading=Reading(suite="memory"),
+    asking = PromptSpec(
+        reading=SampleReader(suite="memory"),
         templates=None,
         candidates=[candidate],
-        stock=Stock(),
-        desk=desk,
+        resume_state=ResumeState(),
+        context=context,
     )
     table = pa.table({SAMPLE: [one.model_dump_json() for one in samples]})
     rows = [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
@@ -196,7 +200,7 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
 
 
 def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
-    desk: Desk, tmp_path: Any
+    context: WorkerContext, tmp_path: Any
 ) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text("".join(json.dumps({"id": f"s{n}", "query": "q"}) + "\n" for n in range(3)))
@@ -204,22 +208,22 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
     def adapt(raw: Any, path: str) -> Any:
         return {"id": raw["id"]} if raw["id"] == "s1" else raw
 
-    asking = Asking(
-        reading=Reading(suite="memory", adapt=adapt),
+    asking = PromptSpec(
+        reading=SampleReader(suite="memory", adapt=adapt),
         templates=None,
         candidates=[Candidate(name="c", model="m", backend="openai")],
-        stock=Stock(),
-        desk=desk,
+        resume_state=ResumeState(),
+        context=context,
     )
     shard = Shard(path=str(path), kind="jsonl", rows=3)
     table = pa.table({"shard": [shard.model_dump_json()]})
     rows = [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
     assert len(rows) == 2
-    assert [words[0] for words in desk.counter.caught()] == ["read"]
+    assert [words[0] for words in context.counter.record_stage_failure()] == ["read"]
 
 
 def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
-    desk: Desk, record: Record
+    context: WorkerContext, record: Record
 ) -> None:
     asked = record.model_copy(update={"response": None})
     failed = record.model_copy(
@@ -231,7 +235,7 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
     table = pa.Table.from_pylist(
         [{RECORD: asked.model_dump_json()}, {RECORD: failed.model_dump_json()}]
     )
-    odd, known = from_table(fold_answers(table, desk))
+    odd, known = from_table(collect_engine_answers(table, context))
     assert odd.response is not None
     assert (odd.response.error or "").startswith("KeyError")
     assert known.response == failed.response
@@ -256,13 +260,13 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(
         f"stages failed on {stops_at} records, more than the tolerance allows" in counter.stopping()
     )
     assert "ZeroDivisionError: a bug" in counter.stopping()
-    assert counter.course().caught == 4
+    assert counter.course().record_stage_failure == 4
     told = [line for line in counter.told(0) if line.startswith("The stage judge failed on sample")]
     assert len(told) == 3  # the first ones
 
 
 def test_a_resumed_run_counts_what_was_done() -> None:
-    extent = Extent(total=90, finished=30, generated=20)
+    extent = RunSize(total=90, finished=30, generated=20)
     assert [extent.before(stage) for stage in ("read", "generate", "judge", "embed", "write")] == [
         50,
         50,
@@ -273,7 +277,7 @@ def test_a_resumed_run_counts_what_was_done() -> None:
 
 
 def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
-    desk: Desk, sample: Sample, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Tokenizer:
         has_chat = False
@@ -287,18 +291,20 @@ def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
     monkeypatch.setattr(prompts, "window_of", lambda model: None)
     samples = [sample, sample.model_copy(update={"id": "odd", "query": "odd"})]
     candidates = [Candidate(name="c", model="m")]
-    asking = Asking(
-        reading=Reading(suite="memory"),
+    asking = PromptSpec(
+        reading=SampleReader(suite="memory"),
         templates=None,
         candidates=candidates,
-        stock=Stock(),
-        desk=desk,
+        resume_state=ResumeState(),
+        context=context,
     )
     table = pa.table({SAMPLE: [one.model_dump_json() for one in samples]})
     (good, odd) = [row for out in prompts_for_engine(table, asking) for row in out.to_pylist()]
     assert (len(good["prompt_tokens_int32"]), len(odd["prompt_tokens_int32"])) == (12, 0)
     (record,) = from_table(
-        fold_answers(pa.Table.from_pylist([{**odd, "__inference_error__": "nothing"}]), desk)
+        collect_engine_answers(
+            pa.Table.from_pylist([{**odd, "__inference_error__": "nothing"}]), context
+        )
     )
     assert record.response == Response(
         error="no prompt can be built: TypeError: no text for this tokenizer"

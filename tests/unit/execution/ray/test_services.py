@@ -11,7 +11,7 @@ import pytest
 import ray
 
 from memray_eval.errors import ServiceLost
-from memray_eval.execution.ray.services import CallsActor, needed, reason_of
+from memray_eval.execution.ray.services import CallsActor, failure_reason, services_needed
 from memray_eval.judges.call_cache import CachedCall
 
 CALL = CachedCall(
@@ -52,7 +52,7 @@ def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 
 def test_a_dead_service_is_named() -> None:
     died = pytest.raises(ServiceLost, match=r"the ledger \(LedgerActor\) has died: The actor")
-    with died, needed("the ledger (LedgerActor)"):
+    with died, services_needed("the ledger (LedgerActor)"):
         raise ray.exceptions.ActorDiedError()
 
 
@@ -74,4 +74,4 @@ def test_a_dead_service_is_named() -> None:
     ],
 )
 def test_why_an_actor_died_in_one_line(text: str, reason: str) -> None:
-    assert reason_of(RuntimeError(text)) == reason
+    assert failure_reason(RuntimeError(text)) == reason

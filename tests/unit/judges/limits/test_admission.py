@@ -21,8 +21,8 @@ from memray_eval.judges.limits.admission import (
     FIRST_OUTPUT_TOKENS,
     MEMORY,
     REPORT_S,
-    Gate,
-    Turn,
+    AdmissionController,
+    CallPermit,
     limits_from_headers,
 )
 from memray_eval.judges.limits.breaker import Breaker
@@ -30,7 +30,7 @@ from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
     HORIZON_S,
     LATE_S,
-    Cost,
+    CallCost,
     Grant,
     Limiter,
     LimiterPort,
@@ -48,7 +48,7 @@ from tests.unit.judges.limits.test_rate_limiter import (
     run,
 )
 
-USED = Cost(1000, 300)
+USED = CallCost(1000, 300)
 FAST = RateLimits(requests_per_min=6000)
 OPENAI = {
     "x-ratelimit-limit-requests": "500",
@@ -111,9 +111,13 @@ class Scripted:
             raise ConnectionError("the actor died")
 
 
-def gate_to(limiter: LimiterPort, breaker: BreakerConfig = BreakerConfig(), **more: Any) -> Gate:
+def gate_to(
+    limiter: LimiterPort, breaker: BreakerConfig = BreakerConfig(), **more: Any
+) -> AdmissionController:
     more = {"member": "a", "clock": clock, "limits": FAST, "is_firm": True} | more
-    return Gate("judge", limiter, Breaker("judge", breaker, lambda line: None, clock), **more)
+    return AdmissionController(
+        "judge", limiter, Breaker("judge", breaker, lambda line: None, clock), **more
+    )
 
 
 class Calls:
@@ -124,13 +128,13 @@ class Calls:
 
     async def __call__(
         self,
-        gate: Gate,
+        gate: AdmissionController,
         *,
         takes_s: float = 1.0,
-        used: Cost = USED,
+        used: CallCost = USED,
         fails: BaseException | None = None,
         tokens: float = 1000,
-    ) -> Turn:
+    ) -> CallPermit:
         async with gate.turn(tokens) as turn:
             assert turn.sent_at == clock()
             self.sent.append(turn.sent_at - EPOCH)
@@ -150,7 +154,7 @@ async def settled(tasks: Sequence[asyncio.Task[Any]]) -> list[Any]:
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def start(count: int, call: Callable[[], Awaitable[Turn]]) -> list[asyncio.Task[Turn]]:
+def start(count: int, call: Callable[[], Awaitable[CallPermit]]) -> list[asyncio.Task[CallPermit]]:
     return [asyncio.ensure_future(call()) for _ in range(count)]
 
 
@@ -437,16 +441,16 @@ def test_a_judge_that_stays_down_makes_calls_fail() -> None:
     assert any("has not answered" in str(end) for end in ends)
 
 
-@pytest.mark.parametrize(("used", "is_open"), [(Cost(), True), (USED, False)])
-def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: Cost, is_open: bool) -> None:
+@pytest.mark.parametrize(("used", "is_open"), [(CallCost(), True), (USED, False)])
+def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: CallCost, is_open: bool) -> None:
     """The client's own error for it is no JudgeError; a call that was cancelled says nothing."""
 
     async def main() -> float:
         call, gate = Calls(), gate_to(Limiter(clock=clock), BreakerConfig(failures=2))
         for fails, takes in (
-            (Unavailable("503"), Cost()),
+            (Unavailable("503"), CallCost()),
             (ValueError("misfit"), used),
-            (Unavailable("503"), Cost()),
+            (Unavailable("503"), CallCost()),
         ):
             await settled(
                 start(
@@ -504,16 +508,16 @@ def test_what_a_call_ended_with_is_not_hidden_by_a_limiter_that_fails() -> None:
         limiter, call = Scripted(), Calls()
         gate = gate_to(limiter)
 
-        async def paid() -> Turn:
+        async def paid() -> CallPermit:
             async with gate.turn(1000) as turn:
                 limiter.is_down = True
-                await gate.heard(OPENAI)
+                await gate.observe_headers(OPENAI)
                 return turn
 
         await paid()
         limiter.is_down = False
-        await gate.heard(OPENAI)
-        await gate.heard(OPENAI)
+        await gate.observe_headers(OPENAI)
+        await gate.observe_headers(OPENAI)
         assert len(limiter.learnt) == 1, "told with the next answer"
         refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=1)))
         await asyncio.sleep(0.5)
@@ -524,31 +528,31 @@ def test_what_a_call_ended_with_is_not_hidden_by_a_limiter_that_fails() -> None:
 
 
 def test_estimates_follow_what_calls_take() -> None:
-    async def main() -> list[Cost]:
+    async def main() -> list[CallCost]:
         limiter, call = Scripted(), Calls()
         gate = gate_to(limiter)
-        for used in (Cost(2000, 50), Cost(4000, 150), Cost(), USED):
+        for used in (CallCost(2000, 50), CallCost(4000, 150), CallCost(), USED):
             await call(gate, used=used)
         return [wanted.costs[0] for wanted in limiter.asked]
 
     first, second, third, fourth = run(main())
-    assert first == Cost(1000, FIRST_OUTPUT_TOKENS)
-    assert second == Cost(2000, 50), "the first figure is better than a guess"
-    assert third == Cost(2000 + MEMORY * 2000, 50 + MEMORY * 100)
+    assert first == CallCost(1000, FIRST_OUTPUT_TOKENS)
+    assert second == CallCost(2000, 50), "the first figure is better than a guess"
+    assert third == CallCost(2000 + MEMORY * 2000, 50 + MEMORY * 100)
     assert fourth == third, "nothing is learnt of a call of which nothing is known"
 
 
 @pytest.mark.parametrize(
     ("fails", "used", "owed", "done"),
     [
-        (None, Cost(1500, 100), Cost(500, -200), 1),
-        (Malformed("x"), Cost(1500, 100), Cost(500, -200), 1),
-        (Throttled("429"), Cost(), Cost(-1000, -300), 0),  # the provider did not count it
-        (Unavailable("503"), Cost(), Cost(), 1),  # it may have
+        (None, CallCost(1500, 100), CallCost(500, -200), 1),
+        (Malformed("x"), CallCost(1500, 100), CallCost(500, -200), 1),
+        (Throttled("429"), CallCost(), CallCost(-1000, -300), 0),  # the provider did not count it
+        (Unavailable("503"), CallCost(), CallCost(), 1),  # it may have
     ],
 )
 def test_estimates_are_settled_against_what_is_known_of_the_use(
-    fails: JudgeError | None, used: Cost, owed: Cost, done: int
+    fails: JudgeError | None, used: CallCost, owed: CallCost, done: int
 ) -> None:
     async def main() -> list[Reservation]:
         limiter, call = Scripted(), Calls()
@@ -643,7 +647,7 @@ def test_the_limiter_is_told_only_what_is_new() -> None:
             {"x-ratelimit-limit-requests": "500"},
             OPENAI | {"x-ratelimit-limit-requests": "60"},
         ):
-            await gate.heard(headers)
+            await gate.observe_headers(headers)
         return limiter.learnt
 
     assert run(main()) == [
@@ -663,7 +667,7 @@ def test_reservations_carry_all_that_is_known_of_the_limits(
         limiter, call = Scripted(), Calls()
         known = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
         gate = gate_to(limiter, limits=known, is_firm=is_firm)
-        await gate.heard(OPENAI)
+        await gate.observe_headers(OPENAI)
         await call(gate)
         restarted, wanted = Limiter(clock=clock), limiter.asked[0]
         await restarted.reserve(wanted._replace(costs=()))
@@ -679,15 +683,15 @@ def test_reservations_carry_all_that_is_known_of_the_limits(
 
 class Purse:
     def __init__(self, refuses: bool = False) -> None:
-        self.events, self.refuses = list[tuple[str, float, Cost]](), refuses
+        self.events, self.refuses = list[tuple[str, float, CallCost]](), refuses
 
-    async def draw(self, most: Cost) -> int:
+    async def draw(self, most: CallCost) -> int:
         if self.refuses:
             raise BudgetSpent("no more")
         self.events.append(("draw", clock() - EPOCH, most))
         return 7
 
-    async def settle(self, ticket: int, spent: Cost) -> None:
+    async def settle(self, ticket: int, spent: CallCost) -> None:
         assert ticket == 7
         self.events.append(("settle", clock() - EPOCH, spent))
 
@@ -696,15 +700,15 @@ class Purse:
 def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(
     fails: Exception | None,
 ) -> None:
-    async def main() -> list[tuple[str, float, Cost]]:
-        purse, call = Purse(), Calls()
-        gate = gate_to(Scripted(Grant((EPOCH + 2,))), purse=purse, max_output_tokens=500)
-        await settled(start(1, lambda: call(gate, used=Cost(900, 10), fails=fails)))
-        return purse.events
+    async def main() -> list[tuple[str, float, CallCost]]:
+        budget, call = Purse(), Calls()
+        gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget, max_output_tokens=500)
+        await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
+        return budget.events
 
     assert run(main()) == [
-        ("draw", 0.0, Cost(1200, 500)),
-        ("settle", pytest.approx(3.0), Cost(900, 10)),
+        ("draw", 0.0, CallCost(1200, 500)),
+        ("settle", pytest.approx(3.0), CallCost(900, 10)),
     ]
 
 
@@ -712,25 +716,25 @@ def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(
 def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) -> None:
     """While it waits for its slot, and in flight."""
 
-    async def main() -> list[tuple[str, float, Cost]]:
-        purse, call = Purse(), Calls()
-        gate = gate_to(Scripted(Grant((EPOCH + 2,))), purse=purse)
+    async def main() -> list[tuple[str, float, CallCost]]:
+        budget, call = Purse(), Calls()
+        gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(gate), cancel_after_s)
-        return purse.events
+        return budget.events
 
     (_, drawn_s, _), (_, settled_s, spent) = run(main())
-    assert (drawn_s, settled_s, spent) == (0.0, pytest.approx(cancel_after_s), Cost())
+    assert (drawn_s, settled_s, spent) == (0.0, pytest.approx(cancel_after_s), CallCost())
 
 
 def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_place() -> None:
     async def main() -> None:
-        limiter, purse, call = Scripted(), Purse(refuses=True), Calls()
-        gate = gate_to(limiter, purse=purse, max_in_flight=1)
+        limiter, budget, call = Scripted(), Purse(refuses=True), Calls()
+        gate = gate_to(limiter, budget=budget, max_in_flight=1)
         for _ in range(2):
             with pytest.raises(BudgetSpent):
                 await call(gate)
-        purse.refuses = False
+        budget.refuses = False
         await call(gate)
         assert len(limiter.asked) == 1
 
@@ -785,14 +789,14 @@ def at_work(
 ) -> None:  # fmt: skip
     """Four members with more to ask than they may."""
 
-    async def judge(gate: Gate) -> None:
+    async def judge(gate: AdmissionController) -> None:
         while True:
             try:
                 async with gate.turn(1000) as turn:
                     if (retry_after_s := provider.ask()) is not None:
                         raise Throttled("429", retry_after_s=retry_after_s)
                     await asyncio.sleep(0.8)
-                    await gate.heard(headers or {})
+                    await gate.observe_headers(headers or {})
                     turn.used = USED
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
@@ -827,7 +831,7 @@ class Shedding:
     def __init__(self, seed: int) -> None:
         self.chance, self.n_asked, self.n_answered = Random(seed), 0, 0
 
-    async def ask(self, gate: Gate) -> None:
+    async def ask(self, gate: AdmissionController) -> None:
         async with gate.turn(1000) as turn:
             self.n_asked += 1
             if self.chance.random() < 0.1:
@@ -839,7 +843,7 @@ class Shedding:
     async def takes_s(self, limiter: Limiter, n_calls: int, members: int, **more: Any) -> float:
         """Until so many calls are answered; the refused are tried again."""
 
-        async def work(gate: Gate) -> None:
+        async def work(gate: AdmissionController) -> None:
             while self.n_answered < n_calls:
                 try:
                     await self.ask(gate)

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pydantic import ValidationError
 
 from memray_eval.config.sections import Budget
-from memray_eval.judges.limits.budget import DUST_USD, Ledger, Spending, Treasury
+from memray_eval.judges.limits.budget import DUST_USD, BudgetLedger, Ledger, Spending
 
 
 def usd(amount: float) -> Spending:
@@ -210,7 +210,7 @@ TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no 
 
 def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
     async def spend() -> list[bool]:
-        treasury = Treasury(Budget(tokens=100))
+        treasury = BudgetLedger(Budget(tokens=100))
         first, second = (
             await treasury.draw(Spending(tokens=60)),
             await treasury.draw(Spending(tokens=40)),
@@ -234,7 +234,7 @@ def test_what_a_dead_actor_had_reserved_comes_back() -> None:
     moment = [0.0]
 
     async def spend() -> int:
-        treasury = Treasury(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
+        treasury = BudgetLedger(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
         lost = await treasury.draw(Spending(tokens=100))
         waiting = asyncio.create_task(treasury.draw(Spending(tokens=100)))
         await asyncio.sleep(0)
@@ -249,6 +249,6 @@ def test_what_a_dead_actor_had_reserved_comes_back() -> None:
 
 def test_what_was_spent_before_counts() -> None:
     async def spend() -> int:
-        return await Treasury(Budget(usd=1.0), Spending(usd=0.95)).draw(Spending(usd=0.1))
+        return await BudgetLedger(Budget(usd=1.0), Spending(usd=0.95)).draw(Spending(usd=0.1))
 
     assert asyncio.run(spend()) == 0

@@ -24,17 +24,17 @@ from memray_eval.judges.limits.rate_limiter import (
     HORIZON_S,
     LATE_S,
     WINDOW_S,
-    Cost,
+    CallCost,
     Grant,
     Limiter,
-    Pace,
+    RatePacer,
     Reservation,
 )
 
 T = TypeVar("T")
 EPOCH = 1_700_000_000.0
 TICK = 1e-6  # below what an epoch time resolves
-CALL = Cost(1000, 300)
+CALL = CallCost(1000, 300)
 NO_LIMITS = RateLimits()
 
 
@@ -74,11 +74,11 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 class Slot(NamedTuple):
     at: float
-    cost: Cost = CALL
+    cost: CallCost = CALL
 
 
 def most(
-    slots: Iterable[Slot], amount: Callable[[Cost], float], span_s: float = 60.0 + LATE_S
+    slots: Iterable[Slot], amount: Callable[[CallCost], float], span_s: float = 60.0 + LATE_S
 ) -> float:
     """The largest sum over the slots of any stretch: that of 60.5 s bounds what is sent in any 60
     s, however late each is."""
@@ -92,12 +92,12 @@ def most(
     return largest
 
 
-def one(_: Cost) -> float:
+def one(_: CallCost) -> float:
     return 1.0
 
 
 def saturate(
-    pace: Pace, costs: Iterator[Cost], until: float, now: float = EPOCH, chunk: int = 25
+    pace: RatePacer, costs: Iterator[CallCost], until: float, now: float = EPOCH, chunk: int = 25
 ) -> list[Slot]:
     """The slots up to a time, asked for as soon as there are some."""
     slots: list[Slot] = []
@@ -111,12 +111,12 @@ def saturate(
     return [slot for slot in slots if slot.at < until]
 
 
-def of_any_size(largest: float, seed: int) -> Iterator[Cost]:
+def of_any_size(largest: float, seed: int) -> Iterator[CallCost]:
     """Costs of which a few are as large as can be, and most are small."""
     chance = random.Random(seed)
     while True:
         tokens = largest * chance.random() ** 3
-        yield Cost(0.7 * tokens, 0.3 * tokens)
+        yield CallCost(0.7 * tokens, 0.3 * tokens)
 
 
 STEP = st.tuples(
@@ -132,7 +132,11 @@ STEP = st.tuples(
 def test_no_stretch_has_more_requests_than_the_limit_however_they_are_asked_for(
     per_min: int, steps: list[tuple[float, int]]
 ) -> None:
-    pace, now, slots = Pace(RateLimits(requests_per_min=per_min), is_firm=True), EPOCH, list[Slot]()
+    pace, now, slots = (
+        RatePacer(RateLimits(requests_per_min=per_min), is_firm=True),
+        EPOCH,
+        list[Slot](),
+    )
     for pause_s, calls in steps:
         now += pause_s
         times = pace.reserve([CALL] * calls, now)
@@ -162,7 +166,7 @@ def test_no_stretch_has_more_tokens_than_the_limits(
     limits: RateLimits, steps: list[tuple[float, int]], largest: float, seed: int
 ) -> None:
     pace, now, slots, costs = (
-        Pace(limits, is_firm=True),
+        RatePacer(limits, is_firm=True),
         EPOCH,
         list[Slot](),
         of_any_size(largest, seed),
@@ -176,7 +180,7 @@ def test_no_stretch_has_more_tokens_than_the_limits(
 
 
 def test_a_call_that_is_larger_than_the_limit_goes_alone() -> None:
-    pace = Pace(RateLimits(tokens_per_min=1000), is_firm=True)
+    pace = RatePacer(RateLimits(tokens_per_min=1000), is_firm=True)
     slots = saturate(pace, repeat(CALL), EPOCH + 600)
     assert [later.at - earlier.at for earlier, later in pairwise(slots)] == pytest.approx(
         [1.3 * WINDOW_S] * (len(slots) - 1), abs=0.01
@@ -185,7 +189,7 @@ def test_a_call_that_is_larger_than_the_limit_goes_alone() -> None:
 
 @pytest.mark.parametrize("per_min", [50, 600, 3000])
 def test_all_but_two_percent_of_a_limit_is_used(per_min: int) -> None:
-    pace = Pace(RateLimits(requests_per_min=per_min), is_firm=True)
+    pace = RatePacer(RateLimits(requests_per_min=per_min), is_firm=True)
     assert len(saturate(pace, repeat(CALL), EPOCH + 600)) >= 0.98 * 10 * per_min
 
 
@@ -197,7 +201,7 @@ def test_all_but_two_percent_of_a_token_limit_is_used_by_calls_that_are_small_be
 ) -> None:
     """Large ones leave gaps that nothing fits into: a minute that holds no more of them is not
     full."""
-    pace = Pace(RateLimits(tokens_per_min=60_000), is_firm=True)
+    pace = RatePacer(RateLimits(tokens_per_min=60_000), is_firm=True)
     slots = saturate(pace, of_any_size(largest, seed=1), EPOCH + 600)
     assert sum(sum(slot.cost) for slot in slots) >= at_least * 10 * 60_000
 
@@ -208,18 +212,22 @@ class Settling(NamedTuple):
 
 
 def settled_after(
-    pace: Pace, actual_of: Callable[[Cost], Cost], *, seconds: float, after_s: float = 1.0
+    pace: RatePacer,
+    actual_of: Callable[[CallCost], CallCost],
+    *,
+    seconds: float,
+    after_s: float = 1.0,
 ) -> Settling:
     """Ten times a second what has ended is settled, and all is asked for that is to be had."""
     slots, ends, order, under_way, largest = (
         list[Slot](),
-        list[tuple[float, int, Cost, Cost]](),
+        list[tuple[float, int, CallCost, CallCost]](),
         count(),
         0.0,
         0.0,
     )
     for tick in range(int(10 * seconds)):
-        now, owed, done = EPOCH + tick / 10, Cost(), 0
+        now, owed, done = EPOCH + tick / 10, CallCost(), 0
         while ends and ends[0][0] <= now:
             _, _, estimate, actual = heapq.heappop(ends)
             owed, done, under_way = (
@@ -248,11 +256,11 @@ def test_wrong_estimates_are_made_good_by_settling(factor: float | None, excess:
     """Always wrong in one way, or each call in its own: of these as many as are under way may come
     together."""
     limit, chance = 300_000, random.Random(1)
-    pace = Pace(RateLimits(tokens_per_min=limit), is_firm=True)
+    pace = RatePacer(RateLimits(tokens_per_min=limit), is_firm=True)
 
-    def actual_of(estimate: Cost) -> Cost:
+    def actual_of(estimate: CallCost) -> CallCost:
         wrong = factor or chance.choice([0.5, 2.0])
-        return Cost(estimate.input_tokens * wrong, estimate.output_tokens * wrong)
+        return CallCost(estimate.input_tokens * wrong, estimate.output_tokens * wrong)
 
     slots, under_way = settled_after(pace, actual_of, seconds=600)
     later = [slot for slot in slots if slot.at >= EPOCH + 60]
@@ -263,7 +271,7 @@ def test_wrong_estimates_are_made_good_by_settling(factor: float | None, excess:
     assert sum(sum(slot.cost) for slot in later) >= 0.95 * 9 * limit
 
 
-def overrun(pace: Pace, sent_at: float, retry_after_s: float | None, now: float) -> int:
+def overrun(pace: RatePacer, sent_at: float, retry_after_s: float | None, now: float) -> int:
     """429s until they are taken for a sign of the limit; how many that takes."""
     for n_throttles in range(1, 100):
         pace.throttled(sent_at, retry_after_s, now)
@@ -273,7 +281,7 @@ def overrun(pace: Pace, sent_at: float, retry_after_s: float | None, now: float)
 
 
 def test_429s_move_all_later_slots_past_their_retry_after() -> None:
-    pace = Pace(RateLimits(requests_per_min=600), is_firm=True)
+    pace = RatePacer(RateLimits(requests_per_min=600), is_firm=True)
     slots = saturate(pace, repeat(CALL), EPOCH + 10)
     overrun(pace, sent_at=slots[-1].at, retry_after_s=20.0, now=EPOCH + 10)
     assert pace.reserve([CALL], EPOCH + 11) == ()
@@ -285,7 +293,7 @@ def test_after_429s_no_slot_that_was_given_at_the_old_pace_is_used(
     retry_after_s: float | None,
 ) -> None:
     """Members drop what is before the pause: the old slots reach as far as the horizon."""
-    pace = Pace(RateLimits(requests_per_min=600), is_firm=True)
+    pace = RatePacer(RateLimits(requests_per_min=600), is_firm=True)
     slots = saturate(pace, repeat(CALL), EPOCH + 15)
     overrun(pace, sent_at=EPOCH + 10, retry_after_s=retry_after_s, now=EPOCH + 10)
     assert sum(slot.at > pace.blocked_until() for slot in slots) == 0
@@ -293,14 +301,14 @@ def test_after_429s_no_slot_that_was_given_at_the_old_pace_is_used(
     assert pace.blocked_until() <= EPOCH + 10 + HORIZON_S + 0.1
 
 
-def rate_per_min(pace: Pace, start: float, seconds: float) -> float:
+def rate_per_min(pace: RatePacer, start: float, seconds: float) -> float:
     slots = saturate(pace, repeat(CALL), start + seconds, now=start - HORIZON_S)
     return sum(slot.at >= start for slot in slots) * 60 / seconds
 
 
-def throttled_pace(times: Sequence[float]) -> Pace:
+def throttled_pace(times: Sequence[float]) -> RatePacer:
     """After calls that were sent at these times and got a 429 at once, at 600 a minute."""
-    pace = Pace(RateLimits(requests_per_min=600), is_firm=True)
+    pace = RatePacer(RateLimits(requests_per_min=600), is_firm=True)
     for sent_at in times:
         pace.throttled(sent_at, retry_after_s=1.0, now=max(times))
     return pace
@@ -322,7 +330,7 @@ def test_a_429_of_a_call_that_was_sent_after_the_cut_halves_the_pace_again() -> 
 
 def test_a_row_of_cuts_is_forgotten_within_a_minute() -> None:
     """Not as slowly as the pace of its deepest point would let the next call go."""
-    pace = Pace(RateLimits(requests_per_min=30), is_firm=True)
+    pace = RatePacer(RateLimits(requests_per_min=30), is_firm=True)
     for call in range(20):
         pace.throttled(EPOCH + call, retry_after_s=0.0, now=EPOCH + call)
     slots = saturate(pace, repeat(CALL), EPOCH + 120, now=EPOCH + 20)
@@ -337,14 +345,14 @@ def test_a_row_of_cuts_is_forgotten_within_a_minute() -> None:
     heard=st.lists(st.sampled_from([10, 600, 6000]), min_size=1, max_size=4),
 )
 def test_headers_never_change_a_firm_limit(limit: int, heard: list[int]) -> None:
-    pace = Pace(RateLimits(requests_per_min=limit), is_firm=True)
+    pace = RatePacer(RateLimits(requests_per_min=limit), is_firm=True)
     for said in heard:
         pace.learn(RateLimits(requests_per_min=said, tokens_per_min=said), EPOCH)
     assert pace.limits() == RateLimits(requests_per_min=limit, tokens_per_min=heard[-1])
 
 
 def test_headers_replace_an_assumed_limit_and_leave_those_alone_that_they_do_not_name() -> None:
-    pace = Pace(
+    pace = RatePacer(
         RateLimits(requests_per_min=50, output_tokens_per_min=8000, concurrency=4), is_firm=False
     )
     pace.learn(RateLimits(requests_per_min=4000), EPOCH)
@@ -357,7 +365,7 @@ def test_headers_replace_an_assumed_limit_and_leave_those_alone_that_they_do_not
 def test_a_limit_that_is_learnt_holds_for_what_was_planned_before() -> None:
     """Also in the minute that it is learnt in: what was sent at the old pace counts."""
     for before, after in ((600, 60), (60, 600)):
-        pace = Pace(RateLimits(requests_per_min=before), is_firm=False)
+        pace = RatePacer(RateLimits(requests_per_min=before), is_firm=False)
         slots = saturate(pace, repeat(CALL), EPOCH + 30)
         pace.learn(RateLimits(requests_per_min=after), EPOCH + 30)
         later = saturate(pace, repeat(CALL), EPOCH + 300, now=EPOCH + 30)
@@ -383,10 +391,10 @@ def test_slots_of_a_limiter_that_was_killed_and_of_the_next_stay_within_the_limi
         if tokens
         else RateLimits(requests_per_min=per_min)
     )
-    before = saturate(Pace(limits, is_firm=True), repeat(CALL), EPOCH + killed_s + HORIZON_S)
+    before = saturate(RatePacer(limits, is_firm=True), repeat(CALL), EPOCH + killed_s + HORIZON_S)
     restart = EPOCH + killed_s + down_s
     after = saturate(
-        Pace(limits, True, restart + HORIZON_S), repeat(CALL), restart + 200, now=restart
+        RatePacer(limits, True, restart + HORIZON_S), repeat(CALL), restart + 200, now=restart
     )
     assert after == [] or after[0].at >= restart + HORIZON_S
     one_call = 1 if tokens else 0  # how large the last call before the kill was is not known
@@ -728,8 +736,8 @@ def test_an_unknown_limit_is_found(per_min: int, retry_after_s: float | None, sh
 
 @pytest.mark.parametrize("done", [0, 5, 20, 600])
 def test_a_limit_that_is_met_is_known_by_its_first_429s(done: int) -> None:
-    pace = Pace(NO_LIMITS, is_firm=False)
-    pace.settle(Cost(), done, EPOCH)
+    pace = RatePacer(NO_LIMITS, is_firm=False)
+    pace.settle(CallCost(), done, EPOCH)
     assert 10 <= overrun(pace, EPOCH + 2, 1.0, EPOCH + 2) <= 20
     assert pace.found_per_min == max(FIRST_FOUND_PER_MIN, done)
 
@@ -737,13 +745,13 @@ def test_a_limit_that_is_met_is_known_by_its_first_429s(done: int) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(20))
 def test_a_tenth_of_429s_at_random_is_no_limit(seed: int) -> None:
-    chance, pace = random.Random(seed), Pace(NO_LIMITS, is_firm=False)
+    chance, pace = random.Random(seed), RatePacer(NO_LIMITS, is_firm=False)
     for call in range(5000):
         now = EPOCH + call / 50
         if chance.random() < 0.1:
             pace.throttled(now, retry_after_s=1.0, now=now)
         else:
-            pace.settle(Cost(), 1, now)
+            pace.settle(CallCost(), 1, now)
     assert pace.found_per_min is None
     assert pace.blocked_until() == 0.0
 
@@ -752,9 +760,9 @@ def test_a_tenth_of_429s_at_random_is_no_limit(seed: int) -> None:
 def test_refusals_that_come_in_a_row_are_held_against_the_whole_burst(n_throttles: int) -> None:
     """Its other calls are counted with the first of them, and taken off again where they are
     refused as well."""
-    pace, first = Pace(NO_LIMITS, is_firm=False), 511
+    pace, first = RatePacer(NO_LIMITS, is_firm=False), 511
     for done in [first, *repeat(-1, n_throttles - 1)]:
-        pace.settle(Cost(), done, EPOCH)
+        pace.settle(CallCost(), done, EPOCH)
         pace.throttled(EPOCH, retry_after_s=1.0, now=EPOCH)
     assert (pace.found_per_min is not None) == (n_throttles > 0.25 * first)
     assert (pace.blocked_until() > EPOCH) == (n_throttles > 0.25 * first)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.judge_factory import FallbackJudge
-from memray_eval.judges.limits.admission import Gate
+from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.ports import Verdict
@@ -36,7 +36,7 @@ class Judge:
         self.is_stopping, self.n_sent = False, 0
         limiter, breaker = Limiter(clock=clock), BreakerConfig()
         self.gates = [
-            Gate(
+            AdmissionController(
                 "openai/m http://u:secret@x/v1",
                 limiter,
                 Breaker("openai/m", breaker, self._say, clock),
@@ -234,7 +234,7 @@ def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(hel
         headers = {"x-ratelimit-limit-requests": "50"} if held == "told" else {}
 
         async def reply() -> None:
-            await judge.gates[0].heard(headers)
+            await judge.gates[0].observe_headers(headers)
 
         ends = await judge.ask_many(20, reply)
         assert ends == [None] * 20
@@ -268,7 +268,7 @@ def test_an_implausible_limit_is_ignored_and_said(value: str) -> None:
         judge = Judge(RateLimits(requests_per_min=600))
 
         async def reply() -> None:
-            await judge.gates[0].heard({"x-ratelimit-limit-requests": value})
+            await judge.gates[0].observe_headers({"x-ratelimit-limit-requests": value})
 
         assert await judge.ask_many(30, reply) == [None] * 30
         assert clock() - EPOCH < 10
@@ -285,7 +285,7 @@ def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_is_said
         judge = Judge(RateLimits(requests_per_min=600), is_firm=True)
 
         async def reply() -> None:
-            await judge.gates[0].heard({"x-ratelimit-limit-requests": "1"})
+            await judge.gates[0].observe_headers({"x-ratelimit-limit-requests": "1"})
 
         assert await judge.ask_many(30, reply) == [None] * 30
         assert clock() - EPOCH < 10
@@ -314,7 +314,7 @@ def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> No
         judge = Judge()
 
         async def reply() -> None:
-            await judge.gates[0].heard({"x-ratelimit-limit-tokens": "7"})
+            await judge.gates[0].observe_headers({"x-ratelimit-limit-tokens": "7"})
 
         ends = await judge.ask_many(10, reply)
         assert sum(end is None for end in ends) <= 2
@@ -402,7 +402,7 @@ def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(mem
         )
         limiter = Limiter(clock=clock)
         gates = [
-            Gate(
+            AdmissionController(
                 "openai/m",
                 limiter,
                 Breaker("openai/m", BreakerConfig(), print, clock),
@@ -425,7 +425,7 @@ def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(mem
                         is_full = len(let_in) >= 50
                         (refused if is_full else let_in).append(clock())
                         await asyncio.sleep(0.2)
-                        await gate.heard(headers)
+                        await gate.observe_headers(headers)
                         if is_full:
                             raise Throttled("429", retry_after_s=0.3)
                         turn.used = USED

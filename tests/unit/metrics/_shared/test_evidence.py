@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memray_eval.metric import EVIDENCE_DROPPED, Outcomes, summarise
+from memray_eval.metric import EVIDENCE_DROPPED, MetricColumns, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import READ_CHARS, QuotedText
 
@@ -70,7 +70,7 @@ def test_trust_is_the_share_that_was_found_and_old_runs_are_still_read() -> None
             name: np.array(figures)
             for name, figures in {"value": [0.75, 1.0], **counts, **more}.items()
         }
-        return summarise(metric, Outcomes("c", {"scored": 2}, {"a/b": 2}, columns)).extras
+        return summarise(metric, MetricColumns("c", {"scored": 2}, {"a/b": 2}, columns)).extras
 
     assert extras(evidence=[4.0, 2.0], unverified=[3.0, 0.0]) == {
         "evidence": 6,

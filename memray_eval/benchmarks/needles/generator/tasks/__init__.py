@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft
 from memray_eval.benchmarks.needles.generator.tasks.code import code_run
 from memray_eval.benchmarks.needles.generator.tasks.documents import qa
 from memray_eval.benchmarks.needles.generator.tasks.frequency import cwe, fwe
@@ -25,7 +25,7 @@ from memray_eval.benchmarks.needles.generator.tasks.tracking import vt
 
 
 class Task(NamedTuple):
-    make: Callable[[Order, Workshop, int], Draft]
+    make: Callable[[QuestionOrder, Resources, int], SampleDraft]
     has_depth: bool = True
     needs_all: bool = False
 

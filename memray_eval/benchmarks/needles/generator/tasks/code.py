@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet, TooShort
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec, TooShort
 from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, distinct, integers
 from memray_eval.benchmarks.needles.generator.token_counter import LINE
 
@@ -51,7 +51,7 @@ class Costs(NamedTuple):
     to_x: IntArray
 
 
-def code_run(order: Order, shop: Workshop, slack: int) -> Draft:
+def code_run(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """Sample i has LEVELS[i modulo 5] levels. Functions stand in the order of their numbers."""
     rng, words, levels = order.rng(), WORDS[order.language], LEVELS[order.number % len(LEVELS)]
     limit = max(400, order.length // NUMBERED * 2)
@@ -59,7 +59,7 @@ def code_run(order: Order, shop: Workshop, slack: int) -> Draft:
     added = integers(rng, len(numbers), HIGHEST - LOWEST + 1)
     x = rng.randint(-10, 10)
     query = words["query"].format(number=numbers[0], x=x)
-    sheet = Sheet(
+    sheet = SampleSpec(
         shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
     )
     costs = _costs(shop, limit)
@@ -79,7 +79,7 @@ def code_run(order: Order, shop: Workshop, slack: int) -> Draft:
     return sheet.finish(body, int(sums[n - 1]), (str(answer),), answer)
 
 
-def _costs(shop: Workshop, limit: int) -> Costs:
+def _costs(shop: Resources, limit: int) -> Costs:
     table, pieces = shop.gauge.table, shop.gauge.pieces
     return Costs(
         name=table("def func_{}", range(limit + 1), LINE),

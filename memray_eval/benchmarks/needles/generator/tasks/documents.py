@@ -9,9 +9,9 @@ from random import Random
 import numpy as np
 
 from memray_eval.benchmarks.needles.generator.pools import Unit, nearest_cut, spread, with_needles
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
 from memray_eval.benchmarks.needles.generator.seeded_random import word_of
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, CHARACTERS, NOUNS
 from memray_eval.errors import ConfigError
@@ -94,13 +94,13 @@ _SURNAMES = (
 LEAST_OTHERS = 2
 
 
-def qa(order: Order, shop: Workshop, slack: int) -> Draft:
+def qa(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """The document that answers stands at the depth; no other holds the answer (of the user's: as
     far as theirs do not)."""
     return (_on_given if shop.questions else _on_lives)(order, shop, slack)
 
 
-def _on_lives(order: Order, shop: Workshop, slack: int) -> Draft:
+def _on_lives(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     rng, words = order.rng(), WORDS[order.language]
     pool = shop.pool("lives", order.language, _lives(order.language, shop.seed))
     asked, *others = pool.draw(rng, order.length, extra=1)
@@ -114,7 +114,7 @@ def _on_lives(order: Order, shop: Workshop, slack: int) -> Draft:
     ]
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
-    sheet = Sheet(
+    sheet = SampleSpec(
         shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
     )
     own, totals = int(pool.counts([asked])[0]), pool.totals(others)
@@ -180,7 +180,7 @@ def _digits(number: int, *places: Sequence[str]) -> list[str]:
     return found
 
 
-def _on_given(order: Order, shop: Workshop, slack: int) -> Draft:
+def _on_given(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """Sample i asks the user's question i (from the start again after the last). The question's own
     other documents come first, then the other questions' documents."""
     rng, words = order.rng(), WORDS[order.language]
@@ -189,7 +189,7 @@ def _on_given(order: Order, shop: Workshop, slack: int) -> Draft:
     gold, own = library.gold[asked], list(library.own[asked])
     rng.shuffle(own)
     query = words["query"].format(question=shop.questions[asked].question)
-    sheet = Sheet(
+    sheet = SampleSpec(
         shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
     )
     others = library.others(rng, order.length, known={*gold, *own})

@@ -10,9 +10,9 @@ from random import Random
 import numpy as np
 
 from memray_eval.benchmarks.needles.generator.pools import Pool, Unit, spread
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet, TooShort
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec, TooShort
 from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, shuffled, word_of
 from memray_eval.benchmarks.needles.generator.token_counter import LINE
 from memray_eval.benchmarks.needles.generator.words import CHARACTERS, CONSONANTS, LETTERS, VOWELS
@@ -62,7 +62,7 @@ ZETA_2 = math.pi**2 / 6
 LEAST_ITEMS = 60  # of fwe: from there on ranks 2 to 4 occur more often than any other word
 
 
-def cwe(order: Order, shop: Workshop, slack: int) -> Draft:
+def cwe(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """The list has as many rare words as fit. Coined words of one length: none is part of
     another."""
     if order.length >= LONG:
@@ -73,7 +73,7 @@ def cwe(order: Order, shop: Workshop, slack: int) -> Draft:
     return _cwe(order, shop, slack, *SELDOM)
 
 
-def _cwe(order: Order, shop: Workshop, slack: int, often: int, seldom: int) -> Draft:
+def _cwe(order: QuestionOrder, shop: Resources, slack: int, often: int, seldom: int) -> SampleDraft:
     rng, words = order.rng(), WORDS[order.language]
     pool = _coined(order.language, shop)
     drawn = pool.sample(
@@ -82,7 +82,7 @@ def _cwe(order: Order, shop: Workshop, slack: int, often: int, seldom: int) -> D
     shown, drawn = drawn[: SHOWN[0] + SHOWN[2]], drawn[SHOWN[0] + SHOWN[2] :]
     head = _cwe_head(rng, pool, shown, order.language)
     query = words["cwe_query"].format(n=COMMON)
-    sheet = Sheet(
+    sheet = SampleSpec(
         shop.gauge, order.language, order.length - slack, head, words["cwe_closing"], query
     )
     times = np.full(len(drawn), seldom)
@@ -117,7 +117,7 @@ def _places(n: int) -> list[str]:
     return [f"{place}." for place in range(1, n + 1)]
 
 
-def _coined(language: str, shop: Workshop) -> Pool:
+def _coined(language: str, shop: Resources) -> Pool:
     """Words that sound like words: consonant-vowel three times, or three characters."""
     sounds = [c + v for c in CONSONANTS for v in VOWELS] if language == "en" else list(CHARACTERS)
     size = len(sounds)
@@ -134,14 +134,14 @@ def _coined(language: str, shop: Workshop) -> Pool:
     )
 
 
-def fwe(order: Order, shop: Workshop, slack: int) -> Draft:
+def fwe(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """The item of rank k occurs floor(n / (zeta(2) k^2)) times; rank 1 is dots, ranks 2 to 4 are
     the answer."""
     rng, words = order.rng(), WORDS[order.language]
     pool = _random_words(order.language, shop)
     drawn = pool.sample(rng, math.isqrt(order.length) + 1)
     head, closing, query = (words[f"fwe_{part}"] for part in ("head", "closing", "query"))
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, head, closing, query)
+    sheet = SampleSpec(shop.gauge, order.language, order.length - slack, head, closing, query)
     costs = np.concatenate([[shop.gauge.known("...", NOTHING)], pool.counts(drawn)])
     ends = shop.gauge.known(LINE, "...") + shop.gauge.known("...", LAST)
     n = _most_items(sheet, costs, ends)
@@ -158,7 +158,7 @@ def _times(n: int, ranks: int) -> IntArray:
     return np.floor(n / (ZETA_2 * np.arange(1, ranks + 1, dtype=np.float64) ** 2)).astype(np.int64)
 
 
-def _most_items(sheet: Sheet, costs: IntArray, ends: int) -> int:
+def _most_items(sheet: SampleSpec, costs: IntArray, ends: int) -> int:
     """The largest n whose items fit, by halving, then down to one whose rest a filler fits. Raises
     TooShort."""
 
@@ -175,7 +175,7 @@ def _most_items(sheet: Sheet, costs: IntArray, ends: int) -> int:
     return low - len(totals) + sheet.most(totals)
 
 
-def _random_words(language: str, shop: Workshop) -> Pool:
+def _random_words(language: str, shop: Resources) -> Pool:
     letters, length = (LETTERS, 6) if language == "en" else (CHARACTERS, 3)
     taken: set[str] = set()
 

@@ -15,9 +15,9 @@ from memray_eval.benchmarks.needles.generator.pools import (
     with_needles,
     within,
 )
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
 from memray_eval.benchmarks.needles.generator.seeded_random import uuid4
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 
@@ -78,12 +78,12 @@ VARIANTS = {
 }
 
 
-def niah(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
+def niah(variant: Variant, order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     make = _among_decoys if variant.haystack == "decoys" else _in_text
     return make(variant, order, shop, slack)
 
 
-def _in_text(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
+def _in_text(variant: Variant, order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """Needles in noise stand on lines of their own, needles in prose within paragraphs. The first
     one is at the depth asked for; the others, and all of them where there is no depth, at lines
     drawn for each."""
@@ -118,7 +118,9 @@ def _in_text(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draf
     return sheet.finish(body, own + int(totals[n - 1]), answers)
 
 
-def _among_decoys(variant: Variant, order: Order, shop: Workshop, slack: int) -> Draft:
+def _among_decoys(
+    variant: Variant, order: QuestionOrder, shop: Resources, slack: int
+) -> SampleDraft:
     """The asked needle is one of many of its kind, each with a key and a value that no other
     has."""
     rng = order.rng()
@@ -133,13 +135,17 @@ def _among_decoys(variant: Variant, order: Order, shop: Workshop, slack: int) ->
     return sheet.finish(body, own + int(totals[n - 1]), unit.values)
 
 
-def _sheet(variant: Variant, order: Order, shop: Workshop, slack: int, asked: list[str]) -> Sheet:
+def _sheet(
+    variant: Variant, order: QuestionOrder, shop: Resources, slack: int, asked: list[str]
+) -> SampleSpec:
     words = WORDS[order.language]
     kind = words[variant.value]
     form = "one" if variant.n_needed == 1 else "several"
     query = words[form].format(kind=kind, key=words["and"].join(asked), n=variant.n_needed)
     head = words["head"].format(kind=kind)
-    return Sheet(shop.gauge, order.language, order.length - slack, head, words["closing"], query)
+    return SampleSpec(
+        shop.gauge, order.language, order.length - slack, head, words["closing"], query
+    )
 
 
 def _keys(rng: Random, n: int, language: str) -> list[str]:
@@ -164,7 +170,7 @@ def _values(rng: Random, variant: Variant, text: str) -> list[str]:
     return found
 
 
-def _decoys(variant: Variant, language: str, shop: Workshop) -> Pool:
+def _decoys(variant: Variant, language: str, shop: Resources) -> Pool:
     words, kind = WORDS[language], WORDS[language][variant.value]
     capacity = len(ADJECTIVES[language]) * len(NOUNS[language])
     word_number = spread(capacity, shop.seed, language)

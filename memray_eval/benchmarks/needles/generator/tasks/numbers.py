@@ -8,9 +8,9 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
 from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, integers
 from memray_eval.benchmarks.needles.generator.token_counter import LINE
 
@@ -70,12 +70,12 @@ TEXTS = tuple(str(number) for number in NUMBERS)
 OPERATIONS = tuple(f" {sign} {number}" for sign in "+-" for number in NUMBERS)
 
 
-def math_find(order: Order, shop: Workshop, slack: int) -> Draft:
+def math_find(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """Sample i asks for kind i modulo 7. A median of an even number of integers is the mean of the
     middle two, a float."""
     rng, words, kind = order.rng(), FIND[order.language], KINDS[order.number % len(KINDS)]
     query = words["query"].format(what=words[kind])
-    sheet = Sheet(
+    sheet = SampleSpec(
         shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
     )
     first, following = shop.gauge.table("{}", NUMBERS, LINE), shop.gauge.table(", {}", NUMBERS, "1")
@@ -115,11 +115,11 @@ def _found(numbers: IntArray, kind: str) -> int | float:
     return int(distinct[-rank] if kind.endswith("largest") else distinct[rank - 1])
 
 
-def math_calc(order: Order, shop: Workshop, slack: int) -> Draft:
+def math_calc(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """All values stay within 0 to 99: an operand that would lead out is taken modulo what is left,
     plus one."""
     rng, words = order.rng(), CALC[order.language]
-    sheet = Sheet(
+    sheet = SampleSpec(
         shop.gauge,
         order.language,
         order.length - slack,

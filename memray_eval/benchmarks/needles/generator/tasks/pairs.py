@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from memray_eval.benchmarks.needles.generator.pools import Unit
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
 from memray_eval.benchmarks.needles.generator.seeded_random import uuid4
 from memray_eval.benchmarks.needles.generator.token_counter import LINE
 
@@ -25,7 +25,7 @@ WORDS = {
 LEAST_PAIRS = 2
 
 
-def kv_retrieval(order: Order, shop: Workshop, slack: int) -> Draft:
+def kv_retrieval(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     """The asked pair is the one at `depth` percent of all pairs: at 0 the first, at 100 the last,
     which has no comma."""
     rng, words = order.rng(), WORDS[order.language]
@@ -36,7 +36,9 @@ def kv_retrieval(order: Order, shop: Workshop, slack: int) -> Draft:
     key, value = pool.unit(asked).key, pool.unit(asked).values[0]
     closing = pool.unit(last).text.rstrip(",\n") + "\n}"
     query = words["query"].format(key=key)
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, words["head"], closing, query)
+    sheet = SampleSpec(
+        shop.gauge, order.language, order.length - slack, words["head"], closing, query
+    )
     own = [] if order.depth == 100 else [asked]
     totals = shop.gauge.known(LINE, "{\n") + int(pool.counts(own).sum()) + pool.totals(others)
     n = sheet.most(totals, LEAST_PAIRS)

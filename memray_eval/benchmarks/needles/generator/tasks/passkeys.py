@@ -6,9 +6,9 @@ from __future__ import annotations
 from random import Random
 
 from memray_eval.benchmarks.needles.generator.pools import nearest_cut, with_needles
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
 
 WORDS = {
     "en": {
@@ -32,12 +32,12 @@ WORDS = {
 LEAST_LINES = 2
 
 
-def passkey(order: Order, shop: Workshop, slack: int) -> Draft:
+def passkey(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     rng = order.rng()
     return _hidden(str(rng.randint(10_000, 99_999)), order, shop, slack, rng)
 
 
-def number_string(order: Order, shop: Workshop, slack: int) -> Draft:
+def number_string(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     rng = order.rng()
     digits = [str(rng.randrange(10)) for _ in range(5)]
     for _ in range(5):
@@ -46,12 +46,14 @@ def number_string(order: Order, shop: Workshop, slack: int) -> Draft:
     return _hidden("".join(digits), order, shop, slack, rng)
 
 
-def _hidden(number: str, order: Order, shop: Workshop, slack: int, rng: Random) -> Draft:
+def _hidden(
+    number: str, order: QuestionOrder, shop: Resources, slack: int, rng: Random
+) -> SampleDraft:
     words = WORDS[order.language]
     what = words[order.task]
     needle = words["needle"].format(what=what, number=number)
     query = words["query"].format(what=what)
-    sheet = Sheet(
+    sheet = SampleSpec(
         shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
     )
     noise = shop.noise(order.language)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from random import Random
 
 from memray_eval.benchmarks.needles.generator.pools import with_needles
-from memray_eval.benchmarks.needles.generator.question_order import Order
-from memray_eval.benchmarks.needles.generator.resources import Workshop
-from memray_eval.benchmarks.needles.generator.sample_spec import Draft, Sheet
+from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
 
 HOPS = 4
 CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -32,7 +32,7 @@ WORDS = {
 }
 
 
-def vt(order: Order, shop: Workshop, slack: int) -> Draft:
+def vt(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     rng, words = order.rng(), WORDS[order.language]
     value, other = (str(number) for number in rng.sample(range(10_000, 100_000), 2))
     names = _names(rng, HOPS + 1, 5)
@@ -44,7 +44,9 @@ def vt(order: Order, shop: Workshop, slack: int) -> Draft:
     example = "".join(_chain(shown, other))
     head = words["head"].format(example=example, value=other, names=words["and"].join(shown))
     query = words["query"].format(value=value, n=len(names))
-    sheet = Sheet(shop.gauge, order.language, order.length - slack, head, words["closing"], query)
+    sheet = SampleSpec(
+        shop.gauge, order.language, order.length - slack, head, words["closing"], query
+    )
     noise = shop.noise(order.language)
     lines, chain = noise.draw(rng, order.length), _chain(names, value)
     totals, own = noise.totals(lines), int(shop.gauge.lines(chain).sum())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.types import Message
 
 
@@ -50,5 +50,5 @@ def triples() -> Triples:
 
 
 @pytest.fixture(scope="session")
-def shop(pieces: Pieces) -> Workshop:
-    return Workshop(pieces, seed=0)
+def shop(pieces: Pieces) -> Resources:
+    return Resources(pieces, seed=0)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from memray_eval.benchmarks.needles.generator.generate import lines_add_up, samples, whole_adds_up
 from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
-from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
-from memray_eval.benchmarks.needles.generator.user_texts import Questioned
+from memray_eval.benchmarks.needles.generator.user_texts import QuestionedText
 from memray_eval.errors import ConfigError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Sample
@@ -36,7 +36,7 @@ def tokens_of(tokenizer: Tokenizer, sample: Sample) -> int:
     return tokenizer.count(plain_prompt(sample.context or "", sample.query))
 
 
-def test_every_sample_has_exactly_its_length(shop: Workshop, pieces: Tokenizer) -> None:
+def test_every_sample_has_exactly_its_length(shop: Resources, pieces: Tokenizer) -> None:
     made = list(samples(plan(lengths=(2048, 3001), samples=2), shop))
     assert len(made) == plan(lengths=(2048, 3001), samples=2).n_samples
     for sample in made:
@@ -54,7 +54,7 @@ def test_every_sample_has_exactly_its_length(shop: Workshop, pieces: Tokenizer) 
     language=st.sampled_from(LANGUAGES),
 )
 def test_any_length_is_met(
-    shop: Workshop, pieces: Tokenizer, length: int, task: str, language: str
+    shop: Resources, pieces: Tokenizer, length: int, task: str, language: str
 ) -> None:
     for sample in samples(
         plan(tasks=(task,), languages=(language,), lengths=(length,), depths=(50,)), shop
@@ -65,7 +65,7 @@ def test_any_length_is_met(
 def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
     triples: Tokenizer,
 ) -> None:
-    shop = Workshop(triples, seed=0)
+    shop = Resources(triples, seed=0)
     assert not lines_add_up(shop, "en")
     told: list[bool] = []
     made = list(
@@ -88,7 +88,7 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
                 " + 4 + "
             )  # joins what only math_calc writes
 
-    shop = Workshop(Joining(), seed=0)
+    shop = Resources(Joining(), seed=0)
     assert lines_add_up(shop, "en")
     assert whole_adds_up(0, "passkey", "en", 2048, shop)
     assert not whole_adds_up(0, "math_calc", "en", 8192, shop)
@@ -97,28 +97,28 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
 def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> None:
     among_others = {
         sample.id: sample
-        for sample in samples(plan(lengths=(2048, 9000), samples=2), Workshop(pieces, 0))
+        for sample in samples(plan(lengths=(2048, 9000), samples=2), Resources(pieces, 0))
     }
     for task in TASKS:
         alone = list(
-            samples(plan(tasks=(task,), languages=("zh",), depths=(50,)), Workshop(pieces, 0))
+            samples(plan(tasks=(task,), languages=("zh",), depths=(50,)), Resources(pieces, 0))
         )
         assert alone
         assert [among_others[sample.id] for sample in alone] == alone
 
 
-def test_seeds_and_samples_differ(shop: Workshop, pieces: Tokenizer) -> None:
+def test_seeds_and_samples_differ(shop: Resources, pieces: Tokenizer) -> None:
     words = plan(languages=("en",), depths=(50,), samples=2)
     first, other = (
         list(samples(words, shop)),
-        list(samples(words.model_copy(update={"seed": 1}), Workshop(pieces, 1))),
+        list(samples(words.model_copy(update={"seed": 1}), Resources(pieces, 1))),
     )
     assert all(mine.context != others.context for mine, others in zip(first, other, strict=True))
     assert len({sample.context for sample in first}) == len(first)
 
 
 @pytest.mark.parametrize("task", ONE_NEEDLE)
-def test_the_needle_is_at_its_depth(shop: Workshop, pieces: Tokenizer, task: str) -> None:
+def test_the_needle_is_at_its_depth(shop: Resources, pieces: Tokenizer, task: str) -> None:
     for sample in samples(plan(tasks=(task,), lengths=(8000,), depths=(0, 25, 50, 75, 100)), shop):
         context = sample.context or ""
         sought = sample.query.split("name")[0] if task == "qa" else sample.answers[0]
@@ -135,7 +135,7 @@ def gold_start(sample: Sample) -> int:
 @pytest.mark.parametrize("task", sorted(TASKS))
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_too_short_a_length_names_one_that_will_do(
-    shop: Workshop, task: str, language: str
+    shop: Resources, task: str, language: str
 ) -> None:
     one = plan(tasks=(task,), languages=(language,), depths=(0, 100), samples=10)
     with pytest.raises(
@@ -158,7 +158,7 @@ def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
         f"Line {word} of the text that was given. It has two sentences.\n"
         for word in "one two three four five six".split()
     ]
-    shop = Workshop(pieces, 0, haystack=lines)
+    shop = Resources(pieces, 0, haystack=lines)
     for sample in samples(
         plan(tasks=("niah_single_2", "niah_multivalue"), languages=("en",)), shop
     ):
@@ -167,9 +167,9 @@ def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
         assert all(answer in (sample.context or "") for answer in sample.answers)
 
 
-def questions() -> list[Questioned]:
+def questions() -> list[QuestionedText]:
     return [
-        Questioned(
+        QuestionedText(
             question=f"What is thing {n}?",
             answers=(f"answer {n}", f"a{n}"),
             gold=(f"Thing {n} is answer {n}.",),
@@ -182,7 +182,7 @@ def questions() -> list[Questioned]:
 
 
 def test_the_users_documents(pieces: Tokenizer) -> None:
-    shop = Workshop(pieces, 0, questions=questions())
+    shop = Resources(pieces, 0, questions=questions())
     made = list(samples(plan(tasks=("qa",), languages=("en",), lengths=(900,), samples=3), shop))
     for sample in made:
         number = int(sample.id.rpartition("-")[2])
@@ -193,7 +193,7 @@ def test_the_users_documents(pieces: Tokenizer) -> None:
 
 
 def test_too_few_documents_are_said(pieces: Tokenizer) -> None:
-    shop = Workshop(pieces, 0, questions=questions())
+    shop = Resources(pieces, 0, questions=questions())
     with pytest.raises(
         ConfigError,
         match=r"--documents: all documents together have [0-9,]+ tokens, too few for a length of "

@@ -11,7 +11,7 @@ import pytest
 from memray_eval.benchmarks.needles.generator.generate import samples
 from memray_eval.benchmarks.needles.generator.parquet import ROW_GROUP_BYTES, check_writable, write
 from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
-from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.sources import entries, whole
@@ -19,7 +19,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
 
 
-def test_samples_are_read_back_as_they_were(shop: Workshop, tmp_path: Path) -> None:
+def test_samples_are_read_back_as_they_were(shop: Resources, tmp_path: Path) -> None:
     plan = Plan(tasks=tuple(TASKS), languages=LANGUAGES, lengths=(2048,), depths=(0, 100))
     made, path = list(samples(plan, shop)), str(tmp_path / "new" / "n.parquet")
     written = write(made, path)

@@ -12,7 +12,7 @@ import pytest
 
 from memray_eval.benchmarks.needles.generator.generate import samples
 from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
-from memray_eval.benchmarks.needles.generator.resources import Workshop
+from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.tasks.magic import JOINED
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 from memray_eval.types import Sample
@@ -26,7 +26,7 @@ FACT = {
 }
 
 
-def made(shop: Workshop, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
+def made(shop: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
     plan = Plan(tasks=tasks, languages=LANGUAGES, lengths=(length,), depths=(30,), samples=n)
     return list(samples(plan, shop))
 
@@ -36,7 +36,7 @@ def text_of(sample: Sample) -> str:
     return sample.context
 
 
-def test_passkey_and_number_string_hold_one_number(shop: Workshop) -> None:
+def test_passkey_and_number_string_hold_one_number(shop: Resources) -> None:
     for sample in made(shop, "passkey", "number_string"):
         digits = 5 if sample.task == "passkey" else 10
         assert re.findall(r"[0-9]+", text_of(sample)) == [sample.answers[0]] * 2
@@ -45,7 +45,7 @@ def test_passkey_and_number_string_hold_one_number(shop: Workshop) -> None:
     assert all(re.search(r"(.)\1", number) for number in runs)
 
 
-def test_kv_retrieval_is_json_with_the_pair_at_its_depth(shop: Workshop) -> None:
+def test_kv_retrieval_is_json_with_the_pair_at_its_depth(shop: Resources) -> None:
     plan = Plan(
         tasks=("kv_retrieval",),
         languages=LANGUAGES,
@@ -63,7 +63,7 @@ def test_kv_retrieval_is_json_with_the_pair_at_its_depth(shop: Workshop) -> None
         assert all(re.fullmatch(UUID, text) for pair in pairs for text in pair)
 
 
-def test_math_find(shop: Workshop) -> None:
+def test_math_find(shop: Resources) -> None:
     for sample in made(shop, "math_find", n=14):
         numbers = json.loads("[" + re.findall(r"[0-9]+(?:, [0-9]+)+", text_of(sample))[0] + "]")
         distinct = sorted(set(numbers))
@@ -78,7 +78,7 @@ def test_math_find(shop: Workshop) -> None:
         assert float(sample.answers[0]) == expected
 
 
-def test_math_calc(shop: Workshop) -> None:
+def test_math_calc(shop: Resources) -> None:
     for sample in made(shop, "math_calc"):
         expression = re.findall(r"[0-9]+(?: [+-] [0-9]+)+", text_of(sample))[0]
         value, *steps = (int(number) for number in re.sub(r"([+-]) ", r"\1", expression).split())
@@ -92,7 +92,7 @@ def test_math_calc(shop: Workshop) -> None:
         assert {"+", "-"} <= set(expression)
 
 
-def test_code_run(shop: Workshop) -> None:
+def test_code_run(shop: Resources) -> None:
     for sample in made(shop, "code_run", n=10):
         code = "\n".join(
             line
@@ -127,7 +127,7 @@ def test_code_run(shop: Workshop) -> None:
         ("niah_multiquery", 4),
     ],
 )
-def test_niah(shop: Workshop, task: str, facts: int | None) -> None:
+def test_niah(shop: Resources, task: str, facts: int | None) -> None:
     for sample in made(shop, task):
         found = FACT[sample.language].findall(text_of(sample))
         asked = [value for key, value in found if key in sample.query]
@@ -141,7 +141,7 @@ def test_niah(shop: Workshop, task: str, facts: int | None) -> None:
         )
 
 
-def test_vt(shop: Workshop) -> None:
+def test_vt(shop: Resources) -> None:
     for sample in made(shop, "vt"):
         values: dict[str, str] = {}
         for name, source in re.findall(
@@ -160,7 +160,7 @@ def test_vt(shop: Workshop) -> None:
         )
 
 
-def test_cwe(shop: Workshop) -> None:
+def test_cwe(shop: Resources) -> None:
     for sample in (*made(shop, "cwe"), *made(shop, "cwe", length=3000)):
         often, seldom = (30, 3) if sample.metadata["length"] >= 4096 else (6, 1)
         listed = re.findall(r"^([0-9]+)\. (\S+)$", text_of(sample), re.MULTILINE)
@@ -173,7 +173,7 @@ def test_cwe(shop: Workshop) -> None:
         assert not any(word in counts for _, word in listed[:start])
 
 
-def test_fwe(shop: Workshop) -> None:
+def test_fwe(shop: Resources) -> None:
     for sample in (*made(shop, "fwe"), *made(shop, "fwe", length=400)):
         line = next(line for line in text_of(sample).splitlines() if line.startswith("... "))
         ranked = Counter(line.split()).most_common()
@@ -183,7 +183,7 @@ def test_fwe(shop: Workshop) -> None:
         assert first > second > third > fourth
 
 
-def test_cwe_is_shuffled_anew_for_each_sample(shop: Workshop) -> None:
+def test_cwe_is_shuffled_anew_for_each_sample(shop: Resources) -> None:
     orders = set()
     for sample in made(shop, "cwe", n=10):
         words = re.findall(r"^[0-9]+\. (\S+)$", text_of(sample), re.MULTILINE)
@@ -191,7 +191,7 @@ def test_cwe_is_shuffled_anew_for_each_sample(shop: Workshop) -> None:
     assert len(orders) == 20
 
 
-def test_qa_has_one_document_with_the_answer(shop: Workshop) -> None:
+def test_qa_has_one_document_with_the_answer(shop: Resources) -> None:
     asked = set()
     for sample in made(shop, "qa", n=25):
         documents = [
