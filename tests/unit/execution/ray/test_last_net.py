@@ -56,7 +56,7 @@ class Counter:
         return Method
 
     def record_stage_failure(self) -> list[tuple[Any, ...]]:
-        return [words[1:] for words in self.told if words[0] == "catch"]
+        return [words[1:] for words in self.told if words[0] == "record_failure"]
 
 
 class NearDesk(WorkerContext):
@@ -253,7 +253,7 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(
     counter = counting(monkeypatch, most)
     stopped: Sequence[bool] = []
     for number in range(1, 5):
-        counter.catch("judge", f"s{number}", "ZeroDivisionError: a bug")
+        counter.record_failure("judge", f"s{number}", "ZeroDivisionError: a bug")
         stopped = [*stopped, counter.stopping() is not None]
     assert stopped.index(True) + 1 == stops_at
     assert (
@@ -261,7 +261,7 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(
     )
     assert "ZeroDivisionError: a bug" in counter.stopping()
     assert counter.course().record_stage_failure == 4
-    told = [line for line in counter.told(0) if line.startswith("The stage judge failed on sample")]
+    told = [line for line in counter.lines_since(0) if line.startswith("The stage judge failed on sample")]
     assert len(told) == 3  # the first ones
 
 

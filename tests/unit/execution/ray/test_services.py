@@ -28,7 +28,7 @@ CALL = CachedCall(
 class Counter:
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.tell = self
+        self.add_line = self
 
     def remote(self, line: str) -> None:
         self.lines.append(line)
