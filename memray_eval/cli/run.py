@@ -241,7 +241,7 @@ def _follow_origin(
     """The job as its responses' run or rows would have it, and the check that all of them are of
     its suite. Says which suite it is; asks where the job and its responses differ. Raises
     ConfigError where nobody agrees."""
-    from memray_eval.execution.response_origins import find_origin, follow, other_suites
+    from memray_eval.execution.prepare.origins import find_origin, follow, other_suites
 
     given = {"suite": suite, "metrics": metrics}
     explicit = {key for key, value in given.items() if value is not None}

@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from memray_eval.config.environment import cache_dir, keys_set
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
 from memray_eval.execution.packages import MEND, is_installed
 from memray_eval.execution.plan import check, device_of
 from memray_eval.execution.ray import cluster
-from memray_eval.execution.run_inputs import suite_of
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
-from memray_eval.judges.router import assign_judges, embedded_model, load_table
-from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics import all_metrics
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.embeddings import LOCAL_PACKAGE
 from memray_eval.types import Frozen
@@ -37,16 +35,25 @@ class Check(Frozen):
     mend: str = ""
 
 
-def examine(config: RunConfig | None) -> Iterator[Check]:
-    """Checks of the machine, then, with a config, of what its run needs."""
+def examine(resolve: Callable[[], RunSpec] | None) -> Iterator[Check]:
+    """Checks of the machine, then of what a run needs, where `resolve` gives one (prepare.resolve,
+    which may raise what is wrong with it)."""
+    spec, fault = None, ""
+    if resolve is not None:
+        try:
+            spec = resolve()
+        except EvalError as error:
+            fault = str(error)
     yield _platform()
-    yield from _packages(config)
+    yield from _packages(spec)
     yield _embedded_model()
     yield from _disk()
     yield from _keys()
     yield _metrics()
-    if config is not None:
-        yield from _plan(config)
+    if fault:
+        yield Check(state="fail", what=fault)
+    if spec is not None:
+        yield from _plan(spec)
 
 
 def _platform() -> Check:
@@ -61,11 +68,9 @@ def _platform() -> Check:
     return Check(state="ok", what=where)
 
 
-def _packages(config: RunConfig | None) -> Iterator[Check]:
-    wants_vllm = config is None or any(
-        candidate.backend == "vllm" for candidate in config.candidates
-    )
-    wants_local = config is None or not config.embedding.model.startswith("openai/")
+def _packages(spec: RunSpec | None) -> Iterator[Check]:
+    wants_vllm = spec is None or spec.has_vllm
+    wants_local = spec is None or not spec.embedding.model.startswith("openai/")
     for package, wanted in (
         ("vllm", wants_vllm),
         ("sentence_transformers", wants_local),
@@ -124,43 +129,35 @@ def _metrics() -> Check:
     return Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
 
 
-def _plan(config: RunConfig) -> Iterator[Check]:
+def _plan(spec: RunSpec) -> Iterator[Check]:
     try:
-        whole(config.dataset)
-        yield Check(state="ok", what=f"dataset {config.dataset}")
+        whole(spec.read.dataset)
+        yield Check(state="ok", what=f"dataset {spec.read.dataset}")
     except EvalError as error:
         yield Check(state="fail", what=str(error), mend="see dataset/README.md for the formats")
-    if config.cluster.address is None:
-        capacity = cluster.local_capacity(config.cluster)
+    if spec.cluster.address is None:
+        capacity = cluster.local_capacity(spec.cluster)
     else:
         try:
-            with cluster.connected(config.cluster) as capacity:
+            with cluster.connected(spec.cluster) as capacity:
                 pass
         except EvalError as error:
             yield Check(state="fail", what=str(error))
             return
-    try:
-        suite = suite_of(config)
-        metrics = pick(config.metrics or suite.metrics, config.metric_options)
-        choices = assign_judges(metrics, config, load_table(config.judging.models), suite.tasks)
-        has_server = embedded_model(choices) is not None
-    except EvalError as error:
-        yield Check(state="fail", what=str(error))
-        return
-    for metric, choice in choices.items():
+    for metric, choice in spec.judges.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
-    device = device_of(config, capacity.gpus)
+    device = device_of(spec, capacity.gpus)
     has = (
         f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, "
         f"{capacity.memory_gib:.1f} GiB of memory"
     )
-    for wave in schedule(config, capacity, device, has_server):
+    for wave in schedule(spec, capacity, device):
         names = ", ".join(candidate.name for group in wave for candidate in group)
         models = " beside ".join(
             "the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave
         )
         try:
-            check(wave_pools(config, wave, capacity, device, has_server), capacity)
+            check(wave_pools(spec, wave, capacity, device), capacity)
             yield Check(state="ok", what=f"the plan for {names} ({models}, {device}) fits {has}")
         except EvalError as error:
             yield Check(state="fail", what=str(error))

@@ -13,19 +13,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import RateLimits
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.errors import ConfigError, describe_error
-from memray_eval.execution.plan import Capacity, JudgePool
+from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.plan import JudgePool
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
-from memray_eval.execution.run_inputs import reading_of, suite_of
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import JudgeAssignment, JudgeTable, limits_of, price_of
+from memray_eval.judges.router import limits_of, price_of
 from memray_eval.judges.structured_judge import CHARACTERS_A_TOKEN
-from memray_eval.metric import RULES, JudgedMetric, Metric, lookup_for_task, unscorable
+from memray_eval.metric import RULES, JudgedMetric, lookup_for_task, unscorable
 from memray_eval.stages.generate import new_record
 from memray_eval.types import EXISTING, Candidate, Frozen, Record, Response
 
@@ -120,11 +120,8 @@ class Estimate(Frozen):
 
 
 def estimate(
-    config: RunConfig,
-    metrics: Sequence[Metric],
-    choices: Mapping[str, JudgeAssignment],
+    spec: RunSpec,
     found: Scan,
-    table: JudgeTable,
     capacity: Capacity,
     pool: JudgePool,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
@@ -137,10 +134,10 @@ def estimate(
     these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
     one after the other. Judges' prices are those of the table, nodes' those given. Raises
     ConfigError for a price of no group."""
-    records = list(_stand_ins(config, found))
-    units = (samples or found.n_samples) * len(config.candidates)
+    records = list(_stand_ins(spec, found))
+    units = (samples or found.n_samples) * len(spec.candidates)
     scale = units / max(1, len(records))
-    load = _judge_load(config, metrics, choices, [record for record, _ in records], scale)
+    load = _judge_load(spec, [record for record, _ in records], scale)
     prompt_tokens = sum(tokens for _, tokens in records) * scale
     answered = defaultdict[str, float](
         float
@@ -150,14 +147,14 @@ def estimate(
             _tokens(record.response.text if record.response else "") * scale
         )
     cpus = site.judge_cpus if site is not None else capacity.cpus
-    by_judge = {name: _judge_bounds(name, load[name], config, table, pool) for name in sorted(load)}
+    by_judge = {name: _judge_bounds(name, load[name], spec, pool) for name in sorted(load)}
     judges = tuple(
-        _judge(name, load[name], by_judge[name][0], price_of(name, config.judging, table))
+        _judge(name, load[name], by_judge[name][0], price_of(name, spec.judging, spec.judge_table))
         for name in by_judge
     )
     bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
     bounds += [
-        *_generation(config, waves, site, answered, units / len(config.candidates)),
+        *_generation(spec, waves, site, answered, units / len(spec.candidates)),
         *_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
@@ -176,10 +173,10 @@ def estimate(
         wall_s=wall_s,
         bottleneck=str(bounds[0]) if bounds else "start-up",
         usd=sum(judge.usd for judge in judges),
-        budget_usd=config.budget.usd,
+        budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
         cluster=_cluster_use(site, wall_s, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_assumptions(config, len(records), units, site)),
+        assumptions=tuple(_assumptions(spec, len(records), units, site)),
     )
 
 
@@ -228,21 +225,21 @@ def _cluster_use(
     )
 
 
-def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]:
+def _stand_ins(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float]]:
     """Records of samples spread over the dataset, with a response of the expected length, and their
     prompts' tokens; where responses exist already, those."""
-    suite, reading = suite_of(config), reading_of(config)
-    step = max(1, len(found.shards) * len(config.candidates) // SAMPLED)
-    per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(config.candidates)))
+    suite, reading = spec.suite, spec.read.reader
+    step = max(1, len(found.shards) * len(spec.candidates) // SAMPLED)
+    per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(spec.candidates)))
     for shard in found.shards[::step]:
-        if config.candidates[0].backend == EXISTING:
+        if spec.has_responses:
             yield from (
                 (record, 0.0)
                 for record in itertools.islice(read_records(shard, reading), per_shard)
             )
             continue
         for sample in itertools.islice(read_samples(shard, reading), per_shard):
-            for candidate in config.candidates:
+            for candidate in spec.candidates:
                 try:
                     prompt = suite.prompt(sample, candidate)
                 except Exception as error:  # it will be an error of its unit, and costs nothing
@@ -252,7 +249,7 @@ def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]
                 tokens = sum(_tokens(message.content) for message in prompt.messages)
                 text = _filler(
                     sample.query,
-                    config.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0),
+                    spec.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0),
                 )
                 yield (
                     new_record(sample, candidate).model_copy(
@@ -263,20 +260,18 @@ def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]
 
 
 def _judge_load(
-    config: RunConfig,
-    metrics: Sequence[Metric],
-    choices: Mapping[str, JudgeAssignment],
+    spec: RunSpec,
     records: Sequence[Record],
     scale: float,
 ) -> dict[str, _Load]:
     """Per judge, the calls and tokens of all units."""
     calls, inputs = Counter[str](), Counter[str]()
-    for metric in metrics:
+    for metric in spec.metrics:
         if not isinstance(metric, JudgedMetric):
             continue
         schema_tokens = _tokens(str(metric.judgment.model_json_schema()))
         for record in records:
-            choice = lookup_for_task(choices, metric.name, record.sample.task)
+            choice = lookup_for_task(spec.judges, metric.name, record.sample.task)
             response = record.response or Response(error="not generated")
             if choice is None or choice.judge == RULES or response.is_empty:
                 continue
@@ -289,9 +284,9 @@ def _judge_load(
                 continue
             tokens = schema_tokens + sum(_tokens(message.content) for message in messages)
             for judge in choice.judges:
-                calls[judge] += config.judging.repeats
-                inputs[judge] += round(tokens * config.judging.repeats)
-    verdict = config.assumptions.verdict_tokens
+                calls[judge] += spec.judging.repeats
+                inputs[judge] += round(tokens * spec.judging.repeats)
+    verdict = spec.assumptions.verdict_tokens
     return {
         name: (calls[name] * scale, inputs[name] * scale, calls[name] * scale * verdict)
         for name in calls
@@ -312,13 +307,11 @@ def _judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> Judge
     )
 
 
-def _judge_bounds(
-    name: str, load: _Load, config: RunConfig, table: JudgeTable, pool: JudgePool
-) -> list[Bound]:
+def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
     """What each limit makes of a judge's load, and what the calls in flight do; the slowest
     first."""
-    limits, is_firm = limits_of(name, config.judging, table)
-    in_flight, latency_s = pool.actors * pool.max_in_flight, config.judging.latency_s
+    limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
+    in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
     least = "fewer metrics or judging.repeats, or another judge for some metrics"
     more = (
         "a higher limit from the provider"
@@ -332,7 +325,7 @@ def _judge_bounds(
     knob = "judging.max_in_flight or judging.actors"
     if limits.concurrency is not None and limits.concurrency < in_flight:
         in_flight, knob = limits.concurrency, f"the judge's limits.concurrency; {least}"
-    is_chosen = config.judging.max_in_flight is not None or not is_firm
+    is_chosen = spec.judging.max_in_flight is not None or not is_firm
     if is_chosen or in_flight * 60.0 / latency_s <= (
         limits.requests_per_min or math.inf
     ):  # else they follow from the limit
@@ -388,17 +381,17 @@ def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -
 
 
 def _generation(
-    config: RunConfig,
+    spec: RunSpec,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
     site: Placement | None,
     answered: Mapping[str, float],
     samples: float,
 ) -> Iterator[Bound]:
     """What the candidates take: of a wave the slowest group, one wave after the other."""
-    if not samples or config.candidates[0].backend == EXISTING:
+    if not samples or spec.has_responses:
         return
     rounds = [
-        [_answering(config, group, site, answered, samples) for group in wave] for wave in waves
+        [_answering(spec, group, site, answered, samples) for group in wave] for wave in waves
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
     longest = max(slowest, key=lambda bound: bound.seconds)
@@ -416,7 +409,7 @@ def _generation(
 
 
 def _answering(
-    config: RunConfig,
+    spec: RunSpec,
     group: tuple[Candidate, ...],
     site: Placement | None,
     answered: Mapping[str, float],
@@ -424,9 +417,9 @@ def _answering(
 ) -> Bound:
     """What the candidates of one pipeline take: those of one model's engines, or those behind
     servers."""
-    assumed, tokens = config.assumptions, sum(answered[candidate.name] for candidate in group)
+    assumed, tokens = spec.assumptions, sum(answered[candidate.name] for candidate in group)
     if group[0].backend != "vllm":
-        at_once, units = config.server.actors * config.server.max_in_flight, samples * len(group)
+        at_once, units = spec.server.actors * spec.server.max_in_flight, samples * len(group)
         seconds = (
             tokens / assumed.server_tokens_per_s + units * assumed.server_latency_s
         ) / at_once
@@ -438,7 +431,7 @@ def _answering(
             change="server.actors or server.max_in_flight",
         )
     engines, change = (
-        config.engine_of(group[0].model).replicas,
+        spec.engine_of(group[0].model).replicas,
         "engine.replicas, or a faster engine",
     )
     for use in site.engines if site is not None else ():
@@ -471,10 +464,8 @@ def _writing(units: int, cpus: float) -> Iterator[Bound]:
         )
 
 
-def _assumptions(
-    config: RunConfig, sampled: int, units: int, site: Placement | None
-) -> Iterator[str]:
-    assumed, backends = config.assumptions, {candidate.backend for candidate in config.candidates}
+def _assumptions(spec: RunSpec, sampled: int, units: int, site: Placement | None) -> Iterator[str]:
+    assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
         f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} "
         f"characters"
@@ -482,7 +473,7 @@ def _assumptions(
     if EXISTING not in backends:
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
-    yield f"a judge call takes {config.judging.latency_s:g} s (judging.latency_s)"
+    yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
     if "vllm" in backends:
         is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
         yield (

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import EngineConfig
+from memray_eval.config.sections import AffectConfig, EngineConfig
 from memray_eval.errors import ResourceError
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.judge_factory import IN_FLIGHT
-from memray_eval.judges.router import JudgeAssignment, JudgeTable, calls_a_record, limits_of
+from memray_eval.judges.router import calls_a_record, limits_of
 from memray_eval.metric import RULES
 from memray_eval.types import Candidate, Frozen
 
@@ -58,29 +59,10 @@ class Pool(Frozen):
     accelerator_type: str | None = None
 
 
-class Node(Frozen):
-    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its
-    GPUs."""
-
-    cpus: float
-    gpus: float = 0.0
-    accelerator_type: str | None = None
-
-
-class Capacity(Frozen):
-    """What a machine or cluster has; `nodes` where it has several."""
-
-    where: str
-    cpus: float
-    gpus: float
-    memory_gib: float
-    nodes: tuple[Node, ...] = ()
-
-
-def device_of(config: RunConfig, gpus: float) -> Device:
+def device_of(spec: RunSpec, gpus: float) -> Device:
     """The device of the engine: what the config says, else GPUs where there are any."""
-    if config.engine.device != "auto":
-        return config.engine.device
+    if spec.engine.device != "auto":
+        return spec.engine.device
     return "gpu" if gpus > 0 else "cpu"
 
 
@@ -93,27 +75,22 @@ class JudgePool(Frozen):
     tasks: int
 
 
-def judge_actors(config: RunConfig, cpus: float) -> int:
+def judge_actors(spec: RunSpec, cpus: float) -> int:
     """As configured, else one a CPU, up to MOST_JUDGES."""
-    return config.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
+    return spec.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
 
 
-def judge_pool(
-    config: RunConfig,
-    choices: Mapping[str, JudgeAssignment],
-    table: JudgeTable,
-    cpus: float,
-    rows: int,
-) -> JudgePool:
+def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
     """As configured; else as many calls in flight as the fastest judge's firm limit and the
     expected latency call for (without one: IN_FLIGHT an actor), and enough blocks of `rows` rows
     that a slow call does not empty the pool."""
-    judging = config.judging
-    actors = judge_actors(config, cpus)
-    names = {name for choice in choices.values() for name in choice.judges if name != RULES}
+    judging = spec.judging
+    actors = judge_actors(spec, cpus)
+    assigned = spec.judges.values()
+    names = {name for choice in assigned for name in choice.judges if name != RULES}
     limits = [
         limits.requests_per_min
-        for limits, is_firm in (limits_of(name, judging, table) for name in names)
+        for limits, is_firm in (limits_of(name, judging, spec.judge_table) for name in names)
         if is_firm
     ]
     needed = IN_FLIGHT
@@ -121,7 +98,7 @@ def judge_pool(
         fastest = max(limit for limit in limits if limit)
         needed = max(4, math.ceil(fastest / 60.0 * judging.latency_s * LATENCY_SPREAD / actors))
     in_flight = judging.max_in_flight or min(needed, MOST_IN_FLIGHT)
-    calls_a_row = max(1, calls_a_record(choices, judging.repeats))
+    calls_a_row = max(1, calls_a_record(spec.judges, judging.repeats))
     tasks = math.ceil(ADMITTED * in_flight / (max(1, rows) * calls_a_row))
     return JudgePool(
         actors=actors, max_in_flight=in_flight, tasks=max(LEAST_TASKS, min(MOST_TASKS, tasks))
@@ -129,7 +106,7 @@ def judge_pool(
 
 
 def pools_of(
-    config: RunConfig,
+    spec: RunSpec,
     candidates: tuple[Candidate, ...],
     device: Device,
     judge_server: bool = False,
@@ -137,11 +114,11 @@ def pools_of(
 ) -> list[Pool]:
     """The pools of one pipeline: the engines or the clients of these candidates, then judges,
     embedders and tasks."""
-    judging, embedding = config.judging, config.embedding
+    judging, embedding = spec.judging, spec.embedding
     return [
         *([_server_pool(device)] if judge_server else []),
-        *_candidate_pools(config, candidates[0], device),
-        *_affect_pool(config),
+        *_candidate_pools(spec, candidates[0], device),
+        *_affect_pool(spec.affect),
         Pool(
             name=JUDGES,
             actors=judge_actors,
@@ -182,23 +159,23 @@ def _server_pool(device: Device) -> Pool:
     )
 
 
-def _affect_pool(config: RunConfig) -> list[Pool]:
-    if not config.affect.enabled:
+def _affect_pool(affect: AffectConfig) -> list[Pool]:
+    if not affect.enabled:
         return []
     knob = "affect.actors, affect.cpus, or --affect off"
     return [
         Pool(
             name="affect",
-            actors=config.affect.actors,
-            cpus=config.affect.cpus,
+            actors=affect.actors,
+            cpus=affect.cpus,
             memory_gib=AFFECT_GIB,
             knob=knob,
         )
     ]
 
 
-def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) -> list[Pool]:
-    engine, server = config.engine_of(candidate.model), config.server
+def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
+    engine, server = spec.engine_of(candidate.model), spec.server
     if candidate.backend == "openai":
         return [
             Pool(

@@ -81,13 +81,13 @@ def bare(config: RunConfig) -> Callable[[], float]:
         "HF_HUB_OFFLINE": "1",
     }
     os.environ |= {"VLLM_LOGGING_LEVEL": "ERROR"}
+    from memray_eval.execution.run_inputs import reading_of
     from vllm import LLM, SamplingParams
 
     from memray_eval.benchmarks import get_suite
     from memray_eval.datasets.scan import read_samples
     from memray_eval.execution.prepare import scan_dataset
     from memray_eval.execution.ray.engine import engine_kwargs, sampling_params
-    from memray_eval.execution.run_inputs import reading_of
     from memray_eval.models.embedded_model import resolve_model
 
     candidate, suite = config.candidates[0], get_suite(config.suite)

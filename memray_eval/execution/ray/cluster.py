@@ -18,7 +18,8 @@ import ray
 
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError, describe_error
-from memray_eval.execution.plan import Capacity, Node, Pool, refusal
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.plan import Pool, refusal
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
     AuthenticationError,

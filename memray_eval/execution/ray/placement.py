@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.plan import (
-    ENGINES,
-    JUDGES,
-    Capacity,
-    Device,
-    Node,
-    Pool,
-    has_room,
-    in_order,
-    refusal,
-)
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.plan import ENGINES, JUDGES, Device, Pool, has_room, in_order, refusal
 from memray_eval.execution.ray.cluster_spec import NO_BOUND, ClusterSpec, NodeGroup
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.types import Frozen
 
 
@@ -47,15 +38,15 @@ class Placement(Frozen):
 
 
 def plan_placement(
-    cluster_spec: ClusterSpec, config: RunConfig, waves: Sequence[Sequence[Pool]], device: Device
+    cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], device: Device
 ) -> Placement:
     """Where a run would be whose pools these are, wave by wave. Raises ConfigError where an engine
     fits on no node."""
     models = dict.fromkeys(
-        candidate.model for candidate in config.candidates if candidate.backend == "vllm"
+        candidate.model for candidate in spec.candidates if candidate.backend == "vllm"
     )
     engines = tuple(
-        _engine_use(cluster_spec, model, config.engine_of(model), device) for model in models
+        _engine_use(cluster_spec, model, spec.engine_of(model), device) for model in models
     )
     placed = [_placed(cluster_spec, pools) for pools in waves]
     nodes = {
@@ -84,7 +75,7 @@ def plan_placement(
             *(
                 ()
                 if short or homeless
-                else _at_first(cluster_spec, config, waves, bool(models) and device == "gpu")
+                else _at_first(cluster_spec, spec, waves, bool(models) and device == "gpu")
             ),
         ),
     )
@@ -220,15 +211,15 @@ def _no_seat(
 
 
 def _at_first(
-    cluster_spec: ClusterSpec, config: RunConfig, waves: Sequence[Sequence[Pool]], on_gpus: bool
+    cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], on_gpus: bool
 ) -> Iterator[str]:
     """What keeps a run from starting before the cluster has grown."""
     first = cluster_spec.at_first()
-    if on_gpus and config.engine.device == "auto" and not first.gpus:
+    if on_gpus and spec.engine.device == "auto" and not first.gpus:
         yield (
             "no GPU is up at first, and engine.device: auto would take CPUs: set engine.device=gpu"
         )
-    if config.cluster.wait_s:
+    if spec.cluster.wait_s:
         return
     if (why := next(filter(None, (refusal(pools, first) for pools in waves)), None)) is not None:
         told = why.partition(";")[0]

@@ -18,7 +18,6 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from memray_eval.config.environment import calls_file
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import Budget, RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.judges.call_cache import CachedCall, CallCache, SegmentLog, check_file
@@ -128,7 +127,8 @@ class Handles(NamedTuple):
 
 
 def start_services(
-    config: RunConfig,
+    budget: Budget,
+    cache: str,
     folder: str,
     spent: Spending,
     members: int,
@@ -140,10 +140,8 @@ def start_services(
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
         name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
     ).remote()
-    ledger = _start_ledger(config.budget, spent) if config.budget.is_set else None
-    return Handles(
-        limiter, _start_calls(config.judging.cache, folder, counter), ledger, members, max_in_flight
-    )
+    ledger = _start_ledger(budget, spent) if budget.is_set else None
+    return Handles(limiter, _start_calls(cache, folder, counter), ledger, members, max_in_flight)
 
 
 def _start_ledger(budget: Budget, spent: Spending) -> Any:

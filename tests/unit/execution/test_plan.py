@@ -6,16 +6,16 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ResourceError
-from memray_eval.execution.plan import Capacity, JudgePool, check, device_of, judge_pool, pools_of
+from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.plan import JudgePool, check, device_of, judge_pool, pools_of
+from memray_eval.execution.prepare import resolve
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.judge_factory import IN_FLIGHT
-from memray_eval.judges.router import assign_judges, load_table
-from memray_eval.metrics import pick
 
 
-def config(**overrides: Any) -> RunConfig:
-    return RunConfig.model_validate(
-        {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]} | overrides
-    )
+def config(**overrides: Any) -> RunSpec:
+    job = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]} | overrides
+    return resolve(RunConfig.model_validate(job))
 
 
 def capacity(cpus: float = 2, gpus: float = 0, memory_gib: float = 16) -> Capacity:
@@ -76,12 +76,11 @@ def test_servers_need_no_engine() -> None:
 def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency() -> None:
     def pool(cpus: float = 4, **judging: object) -> JudgePool:
         job = config(
-            judge="openai/gpt-4o", judging={"base_urls": {"openai": "http://x"}, **judging}
+            judge="openai/gpt-4o",
+            metrics=["empathy", "safety"],
+            judging={"base_urls": {"openai": "http://x"}, **judging},
         )
-        table = load_table(None)
-        return judge_pool(
-            job, assign_judges(pick(["empathy", "safety"]), job, table), table, cpus, rows=16
-        )
+        return judge_pool(job, cpus, rows=16)
 
     assert pool().actors == 4
     assert pool(cpus=200).actors == 8

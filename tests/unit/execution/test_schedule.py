@@ -9,7 +9,10 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.plan import Capacity, Node, Pool, check, without_room
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.plan import Pool, check, without_room
+from memray_eval.execution.prepare import resolve
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import (
     Group,
     judges_each,
@@ -27,14 +30,15 @@ H100, T4, CPUS = (
 )
 
 
-def config(**overrides: Any) -> RunConfig:
+def config(**overrides: Any) -> RunSpec:
     candidates = [
         {"name": "big", "model": BIG},
         {"name": "big-warm", "model": BIG, "sampling": {"temperature": 0.7}},
         {"name": "small", "model": SMALL},
         {"name": "served", "model": SERVED, "backend": "openai", "base_url": "http://x"},
     ]
-    return RunConfig.model_validate({"dataset": "d", "candidates": candidates} | overrides)
+    job = {"dataset": "d", "candidates": candidates} | overrides
+    return resolve(RunConfig.model_validate(job))
 
 
 def cluster(*nodes: Node) -> Capacity:
@@ -129,13 +133,13 @@ def test_models_run_side_by_side_where_they_fit(
     at_once: Any, device: Any, nodes: tuple[Node, ...], waves: Any
 ) -> None:
     job = config(cluster={"models_at_once": at_once})
-    assert names(schedule(job, cluster(*nodes), device, judge_server=False)) == waves
+    assert names(schedule(job, cluster(*nodes), device)) == waves
 
 
 def test_pipelines_side_by_side_share_the_judges_and_one_judge_server() -> None:
-    job = config(judging={"actors": 6})
-    wave = schedule(job, cluster(H100, CPUS), "gpu", judge_server=True)[0]
-    pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu", judge_server=True)
+    job = config(judging={"actors": 6}, judge="embedded", metrics=["empathy"])
+    wave = schedule(job, cluster(H100, CPUS), "gpu")[0]
+    pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu")
     assert judges_each(job, wave, 48) == 2
     assert [pool.actors for pool in pools if pool.name == "judges"] == [2, 2, 2]
     assert sum(pool.name == "embedded judge" for pool in pools) == 1

@@ -17,6 +17,7 @@ from memray_eval.config.sections import WordList
 from memray_eval.datasets.hub import HUB
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import entries, read_header, whole
+from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Frozen
 
@@ -49,7 +50,7 @@ def find_origin(path: str) -> Origin:
     DataError where there is nothing at the path, or a run's config cannot be read."""
     folder = None if path.startswith(HUB) else RunFolder(path)
     if folder is not None and folder.has_manifest() and folder.has_config():
-        config = folder.read_config()
+        config = read_config(folder)
         followed = {key: getattr(config, key) for key in FOLLOWED}
         return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
     return Origin(what=path.rstrip("/").rpartition("/")[2], suite=_suite_of_rows(path))

@@ -13,7 +13,8 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import DataError
-from memray_eval.execution.response_origins import Origin, find_origin, follow, other_suites
+from memray_eval.execution.prepare.origins import Origin, find_origin, follow, other_suites
+from memray_eval.execution.prepare.stored_config import write_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record
@@ -128,7 +129,7 @@ def test_a_run_folder_is_known_by_its_config_and_without_one_by_its_rows(
     folder.write_manifest({})
     assert find_origin(f"{folder.path}/") == Origin(what="r", suite="memory")
     followed = {"metrics": list(RUN.metrics), "rubrics": RUBRICS}
-    folder.write_config(RunConfig.model_validate({"suite": "companion", **GIVEN, **followed}))
+    write_config(folder, RunConfig.model_validate({"suite": "companion", **GIVEN, **followed}))
     assert find_origin(folder.path) == RUN
 
 
