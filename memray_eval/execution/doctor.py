@@ -61,8 +61,8 @@ def _platform() -> Check:
     where = f"{platform.system()} {platform.machine()}, Python {version}"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         mend = (
-            "vLLM does not run here: start any OpenAI-compatible server and use backend: "
-            "openai with its base_url"
+            "vLLM does not run here: start any OpenAI-compatible server and use backend: openai "
+            "with its base_url"
         )
         return Check(state="warn", what=where, mend=mend)
     return Check(state="ok", what=where)

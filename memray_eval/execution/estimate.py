@@ -33,11 +33,12 @@ SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
+# Ray, its workers, and an engine where there is one
 STARTUP_S = {
     "vllm": 90.0,
     "openai": 12.0,
     EXISTING: 10.0,
-}  # Ray, its workers, and an engine where there is one
+}
 _Load = tuple[float, float, float]  # calls, input tokens, output tokens
 
 
@@ -139,9 +140,8 @@ def estimate(
     scale = units / max(1, len(records))
     load = _judge_load(spec, [record for record, _ in records], scale)
     prompt_tokens = sum(tokens for _, tokens in records) * scale
-    answered = defaultdict[str, float](
-        float
-    )  # by candidate; given responses have those that they came from
+    # By candidate; given responses have those that they came from
+    answered = defaultdict[str, float](float)
     for record, _ in records:
         answered[record.candidate.name] += (
             _tokens(record.response.text if record.response else "") * scale
@@ -199,8 +199,7 @@ def _cluster_use(
     if unknown := sorted(set(node_usd_per_hour) - set(names)):
         raise ConfigError(
             f"a node price for {unknown[0]!r}, which {site.cluster_spec.where} does not have; it "
-            f"has "
-            f"{', '.join(names)}"
+            f"has {', '.join(names)}"
         )
     groups = []
     for group in site.cluster_spec.groups:
@@ -326,9 +325,8 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     if limits.concurrency is not None and limits.concurrency < in_flight:
         in_flight, knob = limits.concurrency, f"the judge's limits.concurrency; {least}"
     is_chosen = spec.judging.max_in_flight is not None or not is_firm
-    if is_chosen or in_flight * 60.0 / latency_s <= (
-        limits.requests_per_min or math.inf
-    ):  # else they follow from the limit
+    # Else they follow from the limit
+    if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
         known.append(
             (
                 f"{in_flight:,} calls in flight of {latency_s:g} s",
@@ -452,9 +450,8 @@ def _answering(
 
 def _writing(units: int, cpus: float) -> Iterator[Bound]:
     if units:
-        cores = min(
-            max(1.0, cpus), float(max(2, int(cpus) // 4))
-        )  # so many tasks a stage has at once: execution/session.py
+        # So many tasks a stage has at once: execution/session.py
+        cores = min(max(1.0, cpus), float(max(2, int(cpus) // 4)))
         seconds = units * WRITE_CPU_S / cores
         yield Bound(
             stage="write",
@@ -468,7 +465,7 @@ def _assumptions(spec: RunSpec, sampled: int, units: int, site: Placement | None
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
         f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} "
-        f"characters"
+        "characters"
     )
     if EXISTING not in backends:
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
@@ -478,7 +475,7 @@ def _assumptions(spec: RunSpec, sampled: int, units: int, site: Placement | None
         is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
-            f"(assumptions.engine_tokens_per_s)"
+            "(assumptions.engine_tokens_per_s)"
         )
         if is_default:
             yield (

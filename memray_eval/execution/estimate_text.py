@@ -49,8 +49,8 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
             yield from _idle_engines(made, use)
     if made.judges:
         yield (
-            f"  judges: {made.judge_actors} actors, up to {made.calls_in_flight:,} calls in "
-            f"flight to each"
+            f"  judges: {made.judge_actors} actors, up to {made.calls_in_flight:,} calls in flight "
+            "to each"
         )
     for engine in use.engines:
         size = f"of {engine.gpus} GPU{'s' * (engine.gpus > 1)}" if engine.gpus else "on CPUs"
@@ -70,7 +70,7 @@ def _idle_engines(made: Estimate, use: ClusterUse) -> Iterator[str]:
             what = "GPUs" if any(engine.gpus for engine in use.engines) else "engines"
             yield (
                 f"    {what} would be done in {_span(bound.seconds)}; they are held to the end, "
-                f"unless `generate` comes first"
+                "unless `generate` comes first"
             )
 
 
@@ -84,8 +84,8 @@ def _group_line(use: GroupUse) -> str:
     )
     cost = "" if use.usd is None else f", ${use.usd:,.2f}"
     return (
-        f"{group.name}: {use.nodes} x ({group.cpus:g} CPUs{gpus}; {kind}): "
-        f"{use.node_hours:,.1f} node-hours{cost}"
+        f"{group.name}: {use.nodes} x ({group.cpus:g} CPUs{gpus}; {kind}): {use.node_hours:,.1f} "
+        f"node-hours{cost}"
     )
 
 

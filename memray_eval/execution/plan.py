@@ -188,10 +188,11 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
         ]
     if candidate.backend != "vllm":
         return []
+    # Of one stage of its pipeline, which must lie on one node
     workers, on_gpu = (
         engine.tensor_parallel,
         device == "gpu",
-    )  # of one stage of its pipeline, which must lie on one node
+    )
     memory = ENGINE_OVERHEAD_GIB + (
         0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model)
     )
@@ -276,10 +277,8 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
     )
     return (
         f"no node of {capacity.where} has room for {'each' if pool.actors > 1 else 'the'} "
-        f"{pool.name}: "
-        f"{describe_resources(pool.cpus, pool.gpus, pool.accelerator_type)} on one node; it would "
-        f"wait for "
-        f"ever, so it is not started.\n"
+        f"{pool.name}: {describe_resources(pool.cpus, pool.gpus, pool.accelerator_type)} on one "
+        "node; it would wait for ever, so it is not started.\n"
         + "\n".join(f"  {count} x {kind}" for kind, count in kinds.items())
         + f"\nLower {pool.knob or 'the other pools'}, or give the cluster such nodes "
         f"(cluster.wait_s waits for them)."

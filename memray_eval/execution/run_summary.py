@@ -109,21 +109,21 @@ def _notes(plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str,
     spec, notes = plan.spec, []
     if stopped:
         notes.append(
-            f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `memray-eval "
-            f"resume` goes on."
+            f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `memray-eval resume` "
+            "goes on."
         )
     elif n_done < plan.n_units:
         missing = plan.n_units - n_done
         notes.append(
             f"{missing} of {plan.n_units} units are missing: they broke a stage; `memray-eval "
-            f"resume` tries them."
+            "resume` tries them."
         )
     if unread := counts.get(DEGRADED_TRAITS):
         notes.append(f"the traits of {unread} samples count as unknown: they could not be read.")
     if unheard := counts.get("degraded"):
         notes.append(
-            f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be "
-            f"read or heard."
+            f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be read "
+            "or heard."
         )
     if estimated := [
         name
@@ -132,7 +132,7 @@ def _notes(plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str,
     ]:
         notes.append(
             f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge "
-            f"model."
+            "model."
         )
     if variants := sorted(
         {metric.variant for metric in spec.metrics if metric.variant.endswith(" emotion words")}
@@ -151,8 +151,8 @@ def _notes(plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str,
         name for name, choice in spec.judges.items() if any(map(is_embedded, choice.judges))
     ]:
         notes.append(
-            f"{', '.join(small)}: judged by a small local model, which proves the plumbing, "
-            f"not the scores."
+            f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not "
+            "the scores."
         )
     if any(candidate.model == EMBEDDED for candidate in spec.candidates):
         notes.append(
@@ -183,8 +183,8 @@ def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
     if not (n := calls.get("uncounted", 0)):
         return []
     told = (
-        "no token counts that can be: tokens, costs and what is left of a budget are without "
-        "them, or estimated"
+        "no token counts that can be: tokens, costs and what is left of a budget are without them, "
+        "or estimated"
     )
     return [f"the provider told of {n} of {calls['sent']} judge calls {told}."]
 

@@ -124,16 +124,14 @@ class RunSession:
     def _finished_units(self) -> str:
         """How far the run is, for the last line of one that was interrupted."""
         done = 0
-        with suppress(
-            Exception
-        ):  # nothing is written yet, or the folder is out of reach: the run ends anyway
+        # Nothing is written yet, or the folder is out of reach: the run ends anyway
+        with suppress(Exception):
             done = self.folder.records().count_rows()
         return f"{done} of {self.plan.n_units} units are finished and kept"
 
     def _record_end(self, status: str, reason: str) -> None:
-        with suppress(
-            Exception
-        ):  # a full disk, a lost lease: the error that ended the session is the one to tell
+        # A full disk, a lost lease: the error that ended the session is the one to tell
+        with suppress(Exception):
             self._write_manifest(status, error=reason)
 
     def _end_without_ray(self, process: str) -> None:

@@ -87,8 +87,8 @@ def check_judges(spec: RunSpec, path: str) -> None:
 
 def _how_to_price(judges: Sequence[str]) -> str:
     return (
-        "give it in US dollars per million tokens: "
-        f"--set 'judging.price={{{judges[0]}: {{input_usd: NUMBER, output_usd: NUMBER}}}}'"
+        f"give it in US dollars per million tokens: --set 'judging.price={{{judges[0]}: "
+        "{input_usd: NUMBER, output_usd: NUMBER}}'"
     )
 
 

@@ -22,13 +22,14 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
+# What a run's responses are judged by, beside its suite
 FOLLOWED = (
     "metrics",
     "rubrics",
     "text_weights",
     "transitions",
     "emotion_words",
-)  # what a run's responses are judged by, beside its suite
+)
 
 
 class Origin(Frozen):

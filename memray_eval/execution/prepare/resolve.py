@@ -96,8 +96,8 @@ def _affect_judges(config: RunConfig) -> dict[str, JudgeAssignment]:
         return {}
     if affect.judge is None:
         raise ConfigError(
-            "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini "
-            "or embedded"
+            "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini or "
+            "embedded"
         )
     check_judge(affect.judge, config.judging)
     return {
@@ -125,6 +125,6 @@ def check_affect(spec: RunSpec) -> None:
         server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")
     if affect.hears and synthesis == "local" and importlib.util.find_spec("hibari") is None:
         raise ConfigError(
-            "affect.tts: local needs the package hibari-tts, which is not installed; choose "
-            "openai or off"
+            "affect.tts: local needs the package hibari-tts, which is not installed; choose openai "
+            "or off"
         )

@@ -66,7 +66,7 @@ def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConf
     if other := [key for key in SAME if getattr(new, key) != getattr(config, key)]:
         raise ConfigError(
             f"--set {other[0]}: a resumed run keeps its {', '.join(SAME)}; start a new one to "
-            f"change them"
+            "change them"
         )
     return new
 
@@ -82,7 +82,7 @@ def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
     ]:
         raise ConfigError(
             f"{other[0]} is not what the run of this id began with; give another --run-id, or put "
-            f"it back"
+            "it back"
         )
     return config
 

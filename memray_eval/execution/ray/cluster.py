@@ -72,13 +72,11 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
         return
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    logging.getLogger("ray.llm").addHandler(
-        logging.NullHandler()
-    )  # else it gives each of its loggers one to the console
+    # Else it gives each of its loggers one to the console
+    logging.getLogger("ray.llm").addHandler(logging.NullHandler())
     for logger in DRIVER_LOGGERS:
-        logging.getLogger(logger).setLevel(
-            logging.CRITICAL
-        )  # what went wrong reaches the user as an error of ours
+        # What went wrong reaches the user as an error of ours
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
         if config.address is None:
             local = local_capacity(config)
@@ -94,7 +92,7 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
             raise ResourceError(f"the local Ray does not answer: {error}") from None
         raise ResourceError(
             f"no Ray cluster answers at {config.address}: {error}. Start it, or leave "
-            f"cluster.address out."
+            "cluster.address out."
         ) from None
     finally:
         ray.shutdown()
@@ -117,10 +115,9 @@ def _start(local: Capacity) -> None:
     ) as error:  # no folder, no room, a path too long for a socket: Ray raises whatever comes
         folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
         raise ResourceError(
-            f"the local Ray cannot start: {describe_error(error)}. It keeps its files in "
-            f"{folder}, which must "
-            "be a folder with some space and a short path; set RAY_TMPDIR to another, or make "
-            "room there."
+            f"the local Ray cannot start: {describe_error(error)}. It keeps its files in {folder}, "
+            "which must be a folder with some space and a short path; set RAY_TMPDIR to another, "
+            "or make room there."
         ) from None
 
 
@@ -189,8 +186,8 @@ def _connect(address: str) -> None:
     except ValueError as error:
         raise ConfigError(
             f"cluster.address {address!r}: write auto, or HEAD:6379. For a cluster that this "
-            f"machine is no part of there is "
-            f"`memray-eval submit --address http://HEAD:8265`. ({str(error).partition(chr(10))[0]})"
+            "machine is no part of there is `memray-eval submit --address http://HEAD:8265`. "
+            f"({str(error).partition(chr(10))[0]})"
         ) from None
     except (
         RuntimeError,

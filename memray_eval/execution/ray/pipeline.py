@@ -46,10 +46,11 @@ from memray_eval.types import EXISTING, Candidate
 _OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
 _LOGS = "/tmp/ray/session_latest/logs"
+# A stage takes a block as it comes: nothing waits to fill a batch
 BLOCKS = {
     "batch_format": "pyarrow",
     "batch_size": None,
-}  # a stage takes a block as it comes: nothing waits to fill a batch
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +124,7 @@ def _finish(dataset: Dataset, setup: PipelineSetup, model: str, blocks: int = 0)
             f"nothing moved in the pipeline for {model} for "
             f"{setup.plan.spec.cluster.no_progress_timeout_s:g} s (still at setup: "
             f"{still or 'nothing'}). What was finished is kept; where an engine is slow, resume "
-            f"with "
-            "--set cluster.no_progress_timeout_s=3600."
+            "with --set cluster.no_progress_timeout_s=3600."
         ) from None
     except ray.exceptions.RayError as error:
         raise _to_eval_error(error, model) from error
@@ -139,9 +139,8 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
     context.issue_detectors_config.detectors = []
     context.execution_no_progress_timeout_s = no_progress_timeout_s
     context.max_errored_blocks = 0
-    warnings.filterwarnings(
-        "ignore", "The (maximum|minimum) number of concurrent"
-    )  # a stage with fewer blocks than workers
+    # A stage with fewer blocks than workers
+    warnings.filterwarnings("ignore", "The (maximum|minimum) number of concurrent")
 
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:

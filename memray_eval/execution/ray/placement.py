@@ -185,8 +185,8 @@ def _no_seat(
 ) -> str:
     needed = f"{gpus} GPUs and {cpus:g} CPUs" if gpus else f"{cpus:g} CPUs"
     asked = (
-        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on "
-        f"one node"
+        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on one "
+        "node"
     )
     groups = [
         group for group in cluster_spec.groups if group.max_nodes and (group.gpus or not gpus)
@@ -225,5 +225,5 @@ def _at_first(
         told = why.partition(";")[0]
         yield (
             f"{told}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' "
-            f"minimum"
+            "minimum"
         )

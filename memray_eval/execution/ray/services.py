@@ -82,10 +82,9 @@ class CallsActor:
             self._cache.put(calls)
         if self._log is not None and self._log.n_unreadable and counter is not None:
             counter.add_line.remote(
-                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or "
-                f"of another version): "
-                f"{self._log.n_unreadable}. Their calls will be paid again, unless whole copies "
-                f"are put back before a run."
+                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or of "
+                f"another version): {self._log.n_unreadable}. Their calls will be paid again, "
+                "unless whole copies are put back before a run."
             )
 
     def get(self, keys: list[str]) -> list[CachedCall | None]:
