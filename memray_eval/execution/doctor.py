@@ -13,7 +13,7 @@ from memray_eval.config.sections import EMBEDDED
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
 from memray_eval.execution.packages import MEND, is_installed
-from memray_eval.execution.plan import check, device_of
+from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
@@ -44,19 +44,19 @@ def examine(resolve: Callable[[], RunSpec] | None) -> Iterator[Check]:
             spec = resolve()
         except EvalError as error:
             fault = str(error)
-    yield _platform()
-    yield from _packages(spec)
-    yield _embedded_model()
-    yield from _disk()
-    yield from _keys()
-    yield _metrics()
+    yield _check_platform()
+    yield from _check_packages(spec)
+    yield _check_embedded_model()
+    yield from _check_disk()
+    yield from _check_keys()
+    yield _list_metrics()
     if fault:
         yield Check(state="fail", what=fault)
     if spec is not None:
-        yield from _plan(spec)
+        yield from _check_plan(spec)
 
 
-def _platform() -> Check:
+def _check_platform() -> Check:
     version = platform.python_version()
     where = f"{platform.system()} {platform.machine()}, Python {version}"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
@@ -68,7 +68,7 @@ def _platform() -> Check:
     return Check(state="ok", what=where)
 
 
-def _packages(spec: RunSpec | None) -> Iterator[Check]:
+def _check_packages(spec: RunSpec | None) -> Iterator[Check]:
     wants_vllm = spec is None or spec.has_vllm
     wants_local = spec is None or not spec.embedding.model.startswith("openai/")
     for package, wanted in (
@@ -86,7 +86,7 @@ def _packages(spec: RunSpec | None) -> Iterator[Check]:
             )
 
 
-def _embedded_model() -> Check:
+def _check_embedded_model() -> Check:
     if (model_dir() / "model.safetensors").exists():
         return Check(state="ok", what=f"embedded model in {model_dir()}")
     return Check(
@@ -96,7 +96,7 @@ def _embedded_model() -> Check:
     )
 
 
-def _disk() -> Iterator[Check]:
+def _check_disk() -> Iterator[Check]:
     places = [(str(cache_dir()), MIN_DISK_GIB, "set MEMRAY_EVAL_CACHE to a roomier disk")]
     if os.path.isdir("/dev/shm"):
         places.append(
@@ -117,7 +117,7 @@ def _disk() -> Iterator[Check]:
         )
 
 
-def _keys() -> Iterator[Check]:
+def _check_keys() -> Iterator[Check]:
     for variable, is_set in keys_set().items():
         yield Check(
             state="ok",
@@ -125,11 +125,11 @@ def _keys() -> Iterator[Check]:
         )
 
 
-def _metrics() -> Check:
+def _list_metrics() -> Check:
     return Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
 
 
-def _plan(spec: RunSpec) -> Iterator[Check]:
+def _check_plan(spec: RunSpec) -> Iterator[Check]:
     try:
         whole(spec.read.dataset)
         yield Check(state="ok", what=f"dataset {spec.read.dataset}")
@@ -146,7 +146,7 @@ def _plan(spec: RunSpec) -> Iterator[Check]:
             return
     for metric, choice in spec.judges.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
-    device = device_of(spec, capacity.gpus)
+    device = engine_device(spec, capacity.gpus)
     has = (
         f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, "
         f"{capacity.memory_gib:.1f} GiB of memory"
@@ -157,7 +157,7 @@ def _plan(spec: RunSpec) -> Iterator[Check]:
             "the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave
         )
         try:
-            check(wave_pools(spec, wave, capacity, device), capacity)
+            check_room(wave_pools(spec, wave, capacity, device), capacity)
             yield Check(state="ok", what=f"the plan for {names} ({models}, {device}) fits {has}")
         except EvalError as error:
             yield Check(state="fail", what=str(error))

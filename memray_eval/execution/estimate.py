@@ -1,5 +1,5 @@
-"""What a run will take, said before a cent is spent: calls, tokens, dollars, wall time, and what
-holds it up. Makes no call.
+"""Estimates a run before a cent is spent: calls, tokens, dollars, wall time, and the bottleneck.
+Makes no call.
 
 Prompts are really built, for up to SAMPLED units spread over the dataset; what a model will answer
 is assumed (config `assumptions`), and so is the speed of what no limit bounds. A token is taken for
@@ -135,7 +135,7 @@ def estimate(
     these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
     one after the other. Judges' prices are those of the table, nodes' those given. Raises
     ConfigError for a price of no group."""
-    records = list(_stand_ins(spec, found))
+    records = list(_sampled_records(spec, found))
     units = (samples or found.n_samples) * len(spec.candidates)
     scale = units / max(1, len(records))
     load = _judge_load(spec, [record for record, _ in records], scale)
@@ -149,13 +149,15 @@ def estimate(
     cpus = site.judge_cpus if site is not None else capacity.cpus
     by_judge = {name: _judge_bounds(name, load[name], spec, pool) for name in sorted(load)}
     judges = tuple(
-        _judge(name, load[name], by_judge[name][0], price_of(name, spec.judging, spec.judge_table))
+        _estimate_judge(
+            name, load[name], by_judge[name][0], price_of(name, spec.judging, spec.judge_table)
+        )
         for name in by_judge
     )
     bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
     bounds += [
-        *_generation(spec, waves, site, answered, units / len(spec.candidates)),
-        *_writing(units, cpus),
+        *_bound_generation(spec, waves, site, answered, units / len(spec.candidates)),
+        *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
     startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
@@ -165,7 +167,7 @@ def estimate(
         prompt_tokens=round(prompt_tokens),
         output_tokens=round(sum(answered.values())),
         judges=judges,
-        stages=tuple(_stages(bounds)),
+        stages=tuple(_slowest_by_stage(bounds)),
         bounds=tuple(bounds),
         judge_actors=pool.actors if judges else 0,
         calls_in_flight=pool.actors * pool.max_in_flight if judges else 0,
@@ -176,11 +178,11 @@ def estimate(
         budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
         cluster=_cluster_use(site, wall_s, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_assumptions(spec, len(records), units, site)),
+        assumptions=tuple(_list_assumptions(spec, len(records), units, site)),
     )
 
 
-def _stages(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
+def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
     """Each stage by its slowest bound, in the order of the pipeline."""
     slowest: dict[str, Bound] = {}
     for bound in bounds:
@@ -224,7 +226,7 @@ def _cluster_use(
     )
 
 
-def _stand_ins(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float]]:
+def _sampled_records(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float]]:
     """Records of samples spread over the dataset, with a response of the expected length, and their
     prompts' tokens; where responses exist already, those."""
     suite, reading = spec.suite, spec.read.reader
@@ -246,7 +248,7 @@ def _stand_ins(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float]]:
                     yield new_record(sample, candidate).model_copy(update={"response": failed}), 0.0
                     continue
                 tokens = sum(_tokens(message.content) for message in prompt.messages)
-                text = _filler(
+                text = _expected_answer(
                     sample.query,
                     spec.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0),
                 )
@@ -292,7 +294,7 @@ def _judge_load(
     }
 
 
-def _judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> JudgeEstimate:
+def _estimate_judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> JudgeEstimate:
     calls, inputs, outputs = load
     return JudgeEstimate(
         judge=name,
@@ -319,7 +321,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     )
     known = [
         (f"{limit:,.10g} {lane}", seconds, f"{more}; {least}")
-        for lane, limit, seconds in _lanes(limits, load)
+        for lane, limit, seconds in _known_limits(limits, load)
     ]
     knob = "judging.max_in_flight or judging.actors"
     if limits.concurrency is not None and limits.concurrency < in_flight:
@@ -341,7 +343,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     return sorted(bounds, key=lambda bound: -bound.seconds)
 
 
-def _lanes(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float, float]]:
+def _known_limits(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float, float]]:
     """Each known limit: its lane, the limit, and the seconds that it makes of a load."""
     calls, inputs, outputs = load
     wanted = {
@@ -378,7 +380,7 @@ def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -
         )
 
 
-def _generation(
+def _bound_generation(
     spec: RunSpec,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
     site: Placement | None,
@@ -389,7 +391,7 @@ def _generation(
     if not samples or spec.has_responses:
         return
     rounds = [
-        [_answering(spec, group, site, answered, samples) for group in wave] for wave in waves
+        [_bound_group(spec, group, site, answered, samples) for group in wave] for wave in waves
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
     longest = max(slowest, key=lambda bound: bound.seconds)
@@ -406,7 +408,7 @@ def _generation(
     )
 
 
-def _answering(
+def _bound_group(
     spec: RunSpec,
     group: tuple[Candidate, ...],
     site: Placement | None,
@@ -448,7 +450,7 @@ def _answering(
     return Bound(stage="generate", what=what, seconds=seconds, change=change)
 
 
-def _writing(units: int, cpus: float) -> Iterator[Bound]:
+def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
     if units:
         # So many tasks a stage has at once: execution/session.py
         cores = min(max(1.0, cpus), float(max(2, int(cpus) // 4)))
@@ -461,7 +463,9 @@ def _writing(units: int, cpus: float) -> Iterator[Bound]:
         )
 
 
-def _assumptions(spec: RunSpec, sampled: int, units: int, site: Placement | None) -> Iterator[str]:
+def _list_assumptions(
+    spec: RunSpec, sampled: int, units: int, site: Placement | None
+) -> Iterator[str]:
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
         f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} "
@@ -491,7 +495,7 @@ def _assumptions(spec: RunSpec, sampled: int, units: int, site: Placement | None
         yield "the speed of the store that results go to is not counted"
 
 
-def samples_from(text: str) -> int:
+def parse_sample_count(text: str) -> int:
     """A number of samples as a person writes it: 1e6, 1_000_000. Raises ConfigError for what is
     none, or below one."""
     try:
@@ -505,7 +509,7 @@ def samples_from(text: str) -> int:
     return int(number)
 
 
-def prices_from(settings: Iterable[str]) -> dict[str, float]:
+def parse_node_prices(settings: Iterable[str]) -> dict[str, float]:
     """US dollars a node-hour by group, from GROUP=USD. Raises ConfigError."""
     prices = {}
     for setting in settings:
@@ -525,7 +529,7 @@ def _tokens(text: str) -> float:
     return len(text) / CHARACTERS_A_TOKEN
 
 
-def _filler(query: str, tokens: float) -> str:
+def _expected_answer(query: str, tokens: float) -> str:
     """A text of so many tokens that metrics take for an answer."""
     length = max(1, round(tokens * CHARACTERS_A_TOKEN))
     return (f"{query} " * (length // (len(query) + 1) + 1))[:length]

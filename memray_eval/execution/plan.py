@@ -59,7 +59,7 @@ class Pool(Frozen):
     accelerator_type: str | None = None
 
 
-def device_of(spec: RunSpec, gpus: float) -> Device:
+def engine_device(spec: RunSpec, gpus: float) -> Device:
     """The device of the engine: what the config says, else GPUs where there are any."""
     if spec.engine.device != "auto":
         return spec.engine.device
@@ -76,14 +76,14 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float) -> int:
-    """As configured, else one a CPU, up to MOST_JUDGES."""
+    """How many judge actors a run has: as configured, else one per CPU, up to MOST_JUDGES."""
     return spec.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
 
 
 def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
-    """As configured; else as many calls in flight as the fastest judge's firm limit and the
-    expected latency call for (without one: IN_FLIGHT an actor), and enough blocks of `rows` rows
-    that a slow call does not empty the pool."""
+    """Sizes the judge actors: as configured; else as many calls in flight as the fastest judge's
+    firm limit and the expected latency call for (without one: IN_FLIGHT an actor), and enough
+    blocks of `rows` rows that a slow call does not empty the pool."""
     judging = spec.judging
     actors = judge_actors(spec, cpus)
     assigned = spec.judges.values()
@@ -105,7 +105,7 @@ def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
     )
 
 
-def pools_of(
+def pipeline_pools(
     spec: RunSpec,
     candidates: tuple[Candidate, ...],
     device: Device,
@@ -209,14 +209,14 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
     ]
 
 
-def check(pools: Sequence[Pool], capacity: Capacity) -> None:
+def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:
     """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one
     of their actors would find no node that has room for it."""
-    if (why := refusal(pools, capacity)) is not None:
+    if (why := explain_lack(pools, capacity)) is not None:
         raise ResourceError(why)
 
 
-def refusal(pools: Sequence[Pool], capacity: Capacity) -> str | None:
+def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     """What `check` says of the pools; None where they fit."""
     needs = {
         "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
@@ -229,18 +229,18 @@ def refusal(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     for unit, (needed, there) in needs.items():
         if needed > there + SLACK:
             return _too_little(pools, unit, needed, there, capacity.where)
-    homeless = without_room(pools, capacity.nodes)
+    homeless = first_homeless(pools, capacity.nodes)
     return None if homeless is None else _no_room(homeless, capacity)
 
 
-def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
+def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     """The first pool one of whose actors finds no node with room, when each takes the first that
     has it, and what needs no GPU looks at nodes without one first, as Ray does too. None where all
     find one, or where no nodes are given."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
-    for pool in in_order(pools):
+    for pool in placement_order(pools):
         for _ in range(pool.actors):
             place = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
             if place is None:
@@ -252,7 +252,7 @@ def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     return None
 
 
-def in_order(pools: Sequence[Pool]) -> list[Pool]:
+def placement_order(pools: Sequence[Pool]) -> list[Pool]:
     """As they are seated: GPUs before CPUs, large before small, those of a certain kind before
     those of any."""
     return sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus))

@@ -59,12 +59,12 @@ def summarise_run(
         else None,
         headline=headline,
         performance=performance,
-        recommendation=recommend(performance, _pairs(spec, folder, headline, performance)),
+        recommendation=recommend(performance, _quality_pairs(spec, folder, headline, performance)),
         sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
         notes=(
-            *_notes(plan, reduced.n_units, stopped, telemetry.counts),
+            *_reading_notes(plan, reduced.n_units, stopped, telemetry.counts),
             *_uncounted_note(telemetry.calls),
-            *inapplicable(spec, folder, reduced.metrics),
+            *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
         causes=reduced.causes,
     )
@@ -91,7 +91,7 @@ def _performance(spec: RunSpec, folder: RunFolder) -> tuple[str, tuple[Performan
     return headline, tuple(sorted(rows, key=lambda row: _task_order(row.task, suite.tasks)))
 
 
-def _pairs(
+def _quality_pairs(
     spec: RunSpec, folder: RunFolder, headline: str, performance: Sequence[Performance]
 ) -> tuple[QualityPair, ...]:
     """What the candidates differ by on common prompts, where there are several and they have a
@@ -105,7 +105,9 @@ def _pairs(
     )
 
 
-def _notes(plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str, int]) -> list[str]:
+def _reading_notes(
+    plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str, int]
+) -> list[str]:
     spec, notes = plan.spec, []
     if stopped:
         notes.append(
@@ -162,7 +164,7 @@ def _notes(plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str,
     return notes
 
 
-def inapplicable(
+def inapplicable_metrics(
     spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
 ) -> Iterator[str]:
     """Each metric that the job names and that applied to no response, with the reason of the

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.plan import Device, Pool, judge_actors, pools_of, refusal
+from memray_eval.execution.plan import Device, Pool, explain_lack, judge_actors, pipeline_pools
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.types import Candidate
 
@@ -35,7 +35,7 @@ def schedule(spec: RunSpec, capacity: Capacity, device: Device) -> list[tuple[Gr
     for group in engine_groups(spec.candidates):
         joined = (*waves[-1], group) if waves else (group,)
         pools = wave_pools(spec, joined, capacity, device)
-        fits = asked != "auto" or refusal(pools, capacity) is None
+        fits = asked != "auto" or explain_lack(pools, capacity) is None
         if waves and len(joined) <= most and fits:
             waves[-1] = joined
         else:
@@ -43,7 +43,7 @@ def schedule(spec: RunSpec, capacity: Capacity, device: Device) -> list[tuple[Gr
     return waves
 
 
-def judges_each(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
+def judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
     """The judge actors of each pipeline of a wave, which share what a run has."""
     return max(1, judge_actors(spec, cpus) // len(wave))
 
@@ -55,11 +55,11 @@ def wave_pools(
     device: Device,
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share one server for an embedded judge."""
-    actors = judges_each(spec, wave, capacity.cpus)
+    actors = judge_actors_per_pipeline(spec, wave, capacity.cpus)
     return [
         pool
         for index, group in enumerate(wave)
-        for pool in pools_of(
+        for pool in pipeline_pools(
             spec,
             group,
             device,

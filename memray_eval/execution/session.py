@@ -11,7 +11,7 @@ from typing import Any
 
 from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
 from memray_eval.execution.interrupts import handle_termination
-from memray_eval.execution.plan import device_of, fit_engine, judge_pool
+from memray_eval.execution.plan import engine_device, fit_engine, judge_pool
 from memray_eval.execution.progress import STAGES, RunSize, RunTelemetry, display_progress
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.judge_server import judge_server
@@ -19,16 +19,21 @@ from memray_eval.execution.ray.pipeline import PipelineSetup, judge_waiting, run
 from memray_eval.execution.ray.progress_counter import CounterView, ProgressCounter
 from memray_eval.execution.ray.services import (
     Handles,
-    beside_the_driver,
     failure_reason,
+    on_driver_node,
     start_services,
 )
 from memray_eval.execution.ray.workers import WorkerContext
 from memray_eval.execution.resume_state import drop_duplicates
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.run_summary import inapplicable, summarise_run
-from memray_eval.execution.schedule import Group, judges_each, run_concurrently, schedule
+from memray_eval.execution.run_summary import inapplicable_metrics, summarise_run
+from memray_eval.execution.schedule import (
+    Group,
+    judge_actors_per_pipeline,
+    run_concurrently,
+    schedule,
+)
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
@@ -88,7 +93,7 @@ class RunSession:
                 raise ours from error
 
     def _run_to_summary(self, quiet: bool) -> RunResult:
-        here = beside_the_driver()
+        here = on_driver_node()
         counter: Any = ProgressCounter.options(scheduling_strategy=here).remote(  # type: ignore[attr-defined]
             self.folder.run_id, self._stages(), self.spec.tolerated(self.plan.n_units)
         )
@@ -113,7 +118,7 @@ class RunSession:
         has_failed = summary.n_failed_units + n_missing > self.spec.tolerated(
             summary.n_units + n_missing
         )
-        warnings = tuple(inapplicable(self.spec, self.folder, summary.metrics))
+        warnings = tuple(inapplicable_metrics(self.spec, self.folder, summary.metrics))
         exit_code = int(bool(stopped or has_failed or warnings))
         return RunResult(self.folder, summary, exit_code, stopped, has_failed, warnings, n_missing)
 
@@ -153,7 +158,7 @@ class RunSession:
             dead.append(reason)
             counter.stop.remote(reason)
 
-        device = device_of(self.spec, self.plan.capacity.gpus)
+        device = engine_device(self.spec, self.plan.capacity.gpus)
         context = WorkerContext(
             self.folder.path, counter, stops_on_failure=self.spec.stops_on_failure
         )
@@ -181,7 +186,10 @@ class RunSession:
             )
             for wave in waves:
                 sharing = replace(
-                    setup, judge_actors=judges_each(self.spec, wave, self.plan.capacity.cpus)
+                    setup,
+                    judge_actors=judge_actors_per_pipeline(
+                        self.spec, wave, self.plan.capacity.cpus
+                    ),
                 )
                 run_concurrently(wave, partial(self._run_group, sharing), counter.stop.remote)
         if dead:

@@ -18,7 +18,7 @@ from memray_eval.datasets.scan import Scan, scan
 from memray_eval.datasets.sharding import coalesce
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.estimate import Estimate
-from memray_eval.execution.plan import device_of
+from memray_eval.execution.plan import engine_device
 from memray_eval.execution.prepare.checks import (
     check_cost,
     check_judges,
@@ -265,7 +265,7 @@ def estimate_of(
 def _place(spec: RunSpec, cluster_spec: ClusterSpec) -> Placement:
     """Where a run would be on a cluster that is to grow: its waves are planned by what is up at
     first."""
-    device = device_of(spec, cluster_spec.gpus)
+    device = engine_device(spec, cluster_spec.gpus)
     waves = schedule(spec, cluster_spec.at_first(), device)
     pools = [wave_pools(spec, wave, cluster_spec.at_most(), device) for wave in waves]
     return plan_placement(cluster_spec, spec, pools, device)

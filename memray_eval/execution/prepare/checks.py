@@ -11,7 +11,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate
 from memray_eval.execution.packages import require_package
-from memray_eval.execution.plan import check, device_of, judge_pool
+from memray_eval.execution.plan import check_room, engine_device, judge_pool
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.placement import Placement
 from memray_eval.execution.ray.services import check_calls
@@ -40,7 +40,7 @@ def estimate_run(
         found,
         capacity,
         pool,
-        schedule(spec, counted, device_of(spec, capacity.gpus)),
+        schedule(spec, counted, engine_device(spec, capacity.gpus)),
         samples=samples,
         site=placement,
         node_usd_per_hour=node_usd_per_hour,
@@ -124,7 +124,7 @@ def local_capacity(spec: RunSpec) -> Capacity:
 def cluster_capacity(spec: RunSpec, capacity: Capacity, say: Callable[[str], None]) -> Capacity:
     """The capacity that the run starts with. A cluster that is let grow need hold the first models
     only; for those that come later it grows while they wait."""
-    device, wait_s = device_of(spec, capacity.gpus), spec.cluster.wait_s
+    device, wait_s = engine_device(spec, capacity.gpus), spec.cluster.wait_s
     if wait_s and spec.engine.device == "auto" and spec.has_vllm:
         raise ConfigError(
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "
@@ -140,6 +140,6 @@ def cluster_capacity(spec: RunSpec, capacity: Capacity, say: Callable[[str], Non
 
 
 def _check_waves(spec: RunSpec, capacity: Capacity) -> None:
-    device = device_of(spec, capacity.gpus)
+    device = engine_device(spec, capacity.gpus)
     for wave in schedule(spec, capacity, device):
-        check(wave_pools(spec, wave, capacity, device), capacity)
+        check_room(wave_pools(spec, wave, capacity, device), capacity)

@@ -70,7 +70,7 @@ def _suite_of_rows(path: str) -> str | None:
     return ranked[0] if ranked else None
 
 
-def follow(
+def follow_origin(
     config: RunConfig, origin: Origin, explicit: Collection[str]
 ) -> tuple[RunConfig, list[str]]:
     """A job's config with what its responses' origin says of how they are judged, where neither the
@@ -96,12 +96,12 @@ def follow(
             continue
         if key not in said:
             config = config.model_copy(update={key: getattr(origin, key)})
-        elif (theirs := _effective(key, getattr(origin, key), config.suite)) != _effective(
-            key, getattr(config, key), config.suite
-        ):
+        elif (
+            theirs := _effective_value(key, getattr(origin, key), config.suite)
+        ) != _effective_value(key, getattr(config, key), config.suite):
             differences.append(
-                f"{origin.what} has the {key} {_shown(theirs)}, and the job has "
-                f"{_shown(getattr(config, key))}"
+                f"{origin.what} has the {key} {_in_words(theirs)}, and the job has "
+                f"{_in_words(getattr(config, key))}"
             )
     chosen = config.metrics or get_suite(config.suite).metrics
     if "rubrics" not in said:
@@ -112,12 +112,12 @@ def follow(
     return config, differences
 
 
-def _effective(key: str, value: Any, suite: str) -> Any:
+def _effective_value(key: str, value: Any, suite: str) -> Any:
     """What a value means: no metrics are those of the suite, and their order does not matter."""
     return frozenset(value or get_suite(suite).metrics) if key == "metrics" else value
 
 
-def _shown(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -125,7 +125,7 @@ def _shown(value: Any) -> str:
     return ", ".join(sorted(value)) or "of its suite"
 
 
-def other_suites(found: Scan, suite: str) -> str | None:
+def count_other_suites(found: Scan, suite: str) -> str | None:
     """How many responses name another suite than the one they are judged by, as a line; None where
     none does."""
     others = {name: count for name, count in found.suites.most_common() if name != suite}

@@ -72,17 +72,19 @@ class EnrichSamples:
         self._reporter = CallReporter(context.counter)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        senses = self._senses = self._senses or self._built()
+        senses = self._senses = self._senses or self._build_backends()
         self._is_stopping = (
             self._is_stopping or await self._context.counter.stopping.remote() is not None
         )
         for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
             read = read_samples(shard, self._reading, self._context.record_unreadable)
-            samples = [sample for sample in read if self._is_wanted(sample)]
+            samples = [sample for sample in read if self._is_unfinished(sample)]
             for start in range(0, len(samples), self._config.batch_size):
-                batch = await self._enriched(
-                    samples[start : start + self._config.batch_size], _folder(shard), senses
+                batch = await self._add_affect_to(
+                    samples[start : start + self._config.batch_size],
+                    _recordings_folder(shard),
+                    senses,
                 )
                 await self._reporter.report()
                 if batch is None:
@@ -92,7 +94,7 @@ class EnrichSamples:
                     [{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA
                 )
 
-    async def _enriched(
+    async def _add_affect_to(
         self, samples: Sequence[Sample], folder: str, senses: AffectBackends
     ) -> list[Sample] | None:
         """The samples with emotion and traits; None when the run stops before they have them: a
@@ -111,7 +113,7 @@ class EnrichSamples:
             if len(samples) == 1:
                 self._context.record_stage_failure(AFFECT, samples[0].id, error)
                 return [unread(samples[0], error)]
-        alone = [await self._enriched([sample], folder, senses) for sample in samples]
+        alone = [await self._add_affect_to([sample], folder, senses) for sample in samples]
         return (
             None
             if any(one is None for one in alone)
@@ -126,7 +128,7 @@ class EnrichSamples:
                 self._is_stopping or await self._context.counter.stopping.remote() is not None
             )
 
-    def _is_wanted(self, sample: Sample) -> bool:
+    def _is_unfinished(self, sample: Sample) -> bool:
         units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
         return not all(self._resume_state.has(unit) for unit in units)
 
@@ -154,7 +156,7 @@ class EnrichSamples:
         self._counted = store
         self._context.counter.count.remote({name: count for name, count in counts.items() if count})
 
-    def _built(self) -> AffectBackends:
+    def _build_backends(self) -> AffectBackends:
         config = self._config
         judge = None
         if self._choices:
@@ -198,6 +200,6 @@ class EnrichSamples:
         return OpenAIVoice(self._config.tts_model, self._config.voice or VOICE, server)
 
 
-def _folder(shard: Shard) -> str:
+def _recordings_folder(shard: Shard) -> str:
     """Where a shard's samples name their recordings from: the dataset's folder."""
     return shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)

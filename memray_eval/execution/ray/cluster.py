@@ -19,7 +19,7 @@ import ray
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError, describe_error
 from memray_eval.execution.capacity import Capacity, Node
-from memray_eval.execution.plan import Pool, refusal
+from memray_eval.execution.plan import Pool, explain_lack
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
     AuthenticationError,
@@ -227,7 +227,7 @@ def wait_for_resources(
 
     Raises ResourceError when they fit not even then. The request ends with the wait, or the cluster
     would stay as large."""
-    if (why := refusal(pools, capacity)) is None:
+    if (why := explain_lack(pools, capacity)) is None:
         return capacity
     if not wait_s:
         raise ResourceError(why)
@@ -238,7 +238,7 @@ def wait_for_resources(
         while why is not None and time.monotonic() < deadline:
             time.sleep(min(_POLL_S, wait_s))
             capacity = cluster_capacity(capacity.where)
-            why = refusal(pools, capacity)
+            why = explain_lack(pools, capacity)
     finally:
         request_resources(bundles=[])
     if why is not None:

@@ -144,18 +144,18 @@ def start_services(
 
 
 def _start_ledger(budget: Budget, spent: Spending) -> Any:
-    return LedgerActor.options(scheduling_strategy=beside_the_driver()).remote(budget, spent)  # type: ignore[attr-defined]
+    return LedgerActor.options(scheduling_strategy=on_driver_node()).remote(budget, spent)  # type: ignore[attr-defined]
 
 
 def _start_calls(cache: str, folder: str, counter: Any) -> Any | None:
     if cache == OFF:
         return None
     file, segments = calls_location(cache, folder)
-    options = CallsActor.options(scheduling_strategy=beside_the_driver())  # type: ignore[attr-defined]
+    options = CallsActor.options(scheduling_strategy=on_driver_node())  # type: ignore[attr-defined]
     return options.remote(file, segments, counter)
 
 
-def beside_the_driver() -> NodeAffinitySchedulingStrategy:
+def on_driver_node() -> NodeAffinitySchedulingStrategy:
     """Where to put an actor that every worker asks: a run outlives the loss of any node but its
     driver's."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
@@ -219,7 +219,9 @@ class _RemoteCalls:
             with services_needed(CALLS):
                 return list(await self._handle.get.remote(keys))
         except ray.exceptions.RayError as error:
-            raise JudgeError(f"the memory of paid calls cannot be read: {_cause(error)}") from None
+            raise JudgeError(
+                f"the memory of paid calls cannot be read: {_root_cause(error)}"
+            ) from None
 
     async def _put(self, calls: list[CachedCall]) -> list[None]:
         try:
@@ -227,7 +229,7 @@ class _RemoteCalls:
                 await self._handle.put.remote(calls)
         except ray.exceptions.RayError as error:
             raise JudgeError(
-                f"the memory of paid calls cannot be written: {_cause(error)}"
+                f"the memory of paid calls cannot be written: {_root_cause(error)}"
             ) from None
         return [None] * len(calls)
 
@@ -267,7 +269,7 @@ def failure_reason(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def _cause(error: ray.exceptions.RayError) -> str:
+def _root_cause(error: ray.exceptions.RayError) -> str:
     cause = getattr(error, "cause", None)
     return str(cause) if cause is not None else type(error).__name__
 

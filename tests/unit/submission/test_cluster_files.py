@@ -13,7 +13,7 @@ import yaml
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.plan import Pool, pools_of
+from memray_eval.execution.plan import Pool, pipeline_pools
 from memray_eval.execution.prepare import resolve
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from memray_eval.execution.ray.placement import Placement, plan_placement
@@ -313,7 +313,10 @@ def site(tmp_path: Path, job: RunSpec, judges: int = 8, document: Any = None) ->
     )
     device = "cpu" if job.engine.device == "cpu" else "gpu"
     return plan_placement(
-        cluster_spec, job, [pools_of(job, job.candidates, device, judge_actors=judges)], device
+        cluster_spec,
+        job,
+        [pipeline_pools(job, job.candidates, device, judge_actors=judges)],
+        device,
     )
 
 
@@ -423,7 +426,7 @@ def test_the_nodes_of_a_run_are_those_of_its_largest_wave(tmp_path: Path) -> Non
     raw = {"dataset": "d", "candidates": pair, "engine": {"device": "gpu"}, "engines": engines}
     job = resolve(RunConfig.model_validate(raw))
     cluster_spec = read_offer(written(tmp_path, cluster(CPUS, SMALL, LARGE)))
-    waves = [pools_of(job, (candidate,), "gpu") for candidate in job.candidates]
+    waves = [pipeline_pools(job, (candidate,), "gpu") for candidate in job.candidates]
     found = plan_placement(cluster_spec, job, waves, "gpu")
     assert found.nodes == {"head": 1, "cpus": 1, "small": 1, "large": 1}
     assert [(use.model, use.gpus, use.fit) for use in found.engines] == [("a", 1, 24), ("b", 8, 2)]
