@@ -15,14 +15,14 @@ from tests.conftest import REPOSITORY
 BREVITY = '''
 """Brevity: is the response short? 1 for up to ten words, 0 for more. An empty response is short."""
 
-from memray_eval.metric import ComputedMetric, Measure
+from memray_eval.metric import ComputedMetric, MetricValue
 
 
 def measure(sample, response):
-    return Measure(value=float(len(response.text.split()) <= 10))
+    return MetricValue(value=float(len(response.text.split()) <= 10))
 
 
-METRIC = ComputedMetric(title="BREVITY", noun="Brevity", scale=(0, 1), measure=measure)
+METRIC = ComputedMetric(title="BREVITY", value_label="Brevity", scale=(0, 1), measure=measure)
 '''
 
 
