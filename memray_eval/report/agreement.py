@@ -16,20 +16,20 @@ from memray_eval.ports import FloatArray
 Scale = tuple[float, float]
 
 
-def rescaled(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArray:
+def rescale(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArray:
     """Linear: the ends of one scale onto those of the other."""
     (low, high), (to_low, to_high) = from_scale, to_scale
     return to_low + (values - low) * ((to_high - to_low) / (high - low))
 
 
-def categories(values: FloatArray, scale: Scale) -> FloatArray:
+def to_categories(values: FloatArray, scale: Scale) -> FloatArray:
     """The nearest whole step of a scale, counted from its low end, a half going up: two for 0-1,
     five for 1-5."""
     low, high = scale
     return np.floor((values - low) / min(1.0, high - low) + 0.5)
 
 
-def same(ratings: FloatArray) -> float:
+def share_equal(ratings: FloatArray) -> float:
     return mean(ratings[:, 0] == ratings[:, 1])
 
 
@@ -98,7 +98,7 @@ def midranks(values: FloatArray) -> FloatArray:
     return ranks
 
 
-def over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
+def mean_over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
     """The mean of a statistic of two columns over all pairs of columns, each on the rows that have
     both."""
     found = []

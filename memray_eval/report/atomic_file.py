@@ -9,7 +9,7 @@ from typing import IO
 from pyarrow import fs
 
 from memray_eval.errors import ConfigError
-from memray_eval.storage.paths import locate, reaching, whole_file
+from memray_eval.storage.paths import locate, translate_cloud_errors, whole_file
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def write_atomically(path: str, mend: str = "name another place") -> Iterator[IO
     raises. Raises ConfigError for a place that cannot be written, with what would `mend` that, and
     what `reaching` raises of a cloud."""
     filesystem, inner = locate(path)
-    with reaching(path), ExitStack() as stack:
+    with translate_cloud_errors(path), ExitStack() as stack:
         try:
             if "://" not in path and filesystem.get_file_info(inner).type == fs.FileType.Directory:
                 raise ConfigError(f"{path} is a folder; {mend}")

@@ -23,15 +23,20 @@ from memray_eval.report.agreement import (
     alpha_interval,
     alpha_nominal,
     alpha_ordinal,
-    categories,
     mean,
-    over_pairs,
-    rescaled,
-    same,
+    mean_over_pairs,
+    rescale,
+    share_equal,
     spearman,
+    to_categories,
     weighted_kappa,
 )
-from memray_eval.report.statistics import Rows, bootstrap_statistics, expanded, percentile_interval
+from memray_eval.report.statistics import (
+    Rows,
+    bootstrap_statistics,
+    expand_level,
+    percentile_interval,
+)
 from memray_eval.types import Frozen
 
 DRAWS = 1000
@@ -139,7 +144,7 @@ def calibrate_judges(
     """All figures of one judge. `scale` is the metric's. Figures are None where it scored
     nothing."""
     scored = [unit for unit in units if unit.judge is not None]
-    table, clusters = _table(scored, scale, human_scale), [unit.cluster for unit in scored]
+    table, clusters = _to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
     statistics = judge_statistics(human_scale, has_confidence)
     return Calibration(
@@ -147,7 +152,7 @@ def calibrate_judges(
         n=len(units),
         n_scored=len(scored),
         coverage=len(scored) / len(units) if units else 0.0,
-        figures=with_intervals(statistics, table, clusters, draws),
+        figures=estimate_with_intervals(statistics, table, clusters, draws),
         curve_by="confidence" if has_confidence else "score",
         curve=tuple(curve(table, human_scale, has_confidence)),
         cost_usd=sum(unit.cost_usd for unit in units),
@@ -165,7 +170,7 @@ def people_agreement(
         [[np.nan if label is None else label for label in unit.people] for unit in shared]
     )
     nothing = np.full(len(shared), np.nan)
-    found = with_intervals(
+    found = estimate_with_intervals(
         agreement_statistics(human_scale),
         Table(ratings, nothing, nothing),
         [unit.cluster for unit in shared],
@@ -221,7 +226,8 @@ def _kappa_difference(
     by_id = {unit.id: unit for unit in other if unit.judge is not None}
     shared = [unit for unit in one if unit.judge is not None and unit.id in by_id]
     first, second = (
-        _table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared])
+        _to_table(side, scale, human_scale)
+        for side in (shared, [by_id[unit.id] for unit in shared])
     )
     both = Table(
         np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
@@ -230,17 +236,17 @@ def _kappa_difference(
     def difference(table: Table) -> float:
         return weighted_kappa(table.ratings[:, :2]) - weighted_kappa(table.ratings[:, [0, 2]])
 
-    return with_intervals({"difference": difference}, both, [unit.cluster for unit in shared])[
-        "difference"
-    ]
+    return estimate_with_intervals(
+        {"difference": difference}, both, [unit.cluster for unit in shared]
+    )["difference"]
 
 
-def _table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
+def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
     """Column 0: the mean label, column 1: the judge, both on the human scale (rounded, so that
     equal scores stay equal)."""
     labels = [[label for label in unit.people if label is not None] for unit in units]
     human = np.array([sum(each) / len(each) for each in labels])
-    judge = rescaled(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
+    judge = rescale(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
     return Table(
         np.round(np.column_stack([human, judge]), 9),
         np.array([np.nan if unit.confidence is None else unit.confidence for unit in units]),
@@ -258,12 +264,14 @@ def flip_share(repeats: Sequence[float]) -> float:
 def agreement_statistics(human_scale: Scale) -> dict[str, Statistic]:
     """What judge and people have, and people among themselves."""
     return {
-        "exact": lambda table: over_pairs(same, categories(table.ratings, human_scale)),
-        "kappa": lambda table: over_pairs(weighted_kappa, table.ratings),
+        "exact": lambda table: mean_over_pairs(
+            share_equal, to_categories(table.ratings, human_scale)
+        ),
+        "kappa": lambda table: mean_over_pairs(weighted_kappa, table.ratings),
         "alpha_ordinal": lambda table: alpha_ordinal(table.ratings),
         "alpha_interval": lambda table: alpha_interval(table.ratings),
-        "alpha_nominal": lambda table: alpha_nominal(categories(table.ratings, human_scale)),
-        "spearman": lambda table: over_pairs(spearman, table.ratings),
+        "alpha_nominal": lambda table: alpha_nominal(to_categories(table.ratings, human_scale)),
+        "spearman": lambda table: mean_over_pairs(spearman, table.ratings),
     }
 
 
@@ -311,7 +319,7 @@ def _curve_columns(
 ) -> tuple[FloatArray, FloatArray]:
     if not by_confidence:
         return table.ratings[:, 1], table.ratings[:, 0]
-    classes = categories(table.ratings, human_scale)
+    classes = to_categories(table.ratings, human_scale)
     return table.confidence, (classes[:, 0] == classes[:, 1]).astype(float)
 
 
@@ -323,7 +331,7 @@ def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
     return places
 
 
-def with_intervals(
+def estimate_with_intervals(
     statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
 ) -> dict[str, Figure]:
     """Each statistic with its bootstrap interval: whole clusters drawn with replacement, always the
@@ -337,7 +345,7 @@ def with_intervals(
         return {name: _figure(value, np.array([]), LEVEL) for name, value in whole.items()}
     of_rows = {name: partial(_of_rows, statistic, table) for name, statistic in statistics.items()}
     drawn = bootstrap_statistics(of_rows, codes, draws)
-    level = expanded(LEVEL, names.size)
+    level = expand_level(LEVEL, names.size)
     return {name: _figure(value, drawn[name], level) for name, value in whole.items()}
 
 

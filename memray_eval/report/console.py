@@ -37,7 +37,7 @@ def render(summary: Summary) -> str:
 
 def _lines(summary: Summary) -> Iterator[str]:
     yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
-    yield from _header(summary)
+    yield from _header_lines(summary)
     yield _rule("=")
     several = len(summary.candidates) > 1
     for number, metric in enumerate(summary.metrics, start=1):
@@ -49,10 +49,10 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _rule("-")
         yield from section(metric)
         yield ""
-    yield from _breakdown(summary)
+    yield from _breakdown_lines(summary)
     if decisions := decide(means_of(summary)):
-        yield from _titled("DECISIONS", decision_lines(decisions))
-    yield from _comparison(summary)
+        yield from _titled_section("DECISIONS", decision_lines(decisions))
+    yield from _comparison_lines(summary)
     yield _rule("=")
     if summary.generation_s is not None:
         yield f"Generation took {summary.generation_s:.2f}s"
@@ -60,40 +60,44 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield from (f"Note: {note}" for note in summary.notes)
 
 
-def _breakdown(summary: Summary) -> Iterator[str]:
+def _breakdown_lines(summary: Summary) -> Iterator[str]:
     """What the run found by task, and by length and depth: nothing for a suite without these."""
     for macro in summary.macro:
         if lines := list(task_table(summary, macro)):
-            yield from _titled(
+            yield from _titled_section(
                 f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines
             )
     if summary.n_disagreements is not None:
         yield from (disagreements_line(summary), "")
     for heat in summary.heat_maps:
         if any(heat.n_without_depth) or any(any(row) for row in heat.n):
-            yield from _titled(f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat))
+            yield from _titled_section(
+                f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat)
+            )
 
 
-def _comparison(summary: Summary) -> Iterator[str]:
+def _comparison_lines(summary: Summary) -> Iterator[str]:
     """Speed beside quality, and metrics against temperature: nothing for a run that compares
     nothing."""
     for candidate in summary.candidates:
         if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
-            yield from _titled(
+            yield from _titled_section(
                 f"SPEED AND QUALITY - {candidate.candidate}",
                 performance_lines(rows, summary.headline),
             )
     for title, lines in sweep_lines(summary.sweeps):
-        yield from _titled(title, lines)
+        yield from _titled_section(title, lines)
     if summary.recommendation is not None:
-        yield from _titled("RECOMMENDATIONS", recommendation_lines(summary, summary.recommendation))
+        yield from _titled_section(
+            "RECOMMENDATIONS", recommendation_lines(summary, summary.recommendation)
+        )
 
 
-def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+def _titled_section(title: str, lines: Iterable[str]) -> Iterator[str]:
     yield from (_rule("-"), title, _rule("-"), *lines, "")
 
 
-def _header(summary: Summary) -> Iterator[str]:
+def _header_lines(summary: Summary) -> Iterator[str]:
     models = [
         f"{c.candidate} ({c.model})" if c.candidate != c.model else c.model
         for c in summary.candidates
@@ -101,7 +105,7 @@ def _header(summary: Summary) -> Iterator[str]:
     yield f"Run: {summary.run_id}"
     yield f"Suite: {summary.suite}"
     yield f"Generation Model: {', '.join(models)}"
-    yield f"Judge Model: {_judges(summary)}"
+    yield f"Judge Model: {_describe_judges(summary)}"
     yield f"Total Samples: {summary.n_samples}" + (
         f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else ""
     )
@@ -112,8 +116,8 @@ def _header(summary: Summary) -> Iterator[str]:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
     for candidate in summary.candidates:
-        yield _speed(candidate)
-        yield from _prompts(candidate)
+        yield _describe_speed(candidate)
+        yield from _prompt_lines(candidate)
 
 
 def cause_lines(summary: Summary) -> Iterator[str]:
@@ -127,7 +131,7 @@ def cause_lines(summary: Summary) -> Iterator[str]:
         yield f"  and {rest} other causes; summary.json lists them"
 
 
-def _judges(summary: Summary) -> str:
+def _describe_judges(summary: Summary) -> str:
     """Every judge that scored something, with its metrics."""
     by_judge: dict[str, list[str]] = {}
     for metric in summary.metrics:
@@ -141,7 +145,7 @@ def _judges(summary: Summary) -> str:
     )
 
 
-def _speed(candidate: GenerationSummary) -> str:
+def _describe_speed(candidate: GenerationSummary) -> str:
     rate = (
         f"{candidate.output_tokens_per_s:.1f} tokens/s"
         if candidate.output_tokens_per_s
@@ -165,7 +169,7 @@ def _speed(candidate: GenerationSummary) -> str:
     )
 
 
-def _prompts(candidate: GenerationSummary) -> Iterator[str]:
+def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
     """What is out of the ordinary with a candidate's prompts and answers."""
     if candidate.cached_tokens is not None:
         share = (
@@ -204,7 +208,7 @@ def section(metric: MetricSummary) -> Iterator[str]:
             for score, count in metric.distribution.items()
         )
     yield ""
-    yield f"  Coverage: {_coverage(metric)}"
+    yield f"  Coverage: {_describe_coverage(metric)}"
     if metric.worth:
         yield from wrap(
             f"Estimate by rules: {metric.worth}",
@@ -261,7 +265,7 @@ _SCALED: dict[str, Callable[[float, MetricSummary], str]] = {
 }
 
 
-def _coverage(metric: MetricSummary) -> str:
+def _describe_coverage(metric: MetricSummary) -> str:
     applicable = metric.n - metric.n_not_applicable
     replaced = (f", {count} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items())
     parts = [f"{metric.n_scored} of {applicable} scored{''.join(replaced)}"]

@@ -17,7 +17,7 @@ from pydantic import Field
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
 from memray_eval.report.marks import mark
-from memray_eval.report.tables import NOTHING, aligned
+from memray_eval.report.tables import NOTHING, align_columns
 from memray_eval.types import Frozen, Summary, TaskSummary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
@@ -109,14 +109,14 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
             means={metric.metric: metric.mean for metric in task.metrics},
             n={metric.metric: metric.n_scored for metric in task.metrics},
             fixed={metric.metric: metric.fixed for metric in task.metrics if metric.fixed},
-            **_counts(task),
+            **_count_scores(task),
         )
         for task in summary.tasks
         if task.bucket is None
     )
 
 
-def _counts(task: TaskSummary) -> dict[str, int]:
+def _count_scores(task: TaskSummary) -> dict[str, int]:
     """How many scores the family has in a scenario, and how many of them no judge gave."""
     family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
     return {
@@ -135,7 +135,7 @@ def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
     return tuple(
         decision
         for candidate, scenarios in by_candidate.items()
-        for decision in (*map(_in_one, scenarios), _in_all(candidate, scenarios))
+        for decision in (*map(_decide_scenario, scenarios), _decide_overall(candidate, scenarios))
     )
 
 
@@ -143,10 +143,10 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     """A table, a line a candidate and scenario; then the reasons of each, the rule, and what the
     levels mean."""
     head = ("candidate", "scenario", "average", "level", "decision")
-    yield from aligned([head, *map(_row, decisions)])
+    yield from align_columns([head, *map(_row, decisions)])
     for decision in decisions:
         yield ""
-        yield f"{decision.candidate}, {_where(decision)}: {_verdict(decision)}"
+        yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
         yield from (f"  - {said}" for said in (*decision.reasons, *decision.caveats))
     yield ""
     if any(decision.is_by_rules for decision in decisions):
@@ -161,36 +161,44 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
 
 def _row(decision: Decision) -> Sequence[str]:
     average = NOTHING if decision.average is None else f"{decision.average:.4f}"
-    return (decision.candidate, _where(decision), average, decision.level, _verdict(decision))
+    return (
+        decision.candidate,
+        _describe_scope(decision),
+        average,
+        decision.level,
+        _describe_verdict(decision),
+    )
 
 
-def _verdict(decision: Decision) -> str:
+def _describe_verdict(decision: Decision) -> str:
     return NAMES[decision.verdict] + (f" ({decision.mark})" if decision.mark else "")
 
 
-def _where(decision: Decision) -> str:
+def _describe_scope(decision: Decision) -> str:
     if decision.scenario or decision.n_scenarios == len(SCENARIOS):
         return decision.scenario or "all scenarios"
     return f"{decision.n_scenarios} of {len(SCENARIOS)} scenarios"
 
 
-def _in_one(means: ScenarioMeans) -> Decision:
+def _decide_scenario(means: ScenarioMeans) -> Decision:
     average = means.means.get(OVERALL)
     figures = {name: means.means.get(name) for name in METRICS}
-    verdict, reasons = _judge(average, {means.scenario: average}, figures, _unmovable([means]))
+    verdict, reasons = _reach_verdict(
+        average, {means.scenario: average}, figures, _unmovable_metrics([means])
+    )
     return Decision(
         candidate=means.candidate,
         scenario=means.scenario,
         average=average,
         verdict=verdict,
         reasons=tuple(reasons),
-        caveats=tuple(_caveats([means])),
+        caveats=tuple(_caveat_lines([means])),
         is_by_rules=means.estimates > 0,
-        mark=_mark([means]),
+        mark=_combined_mark([means]),
     )
 
 
-def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
+def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
     """Each scenario counts once, whatever its size. No verdict where one of SCENARIOS was not
     run."""
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
@@ -198,7 +206,7 @@ def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
     average = _mean(list(averages.values()))
     not_run = [name for name in SCENARIOS if name not in averages]
     n_run = len(SCENARIOS) - len(not_run)
-    verdict, reasons = _judge(average, averages, figures, _unmovable(scenarios))
+    verdict, reasons = _reach_verdict(average, averages, figures, _unmovable_metrics(scenarios))
     if not_run:
         verdict = "undecided"
         reasons = [
@@ -211,14 +219,14 @@ def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
         average=average,
         verdict=verdict,
         reasons=tuple(reasons),
-        caveats=tuple(_caveats(scenarios)),
+        caveats=tuple(_caveat_lines(scenarios)),
         is_by_rules=any(means.estimates for means in scenarios),
         n_scenarios=n_run,
-        mark=_mark(scenarios),
+        mark=_combined_mark(scenarios),
     )
 
 
-def _mark(scenarios: Sequence[ScenarioMeans]) -> str:
+def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
     return mark(
         *(
             sum(getattr(each, name) for each in scenarios)
@@ -227,22 +235,22 @@ def _mark(scenarios: Sequence[ScenarioMeans]) -> str:
     )
 
 
-def _fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
+def _count_fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
     """How many scores of a metric the rules would have given to any answer, and of how many."""
     return sum(means.fixed.get(metric, 0) for means in scenarios), sum(
         means.n.get(metric, 0) for means in scenarios
     )
 
 
-def _unmovable(scenarios: Sequence[ScenarioMeans]) -> set[str]:
+def _unmovable_metrics(scenarios: Sequence[ScenarioMeans]) -> set[str]:
     """The metrics that no answer could have moved at all."""
-    counts = {name: _fixed(scenarios, name) for name in METRICS}
+    counts = {name: _count_fixed(scenarios, name) for name in METRICS}
     return {name for name, (fixed, n) in counts.items() if fixed and fixed == n}
 
 
-def _caveats(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
+def _caveat_lines(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
     for name in METRICS:
-        fixed, n = _fixed(scenarios, name)
+        fixed, n = _count_fixed(scenarios, name)
         if fixed:
             yield (
                 f"{name} could not move for {fixed} of {n} answers: their queries name no "
@@ -256,7 +264,7 @@ def _mean(figures: Sequence[float | None]) -> float | None:
     return fmean(known) if known and len(known) == len(figures) else None
 
 
-def _judge(
+def _reach_verdict(
     average: float | None,
     averages: Mapping[str, float | None],
     figures: Mapping[str, float | None],
@@ -267,9 +275,9 @@ def _judge(
     low = [
         f"{name} {figure:.4f} is below {METRIC_FROM}"
         for name, figure in figures.items()
-        if _below(figure, METRIC_FROM)
+        if _is_below(figure, METRIC_FROM)
     ]
-    if _below(average, TEST_FROM):
+    if _is_below(average, TEST_FROM):
         low.insert(0, f"average {average:.4f} is below {TEST_FROM}")
     if low:
         return "needs_revision", low
@@ -281,7 +289,7 @@ def _judge(
     weak = [
         f"{name}: average {figure:.4f} is below {DEPLOY_FROM}"
         for name, figure in averages.items()
-        if _below(figure, DEPLOY_FROM)
+        if _is_below(figure, DEPLOY_FROM)
     ]
     if not weak:
         return "deploy", [
@@ -291,10 +299,10 @@ def _judge(
     areas = [
         f"to improve: {name} {figure:.4f}"
         for name, figure in figures.items()
-        if _below(figure, DEPLOY_FROM) and name not in unmovable
+        if _is_below(figure, DEPLOY_FROM) and name not in unmovable
     ]
     return "ab_test", [f"average {average:.4f} is {TEST_FROM} or more", *weak, *areas]
 
 
-def _below(figure: float | None, bound: float) -> bool:
+def _is_below(figure: float | None, bound: float) -> bool:
     return figure is not None and round(figure, _DIGITS) < bound

@@ -36,7 +36,9 @@ def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
 def export_responses(path: str, records: Iterable[Record], model: str, stamp: str) -> None:
     """Writes seed 000's responses file: model, timestamp, and every sample with its response, under
     `results`."""
-    _export(path, {"model": model, "timestamp": stamp}, (_answer_row(record) for record in records))
+    _write_results(
+        path, {"model": model, "timestamp": stamp}, (_answer_row(record) for record in records)
+    )
 
 
 def export_evaluation(path: str, records: Iterable[Record], summary: Summary) -> None:
@@ -45,7 +47,7 @@ def export_evaluation(path: str, records: Iterable[Record], summary: Summary) ->
     head = {
         "summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
     }
-    _export(path, head, (_evaluated_row(record) for record in records))
+    _write_results(path, head, (_evaluated_row(record) for record in records))
 
 
 def export_benchmark(
@@ -66,7 +68,7 @@ def export_benchmark(
     with ExitStack() as stack:
         tests: dict[str, IO[bytes]] = {}
         for record in records:
-            row = _json(_test_row(record, summary.headline, scale, details))
+            row = _encode_json(_test_row(record, summary.headline, scale, details))
             if kept := tests.get(record.candidate.name):
                 kept.write(b",\n" + row)
             else:
@@ -82,16 +84,16 @@ def export_benchmark(
             stream.write(b"]\n" if tests else b"[]\n")
 
 
-def _export(path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
+def _write_results(path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
     """One JSON object with a long list, written row by row."""
     with write_atomically(path) as stream:
-        stream.write(_json(head)[:-1] + b', "results": [\n')
+        stream.write(_encode_json(head)[:-1] + b', "results": [\n')
         for number, row in enumerate(rows):
-            stream.write(b",\n" * (number > 0) + _json(row))
+            stream.write(b",\n" * (number > 0) + _encode_json(row))
         stream.write(b"\n]}\n")
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def _encode_json(value: Mapping[str, Any]) -> bytes:
     """In UTF-8; a lone surrogate, which that cannot hold, is written as its JSON escape."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
 

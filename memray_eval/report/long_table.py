@@ -105,12 +105,13 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [batch[name].take(units) for name in _OF_UNITS]
     columns += [pc.struct_field(flattened, name).take(places) for name in _OF_SCORES]
     columns += [
-        _kinds(flattened, is_kind).take(places) for is_kind in (is_estimate, FALLBACKS.__contains__)
+        _has_kind(flattened, is_kind).take(places)
+        for is_kind in (is_estimate, FALLBACKS.__contains__)
     ]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
 
 
-def _kinds(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Array:
+def _has_kind(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Array:
     """Whether each score has a value, by a judge of the kind."""
     judges = pc.struct_field(scores, "judge").dictionary_encode()
     wanted = [name for name in judges.dictionary.to_pylist() if is_kind(name)]

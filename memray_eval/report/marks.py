@@ -27,7 +27,7 @@ def fallbacks_of(metric: MetricSummary) -> dict[str, int]:
     return {judge: count for judge, count in metric.judges.items() if judge in FALLBACKS}
 
 
-def marked(figure: str, told: str) -> str:
+def append_mark(figure: str, told: str) -> str:
     """A figure with its mark behind it."""
     return f"{figure} {told}" if told else figure
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.metric import Metric
 from memray_eval.ports import FloatArray
-from memray_eval.report.scores import METADATA, clusters_of, find_cluster, numbered
+from memray_eval.report.scores import METADATA, clusters_of, find_cluster, number_clusters
 from memray_eval.report.statistics import (
     TIE,
     Clusters,
@@ -44,7 +44,7 @@ def paired_qualities(
     pairs = list(combinations(candidates, 2))
     if not pairs:
         return ()
-    values, clusters = _read(records, headline, candidates)
+    values, clusters = _read_qualities(records, headline, candidates)
     how = Settings(level=1 - (1 - level) / len(pairs))
     return tuple(
         pair_of(a, b, values[candidates.index(a)], values[candidates.index(b)], clusters, how)
@@ -89,14 +89,16 @@ def pair_of(
     )
 
 
-def _read(
+def _read_qualities(
     records: pads.Dataset, headline: Metric, candidates: Sequence[str]
 ) -> tuple[FloatArray, Clusters | None]:
     """A row a candidate and a column a prompt, in 0-1, and the cluster of each prompt, None where
     they stand alone."""
     cluster = find_cluster(records)
     columns = (*_COLUMNS, METADATA) if cluster else _COLUMNS
-    rows = pa.concat_tables([_rows(file, columns, headline) for file in records.get_fragments()])
+    rows = pa.concat_tables(
+        [_read_rows(file, columns, headline) for file in records.get_fragments()]
+    )
     prompts = pc.binary_join_element_wise(
         rows["sample_id"], pc.fill_null(rows["task"], ""), "\x1f"
     ).combine_chunks()
@@ -114,10 +116,12 @@ def _read(
         return values, None
     names = np.empty(len(coded.dictionary), dtype=object)
     names[place] = clusters_of(rows[METADATA], METADATA, cluster)
-    return values, numbered(pa.chunked_array([pa.array(names.tolist(), pa.string())]))
+    return values, number_clusters(pa.chunked_array([pa.array(names.tolist(), pa.string())]))
 
 
-def _rows(file: pads.ParquetFileFragment, columns: Sequence[str], headline: Metric) -> pa.Table:
+def _read_rows(
+    file: pads.ParquetFileFragment, columns: Sequence[str], headline: Metric
+) -> pa.Table:
     """A row a unit, with its value of the headline metric, NaN where it has none."""
     with file.open() as stream:
         table = pq.ParquetFile(stream).read(columns=list(columns))

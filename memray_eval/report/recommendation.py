@@ -122,11 +122,11 @@ def recommend(
     )
     front, differences = pareto(known), _Differences(pairs)
     if len(known) > 1:
-        compared, use, reason = known, *_traded(front, differences, rule)
+        compared, use, reason = known, *_choose_from_front(front, differences, rule)
     elif len(rated) > 1:
-        compared, use, reason = rated, *_by_quality(rated, differences)
+        compared, use, reason = rated, *_choose_by_quality(rated, differences)
     elif len(timed) > 1:
-        compared, use, reason = timed, *_by_speed(timed)
+        compared, use, reason = timed, *_choose_by_speed(timed)
     else:
         compared, use, reason = [], None, "neither speed nor quality was measured of two candidates"
     names = {point.name for point in compared}
@@ -149,7 +149,7 @@ class _Differences:
 
     def __init__(self, pairs: Sequence[QualityPair]) -> None:
         self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {
-            (pair.b, pair.a): turned(pair) for pair in pairs
+            (pair.b, pair.a): swap_sides(pair) for pair in pairs
         }
 
     def of(self, a: str, b: str) -> QualityPair:
@@ -161,7 +161,7 @@ class _Differences:
         return pair.is_shown and (pair.difference or 0.0) > 0
 
 
-def turned(pair: QualityPair) -> QualityPair:
+def swap_sides(pair: QualityPair) -> QualityPair:
     """The same pair from the other side."""
     low, high, difference = (
         None if figure is None else -figure for figure in (pair.high, pair.low, pair.difference)
@@ -189,12 +189,14 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
     )
 
 
-def _traded(front: Sequence[_Known], differences: _Differences, rule: Rule) -> tuple[str, str]:
+def _choose_from_front(
+    front: Sequence[_Known], differences: _Differences, rule: Rule
+) -> tuple[str, str]:
     """Which of the front to use, and why."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
         return differences.is_better(better, faster) and rule.is_worth(
-            *_trade(faster, better, differences)
+            *_gain_and_slowdown(faster, better, differences)
         )
 
     fastest = chosen = front[0]
@@ -205,20 +207,21 @@ def _traded(front: Sequence[_Known], differences: _Differences, rule: Rule) -> t
     best = front[-1]
     if best.quality > chosen.quality:
         against = next(other for other in (chosen, fastest) if not is_taken(best, other))
-        reasons.append(_why_not(best, against, differences, rule))
+        reasons.append(_explain_refusal(best, against, differences, rule))
     elif chosen is fastest:
         reasons.append("best quality")
     return chosen.name, "; ".join(reasons)
 
 
 def _gain(faster: _Known, better: _Known, differences: _Differences) -> str:
-    points, slowdown = _trade(faster, better, differences)
-    return f"Better quality ({_pts(points)}), reasonable speed tradeoff ({slowdown:.1f}x)"
+    points, slowdown = _gain_and_slowdown(faster, better, differences)
+    return f"Better quality ({_format_points(points)}), reasonable speed tradeoff ({slowdown:.1f}x)"
 
 
-def _why_not(best: _Known, against: _Known, differences: _Differences, rule: Rule) -> str:
+def _explain_refusal(best: _Known, against: _Known, differences: _Differences, rule: Rule) -> str:
     """Why the one with the best quality is not taken in place of a faster one."""
-    points, slowdown = _trade(against, best, differences)
+    points, slowdown = _gain_and_slowdown(against, best, differences)
+    gain = f"+{_format_points(points)}"
     if not differences.is_better(best, against):
         return (
             f"no difference shown in quality to {best.name} "
@@ -226,15 +229,13 @@ def _why_not(best: _Known, against: _Known, differences: _Differences, rule: Rul
         )
     if points < min(each.points for each in rule.worth) - _ROUNDING:
         return (
-            f"quality parity with {best.name} (+{_pts(points)}), which is {slowdown:.1f}x "
+            f"quality parity with {best.name} ({gain}), which is {slowdown:.1f}x "
             f"slower than {against.name}"
         )
-    return (
-        f"{best.name} is better (+{_pts(points)}), but {slowdown:.1f}x slower than {against.name}"
-    )
+    return f"{best.name} is better ({gain}), but {slowdown:.1f}x slower than {against.name}"
 
 
-def _by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str | None, str]:
+def _choose_by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str | None, str]:
     best, second = rated[:2]
     if not differences.is_better(best, second):
         why = why_not_shown(differences.of(second.name, best.name))
@@ -246,7 +247,7 @@ def _by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str 
     return best.name, "best quality; speed was not measured"
 
 
-def _by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
+def _choose_by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
     fastest, second = timed[:2]
     if fastest.speed == second.speed:
         return None, f"{fastest.name} and {second.name} are as fast; quality was not measured"
@@ -267,25 +268,27 @@ def why_not_shown(pair: QualityPair) -> str:
         else f", interval {pair.low:.1f} to {pair.high:.1f}"
     )
     more = (
-        f"about {about(pair.more):,} more would show one of this size"
+        f"about {round_up(pair.more):,} more would show one of this size"
         if pair.more
         else "no number of them would show it"
     )
     return f"{pair.difference:+.1f}pts on {prompts}{span}; {more}".replace(".0pts", "pts")
 
 
-def about(count: int) -> int:
+def round_up(count: int) -> int:
     """Two digits of it, rounded up: an estimate is not known better."""
     unit = int("1".ljust(max(1, len(str(count)) - 1), "0"))
     return -(-count // unit) * unit
 
 
-def _trade(faster: _Known, slower: _Known, differences: _Differences) -> tuple[float, float]:
+def _gain_and_slowdown(
+    faster: _Known, slower: _Known, differences: _Differences
+) -> tuple[float, float]:
     """The points that the slower one gains on the common prompts, over all where there are none,
     and how many times slower it is."""
     gain = differences.of(faster.name, slower.name).difference
     return slower.quality - faster.quality if gain is None else gain, faster.speed / slower.speed
 
 
-def _pts(points: float) -> str:
+def _format_points(points: float) -> str:
     return f"{points:.1f}".removesuffix(".0") + "pts"

@@ -75,7 +75,7 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
     "metadata." before it."""
     column = cluster if cluster is None or cluster in CLUSTER_COLUMNS else METADATA
     extra = () if column is None or column in _UNIT else (column,)
-    read = [_read(file, candidate, (*_UNIT, *extra)) for file in records.get_fragments()]
+    read = [_read_file(file, candidate, (*_UNIT, *extra)) for file in records.get_fragments()]
     units = pa.concat_tables([table for table, _, _ in read])
     names = list(dict.fromkeys(name for _, values, _ in read for name in values))
     values = {
@@ -139,7 +139,7 @@ def read_texts(
     return found
 
 
-def _read(
+def _read_file(
     file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
 ) -> tuple[pa.Table, dict[str, FloatArray], dict[str, Kinds]]:
     wanted = [*columns, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
@@ -198,7 +198,7 @@ def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | No
     return found
 
 
-def numbered(names: pa.ChunkedArray) -> Clusters:
+def number_clusters(names: pa.ChunkedArray) -> Clusters:
     """A number a cluster; a unit that names none is a cluster of its own."""
     codes: Clusters = (
         names.combine_chunks()

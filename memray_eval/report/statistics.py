@@ -93,7 +93,7 @@ def paired(
     if not n:
         return Paired(n=0)
     differences = b - a
-    error = _error(differences, clusters)
+    error = _mean_error(differences, clusters)
     groups = n if clusters is None else int(np.unique(clusters).size)
     interval = difference_interval(a, b, clusters, how)
     wins, ties, losses = win_tie_loss(differences)
@@ -128,7 +128,7 @@ def clustered_error(
     CR0 = sqrt(sum over clusters of (sum of residuals)^2) / n; CR1, the default, times sqrt(G / (G -
     1)) for G clusters. These are statsmodels' OLS on a constant with cov_type="cluster",
     use_correction False and True."""
-    residuals, _ = _by_cluster(values - values.mean(), clusters)
+    residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
     groups = residuals.size
     if groups < 2:
         return None
@@ -170,13 +170,13 @@ def _general_interval(
     values: FloatArray, clusters: Clusters | None, how: Settings
 ) -> Interval | None:
     """Of a mean, by Student or the bootstrap."""
-    error = _error(values, clusters)
+    error = _mean_error(values, clusters)
     if not error:
         return None
     groups = values.size if clusters is None else int(np.unique(clusters).size)
     if how.bootstrap:
         drawn, without = bootstrap_means(values, clusters, how), jackknife_means(values, clusters)
-        return bca_interval(drawn, float(values.mean()), without, expanded(how.level, groups))
+        return bca_interval(drawn, float(values.mean()), without, expand_level(how.level, groups))
     return t_interval(float(values.mean()), error, groups - 1, how.level)
 
 
@@ -230,10 +230,10 @@ def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
         variance = max(0.0, n * (2 * share + difference * (1 - difference)))
         return abs(up - down - n * difference) > z * math.sqrt(variance)
 
-    return Interval(_edge(is_apart, -1.0, seen), _edge(is_apart, 1.0, seen))
+    return Interval(_bisect_edge(is_apart, -1.0, seen), _bisect_edge(is_apart, 1.0, seen))
 
 
-def _edge(is_apart: Callable[[float], bool], out: float, within: float) -> float:
+def _bisect_edge(is_apart: Callable[[float], bool], out: float, within: float) -> float:
     """Where between a value that may be apart and one that is not the first begins."""
     if not is_apart(out):
         return out
@@ -248,11 +248,11 @@ def bootstrap_means(
 ) -> FloatArray:
     """The mean of each resample with replacement, of whole clusters where these are given."""
     how = settings or Settings()
-    sums, sizes = _by_cluster(values, clusters)
+    sums, sizes = _sum_by_cluster(values, clusters)
     n_units = (
         sizes[0] * sums.size if not np.ptp(sizes) else None
     )  # clusters of one size: nothing to gather
-    draws = drawn_clusters(sums.size, how.resamples, how.seed)
+    draws = resample_clusters(sums.size, how.resamples, how.seed)
     means = [
         sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if n_units is None else n_units)
         for drawn in draws
@@ -271,7 +271,7 @@ def bootstrap_statistics(
     _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
     found: dict[str, list[float]] = {name: [] for name in statistics}
-    for drawn in drawn_clusters(sizes.size, resamples, seed):
+    for drawn in resample_clusters(sizes.size, resamples, seed):
         for clusters_drawn in drawn:
             rows = np.concatenate([by_cluster[cluster] for cluster in clusters_drawn])
             for name, statistic in statistics.items():
@@ -279,11 +279,11 @@ def bootstrap_statistics(
     return {name: np.array(values, dtype=np.float64) for name, values in found.items()}
 
 
-def drawn_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
+def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
     """Resamples with replacement of clusters 0 to n_clusters - 1, in parts: arrays with a row a
     resample."""
     random = np.random.default_rng(seed)
-    for rows in _chunks(resamples, n_clusters):
+    for rows in _chunk_sizes(resamples, n_clusters):
         yield random.integers(0, n_clusters, size=(rows, n_clusters))
 
 
@@ -292,7 +292,7 @@ def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval
     return Interval(float(low), float(high))
 
 
-def expanded(level: float, n: int) -> float:
+def expand_level(level: float, n: int) -> float:
     """The level at which a bootstrap interval of n units (or clusters) covers what it is to cover:
     resamples spread by sqrt((n - 1) / n) too little, and by the normal instead of Student's
     quantiles (Hesterberg 2015)."""
@@ -328,7 +328,7 @@ def bca_interval(
 
 def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> FloatArray:
     """The mean without each unit, or without each cluster; at least two of them."""
-    sums, sizes = _by_cluster(values, clusters)
+    sums, sizes = _sum_by_cluster(values, clusters)
     means: FloatArray = (sums.sum() - sums) / (sizes.sum() - sizes)
     return means
 
@@ -341,7 +341,7 @@ def sign_flip_p(
     where there are no more than `resamples`; else drawn, with the observed one counted in, so that
     it is never 0."""
     how = settings or Settings()
-    sums, _ = _by_cluster(differences, clusters)
+    sums, _ = _sum_by_cluster(differences, clusters)
     sums = sums[np.abs(sums) > TIE]
     total, at_least = float(sums.sum()), abs(float(sums.sum())) - _EXACT * float(np.abs(sums).sum())
     if sums.size < how.resamples.bit_length():  # 2^units <= resamples
@@ -349,7 +349,7 @@ def sign_flip_p(
         return float(np.mean(np.abs(2.0 * (patterns @ sums) - total) >= at_least))
     random = np.random.default_rng(how.seed)
     as_far = 0
-    for rows in _chunks(how.resamples, sums.size):
+    for rows in _chunk_sizes(how.resamples, sums.size):
         eights = random.integers(0, 256, size=(rows, -(-sums.size // 8)), dtype=np.uint8)
         flips = np.unpackbits(eights, axis=1, count=sums.size).astype(np.float64)
         as_far += int(np.count_nonzero(np.abs(2.0 * (flips @ sums) - total) >= at_least))
@@ -360,7 +360,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Corrected so that the chance of any false finding stays below the level (Holm 1979). In the
     order given."""
     n = len(p_values)
-    return _stepped(
+    return _step_correct(
         p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate
     )
 
@@ -370,10 +370,10 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     the order given."""
     n = len(p_values)
     falling = np.argsort(p_values, kind="stable")[::-1]
-    return _stepped(p_values, falling, lambda rank: n / (n - rank), np.minimum.accumulate)
+    return _step_correct(p_values, falling, lambda rank: n / (n - rank), np.minimum.accumulate)
 
 
-def _stepped(
+def _step_correct(
     p_values: Sequence[float],
     order: npt.NDArray[np.intp],
     factor: Callable[[int], float],
@@ -435,7 +435,7 @@ def units_to_show(
     return many
 
 
-def _by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:
+def _sum_by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:
     """The sum and size of each cluster; without clusters every unit is one."""
     if clusters is None:
         return values, np.ones(values.size)
@@ -444,14 +444,14 @@ def _by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArr
     return sums, np.bincount(codes).astype(np.float64)
 
 
-def _error(values: FloatArray, clusters: Clusters | None) -> float | None:
+def _mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
     """The mean's standard error; 0.0 where the values are equal but for float error, as 0.3 - 0.2
     and 0.2 - 0.1 are."""
     error = standard_error(values) if clusters is None else clustered_error(values, clusters)
     return 0.0 if error is not None and error <= TIE else error
 
 
-def _chunks(rows: int, width: int) -> Iterator[int]:
+def _chunk_sizes(rows: int, width: int) -> Iterator[int]:
     """`rows` in parts that hold about _CELLS_AT_ONCE cells each."""
     at_once = max(1, _CELLS_AT_ONCE // max(1, width))
     for start in range(0, rows, at_once):

@@ -19,15 +19,17 @@ def t_quantile(share: float, freedom: int) -> float:
     if share < 0.5:
         return -t_quantile(1 - share, freedom)
     if freedom > _SERIES_UP_TO:
-        return _t_expanded(_NORMAL.inv_cdf(share), freedom)
+        return _t_from_normal(_NORMAL.inv_cdf(share), freedom)
     low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < 2 * share - 1 else (low, middle)
+        low, high = (
+            (middle, high) if _central_share(middle, freedom) < 2 * share - 1 else (low, middle)
+        )
     return math.tan((low + high) / 2) * math.sqrt(freedom)
 
 
-def _within(angle: float, freedom: int) -> float:
+def _central_share(angle: float, freedom: int) -> float:
     """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even
     degrees of freedom)."""
     sine, square = math.sin(angle), math.cos(angle) ** 2
@@ -47,7 +49,7 @@ def _within(angle: float, freedom: int) -> float:
     )
 
 
-def _t_expanded(z: float, freedom: int) -> float:
+def _t_from_normal(z: float, freedom: int) -> float:
     """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun
     26.7.5."""
     terms = (

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from memray_eval.report.marks import mark, marked
-from memray_eval.report.tables import NOTHING, TABLE_WIDTH, aligned
+from memray_eval.report.marks import append_mark, mark
+from memray_eval.report.tables import NOTHING, TABLE_WIDTH, align_columns
 from memray_eval.types import Candidate, MetricSummary, Sweep
 
 
@@ -26,7 +26,7 @@ def temperature_sweeps(
     found = {(metric.metric, metric.candidate): metric for metric in metrics}
     names = dict.fromkeys(metric.metric for metric in metrics)
     return tuple(
-        _sweep(rising, [found[name, one.name] for one in rising])
+        _make_sweep(rising, [found[name, one.name] for one in rising])
         for rising in (sorted(alike, key=_temperature) for alike in sets.values())
         if len(set(map(_temperature, rising))) > 1
         for name in names
@@ -41,7 +41,7 @@ def sweep_lines(sweeps: Sequence[Sweep]) -> Iterator[tuple[str, list[str]]]:
         of_set = list(group)
         yield (
             f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}",
-            list(_table(of_set)),
+            list(_table_lines(of_set)),
         )
 
 
@@ -49,7 +49,7 @@ def _temperature(candidate: Candidate) -> float:
     return candidate.sampling.temperature
 
 
-def _sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:
+def _make_sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:
     return Sweep(
         metric=points[0].metric,
         model=candidates[0].model,
@@ -64,7 +64,7 @@ def _sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> 
     )
 
 
-def _table(sweeps: Sequence[Sweep]) -> Iterator[str]:
+def _table_lines(sweeps: Sequence[Sweep]) -> Iterator[str]:
     counts = [n for sweep in sweeps for n in sweep.n]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     yield from wrap(
@@ -73,14 +73,14 @@ def _table(sweeps: Sequence[Sweep]) -> Iterator[str]:
     yield f"Mean ± standard error in the metric's own scale; {span} scored a cell"
     names = ["temperature", *(sweep.metric for sweep in sweeps)]
     columns = [
-        [f"{temperature:g}", *(_cell(sweep, place) for sweep in sweeps)]
+        [f"{temperature:g}", *(_format_cell(sweep, place) for sweep in sweeps)]
         for place, temperature in enumerate(sweeps[0].temperatures)
     ]
-    for shown in _fitting(columns, TABLE_WIDTH - max(map(len, names))):
-        yield from aligned(list(zip(names, *shown, strict=True)))
+    for shown in _split_by_width(columns, TABLE_WIDTH - max(map(len, names))):
+        yield from align_columns(list(zip(names, *shown, strict=True)))
 
 
-def _fitting(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]]]:
+def _split_by_width(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]]]:
     """The columns, as many at once as there is room for, but at least one."""
     shown: list[list[str]] = []
     left = room
@@ -94,11 +94,11 @@ def _fitting(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]
     yield shown
 
 
-def _cell(sweep: Sweep, place: int) -> str:
+def _format_cell(sweep: Sweep, place: int) -> str:
     mean, stderr = sweep.means[place], sweep.stderrs[place]
     if mean is None:
         return NOTHING
-    return marked(
+    return append_mark(
         f"{mean:.4f} ± {NOTHING if stderr is None else format(stderr, '.4f')}",
         sweep_mark(sweep, place),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from memray_eval.report.marks import ESTIMATE, mark, marked
+from memray_eval.report.marks import ESTIMATE, append_mark, mark
 from memray_eval.report.statistics import Interval
 from memray_eval.types import (
     DISAGREEMENTS,
@@ -44,14 +44,14 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
     judge = judge_label(summary, macro.candidate)
     if any(task.metrics for task in tasks):
         head = tuple(name.format(judge=judge) for name in _HEAD)
-        yield from aligned(
-            _with_marks([head, *map(_task_row, tasks), _macro_row(macro, tasks)], tasks)
+        yield from align_columns(
+            _append_marks([head, *map(_task_row, tasks), _macro_row(macro, tasks)], tasks)
         )
         yield (
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         )
         yield "the least covered metric. errors, calls, cost ($): over all metrics."
-        yield from _others(tasks, macro)
+        yield from _other_metrics(tasks, macro)
     elif macro.agreement is not None:
         yield _over_all(macro.agreement, judge)
     if fallbacks := sum(
@@ -86,9 +86,8 @@ def judge_label(summary: Summary, candidate: str | None = None) -> str:
 def disagreements_line(summary: Summary) -> str:
     count = summary.n_disagreements or 0
     where = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
-    return (
-        f"{_who(judge_label(summary))} and rule disagree on {count} unit{'s' * (count != 1)}{where}"
-    )
+    units = f"{count} unit{'s' * (count != 1)}"
+    return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{where}"
 
 
 def heat_map(heat: HeatMap) -> Iterator[str]:
@@ -108,10 +107,10 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
         for depth, values in zip(heat.depths, heat.values, strict=True):
             yield _heat_row(
                 f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%",
-                _cells(heat, values[part]),
+                _heat_cells(heat, values[part]),
             )
         if heat.without_depth:
-            yield _heat_row(_NO_DEPTH, _cells(heat, heat.without_depth[part]))
+            yield _heat_row(_NO_DEPTH, _heat_cells(heat, heat.without_depth[part]))
 
 
 def length_label(length: float) -> str:
@@ -128,7 +127,7 @@ def length_label(length: float) -> str:
     )
 
 
-def aligned(rows: Sequence[Row]) -> Iterator[str]:
+def align_columns(rows: Sequence[Row]) -> Iterator[str]:
     """Rows as lines, the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
@@ -136,7 +135,7 @@ def aligned(rows: Sequence[Row]) -> Iterator[str]:
         yield "  ".join((f"{first:<{widths[0]}}", *figures)).rstrip()
 
 
-def in_words(mean: float | None, found: Interval | None, digits: int) -> str:
+def format_interval(mean: float | None, found: Interval | None, digits: int) -> str:
     """An interval as half its width, or as its ends where these are not as far from the mean."""
     if mean is None or found is None:
         return ""
@@ -149,8 +148,14 @@ def _task_row(task: TaskSummary) -> Row:
     name = (task.task or "(no task)") if task.bucket is None else f"  {task.bucket}"
     means = (by_name[metric].mean if metric in by_name else None for metric in _COMPARED)
     coverages = [metric.coverage for metric in task.metrics if metric.coverage is not None]
-    return (name, str(task.n), *map(_hundredths, means), *_agreed(task.agreement),
-            _percent(min(coverages, default=None)), *_spent(task.metrics))  # fmt: skip
+    return (
+        name,
+        str(task.n),
+        *map(_format_hundredths, means),
+        *_agreement_figures(task.agreement),
+        _format_percent(min(coverages, default=None)),
+        *_spending_figures(task.metrics),
+    )
 
 
 def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
@@ -159,14 +164,14 @@ def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
     return (
         "macro",
         str(macro.n),
-        *map(_hundredths, means),
-        *_agreed(macro.agreement),
+        *map(_format_hundredths, means),
+        *_agreement_figures(macro.agreement),
         "",
-        *_spent(metrics),
+        *_spending_figures(metrics),
     )
 
 
-def _spent(metrics: Sequence[TaskMetric]) -> Row:
+def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
     """Errors, calls and cost of some metrics."""
     cost = sum(metric.cost_usd for metric in metrics)
     return (
@@ -176,30 +181,32 @@ def _spent(metrics: Sequence[TaskMetric]) -> Row:
     )
 
 
-def _agreed(agreement: Agreement | None) -> Row:
+def _agreement_figures(agreement: Agreement | None) -> Row:
     if agreement is None:
         return NOTHING, NOTHING
-    return _percent(
+    return _format_percent(
         agreement.share
     ), NOTHING if agreement.kappa is None else f"{round(agreement.kappa, 2) + 0.0:.2f}"
 
 
-def _who(judge: str) -> str:
+def _capitalise_role(judge: str) -> str:
     """A judge's label at the start of a sentence."""
     return judge.capitalize() if judge in ("judge", "judges", "jury", ESTIMATE) else judge
 
 
 def _over_all(agreement: Agreement, judge: str) -> str:
-    share, kappa = _agreed(agreement)
-    return f"{_who(judge)} and rule agree on {share} of {agreement.n} units, kappa {kappa}"
+    share, kappa = _agreement_figures(agreement)
+    return (
+        f"{_capitalise_role(judge)} and rule agree on {share} of {agreement.n} units, kappa {kappa}"
+    )
 
 
-def _others(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
+def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
     """Means of the metrics without a column above, in their own scale and marked, as many to a
     table as its width takes."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
     columns = [
-        (name, *_means(name, tasks), _macro_mean(name, tasks, macro))
+        (name, *_task_means(name, tasks), _macro_mean(name, tasks, macro))
         for name in macro.means
         if name not in _COMPARED
     ]
@@ -209,17 +216,17 @@ def _others(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
             taken += 1
         shown, columns = columns[:taken], columns[taken:]
         yield ""
-        yield from aligned(list(zip(first, *shown, strict=True)))
+        yield from align_columns(list(zip(first, *shown, strict=True)))
 
 
-def _means(name: str, tasks: Sequence[TaskSummary]) -> Iterator[str]:
+def _task_means(name: str, tasks: Sequence[TaskSummary]) -> Iterator[str]:
     """A metric's mean in each task."""
     for task in tasks:
         found = next((metric for metric in task.metrics if metric.metric == name), None)
         yield (
             NOTHING
             if found is None or found.mean is None
-            else marked(_own_scale(found.mean), task_mark([found]))
+            else append_mark(_format_mean(found.mean), task_mark([found]))
         )
 
 
@@ -232,7 +239,7 @@ def _macro_mean(name: str, tasks: Sequence[TaskSummary], macro: MacroSummary) ->
         if metric.metric == name
     ]
     mean = macro.means[name]
-    return NOTHING if mean is None else marked(_own_scale(mean), task_mark(found))
+    return NOTHING if mean is None else append_mark(_format_mean(mean), task_mark(found))
 
 
 def task_mark(metrics: Sequence[TaskMetric]) -> str:
@@ -243,7 +250,7 @@ def task_mark(metrics: Sequence[TaskMetric]) -> str:
     )
 
 
-def _with_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
+def _append_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
     """The rows with a further column that says what the verdicts in them are, where any are not a
     judge's."""
     verdicts = [
@@ -261,7 +268,7 @@ def _with_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
     )
 
 
-def _cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
+def _heat_cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
     low, high = heat.scale
     return [NOTHING if value is None else _cell((value - low) / (high - low)) for value in values]
 
@@ -277,13 +284,13 @@ def _heat_row(label: str, cells: Sequence[str]) -> str:
     ).rstrip()
 
 
-def _printed(form: str) -> Callable[[float | None], str]:
+def _formatter(form: str) -> Callable[[float | None], str]:
     return lambda value: NOTHING if value is None else format(value, form)
 
 
-_percent = _printed(".1%")
-_own_scale = _printed(".4f")
+_format_percent = _formatter(".1%")
+_format_mean = _formatter(".4f")
 
 
-def _hundredths(value: float | None) -> str:
+def _format_hundredths(value: float | None) -> str:
     return NOTHING if value is None else f"{value * 100:.2f}"

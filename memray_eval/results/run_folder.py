@@ -30,8 +30,14 @@ from pydantic import ValidationError
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
-from memray_eval.storage.leases import leased, taken_over
-from memray_eval.storage.paths import is_object_store, locate, reaching, whole_file, write_whole
+from memray_eval.storage.leases import hold_lease, taken_over_error
+from memray_eval.storage.paths import (
+    is_object_store,
+    locate,
+    translate_cloud_errors,
+    whole_file,
+    write_whole,
+)
 from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
 
 Kind = Literal["records", "responses"]
@@ -96,7 +102,7 @@ class RunFolder:
 
     @contextmanager
     def held(
-        self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = leased
+        self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = hold_lease
     ) -> Iterator[None]:
         """Keeps other processes out of the run folder until this one ends, however it ends: those
         of this machine by a lock, in the cloud all of them by a lease; who loses that writes no
@@ -122,7 +128,7 @@ class RunFolder:
 
     def has_manifest(self) -> bool:
         """Whether a run has begun here."""
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             return bool(
                 self._filesystem.get_file_info(f"{self._inner}/manifest.json").type
                 == fs.FileType.File
@@ -130,7 +136,7 @@ class RunFolder:
 
     def has_config(self) -> bool:
         """Whether the run's config lies here."""
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             return bool(
                 self._filesystem.get_file_info(f"{self._inner}/run.yaml").type == fs.FileType.File
             )
@@ -152,7 +158,7 @@ class RunFolder:
         wrote is replaced, and stays where `rows` raises."""
         count = 0
         with (
-            reaching(self.path),
+            translate_cloud_errors(self.path),
             whole_file(self._filesystem, f"{self._inner}/{DISAGREEMENTS}") as file,
         ):
             for row in rows:
@@ -181,33 +187,33 @@ class RunFolder:
         name = f"part-{hashlib.blake2b(units.encode(), digest_size=8).hexdigest()}.parquet"
         buffer = io.BytesIO()
         pq.write_table(table.cast(RECORD_SCHEMA), buffer, compression="zstd")
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             write_whole(self._filesystem, f"{self._inner}/{kind}/{name}", buffer.getvalue())
         return name
 
     def parts(self, kind: Kind = RECORDS) -> list[str]:
         """The names of the parts written so far, sorted."""
         selector = fs.FileSelector(f"{self._inner}/{kind}", allow_not_found=True)
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             infos = self._filesystem.get_file_info(selector)
         return sorted(info.base_name for info in infos if info.base_name.endswith(".parquet"))
 
     def read_part(
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             return pq.read_table(
                 f"{self._inner}/{kind}/{name}", columns=columns, filesystem=self._filesystem
             )
 
     def delete_part(self, name: str, kind: Kind = RECORDS) -> None:
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             self._filesystem.delete_file(f"{self._inner}/{kind}/{name}")
 
     def last_written(self) -> float:
         """When a run last wrote something to the folder, in epoch seconds; 0.0 for an empty one."""
         selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             infos = self._filesystem.get_file_info(selector)
         moments = (
             info.mtime.timestamp()
@@ -218,7 +224,7 @@ class RunFolder:
 
     def delete_responses(self) -> None:
         """Drops what was kept for a resume; nothing where there is nothing."""
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             if (
                 self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type
                 == fs.FileType.Directory
@@ -244,14 +250,14 @@ class RunFolder:
 
     def _write(self, name: str, text: str) -> None:
         if self._is_lost():
-            raise taken_over(self.path)
-        with reaching(self.path):
+            raise taken_over_error(self.path)
+        with translate_cloud_errors(self.path):
             write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
 
     def _read(self, name: str) -> bytes:
         try:
             with (
-                reaching(self.path),
+                translate_cloud_errors(self.path),
                 self._filesystem.open_input_stream(f"{self._inner}/{name}") as stream,
             ):
                 return bytes(stream.read())

@@ -90,17 +90,17 @@ def to_table_apart(records: Sequence[Record], on_broken: Broken) -> pa.Table:
         return to_table(records)
     except Exception:
         return pa.concat_tables(
-            [RECORD_SCHEMA.empty_table(), *(_alone(record, on_broken) for record in records)]
+            [RECORD_SCHEMA.empty_table(), *(_table_of_one(record, on_broken) for record in records)]
         )
 
 
-def _alone(record: Record, on_broken: Broken) -> pa.Table:
+def _table_of_one(record: Record, on_broken: Broken) -> pa.Table:
     try:
         return to_table([record])
     except Exception as error:
         on_broken(record.sample.id, error)
         why = describe_error(error)
-    for whole in (_with_sound_scores, unanswered):
+    for whole in (_fail_unstorable_scores, unanswered):
         try:
             return to_table([whole(record, why)])
         except Exception:
@@ -108,12 +108,12 @@ def _alone(record: Record, on_broken: Broken) -> pa.Table:
     return RECORD_SCHEMA.empty_table()  # its unit will be missing, and counted so at the run's end
 
 
-def _with_sound_scores(record: Record, error: str) -> Record:
+def _fail_unstorable_scores(record: Record, error: str) -> Record:
     """The record whose scores that no table can hold are errors."""
 
     def sound(score: Score) -> Score:
         try:
-            pa.array([_score_row(score)], SCORE_TYPE)
+            pa.array([_to_score_row(score)], SCORE_TYPE)
         except Exception:
             return Score(metric=score.metric, status="error", judge=score.judge, error=error)
         return score
@@ -138,10 +138,12 @@ def from_table_apart(table: pa.Table, on_broken: Broken) -> tuple[list[Record], 
 def unanswered(record: Record, error: str) -> Record:
     """The record as one whose candidate gave no answer, with no text that UTF-8 has no bytes
     for."""
-    return _encodable(record.model_copy(update={"response": Response(error=error), "scores": ()}))
+    return _escape_lone_surrogates(
+        record.model_copy(update={"response": Response(error=error), "scores": ()})
+    )
 
 
-def _encodable(record: Record) -> Record:
+def _escape_lone_surrogates(record: Record) -> Record:
 
     def of(value: Any) -> Any:
         if isinstance(value, str):
@@ -161,7 +163,7 @@ def to_row(record: Record) -> dict[str, Any]:
         "candidate": record.candidate.name,
         "model": record.candidate.model,
         "candidate_config": record.candidate.model_dump_json(),
-        "scores": [_score_row(score) for score in record.scores],
+        "scores": [_to_score_row(score) for score in record.scores],
     }
     row.update({name: sample[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)})
     row.update({name: dumps(sample[name]) for name in SAMPLE_JSON})
@@ -190,7 +192,7 @@ def from_row(row: Mapping[str, Any]) -> Record:
     )
 
 
-def _score_row(score: Score) -> dict[str, Any]:
+def _to_score_row(score: Score) -> dict[str, Any]:
     row = score.model_dump(exclude={"usage", "parts"})
     row.update(score.usage.model_dump())
     row["parts"] = list(score.parts.items())

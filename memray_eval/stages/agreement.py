@@ -67,24 +67,24 @@ def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
         with file.open() as stream:
             parquet = pq.ParquetFile(stream)
             for group in range(parquet.num_row_groups):
-                rows = _apart(
+                rows = _find_disagreeing(
                     parquet.read_row_group(group, columns=_COMPARED)["scores"].combine_chunks()
                 )
                 if rows.any():
                     found = parquet.read_row_group(group, columns=_TEXTS).filter(pa.array(rows))
-                    yield from map(_disagreement, found.to_pylist())
+                    yield from map(_describe_disagreement, found.to_pylist())
 
 
-def _apart(scores: pa.ListArray) -> npt.NDArray[np.bool_]:
+def _find_disagreeing(scores: pa.ListArray) -> npt.NDArray[np.bool_]:
     """Which units have a verdict and a rule's score that say different things."""
     unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
-    metric = mapped(
+    metric = map_names(
         pc.struct_field(each, "metric"),
         (VERDICT_METRIC, RULE_METRIC).index,
         among=(VERDICT_METRIC, RULE_METRIC),
     )
     values = pc.struct_field(each, "value").to_numpy(zero_copy_only=False)
-    fallback = mapped(pc.struct_field(each, "judge"), is_fallback) > 0
+    fallback = map_names(pc.struct_field(each, "judge"), is_fallback) > 0
     verdict, rule = np.full(len(scores), np.nan), np.full(len(scores), np.nan)
     of_judge, of_rule = (metric == 0) & ~fallback, metric == 1
     verdict[unit[of_judge]], rule[unit[of_rule]] = values[of_judge], values[of_rule]
@@ -94,7 +94,7 @@ def _apart(scores: pa.ListArray) -> npt.NDArray[np.bool_]:
     return differ
 
 
-def _disagreement(row: dict[str, Any]) -> dict[str, Any]:
+def _describe_disagreement(row: dict[str, Any]) -> dict[str, Any]:
     scores = {score["metric"]: score for score in row["scores"]}
     judged, ruled = scores[VERDICT_METRIC], scores[RULE_METRIC]
     return {
@@ -109,7 +109,7 @@ def _disagreement(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def mapped(
+def map_names(
     names: pa.Array, figure: Callable[[str], int], among: Sequence[str] | None = None
 ) -> npt.NDArray[np.int64]:
     """A figure for each name of a column, worked out once a distinct name; -1 for those not

@@ -21,7 +21,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
-from memray_eval.stages.agreement import CORRECT_FROM, agreement, compares, is_fallback, mapped
+from memray_eval.stages.agreement import CORRECT_FROM, agreement, compares, is_fallback, map_names
 from memray_eval.types import (
     JURORS,
     RULE_METRIC,
@@ -159,10 +159,10 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
         )
         database.execute("CREATE TABLE scores AS SELECT * FROM score_rows")
         agreements = _agreements(database)
-        tasks = tuple(_tasks(database, metrics, agreements)) if has_tasks else ()
+        tasks = tuple(_summarise_tasks(database, metrics, agreements)) if has_tasks else ()
         return Breakdown(
             tasks=tasks,
-            macro=tuple(_macro(database, metrics, tasks, agreements))
+            macro=tuple(_summarise_macro(database, metrics, tasks, agreements))
             if has_tasks or agreements
             else (),
             heat_maps=tuple(
@@ -206,20 +206,20 @@ def _score_rows(
                 for batch in parquet.iter_batches(
                     _ROWS_AT_ONCE, row_groups=[group], columns=columns
                 ):
-                    yield _scores(batch["scores"], first, metrics)
+                    yield _flatten_scores(batch["scores"], first, metrics)
                     first += batch.num_rows
 
 
-def _scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
+def _flatten_scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
     unit, each = pc.list_parent_indices(column).to_numpy() + first, column.flatten()
     names = [metric.name for metric in metrics]
-    metric = mapped(pc.struct_field(each, "metric"), names.index, among=names)
+    metric = map_names(pc.struct_field(each, "metric"), names.index, among=names)
     status, judge = pc.struct_field(each, "status"), pc.struct_field(each, "judge")
     figures = {name: _figures(each, name) for name in _FIGURES}
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
     was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
     guessed = pa.array(
-        np.where(was_asked, mapped(judge, _n_asked), 0)
+        np.where(was_asked, map_names(judge, _n_asked), 0)
     )  # where an older version did not count them
     columns = {
         **figures,
@@ -227,18 +227,18 @@ def _scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.R
         "metric": pa.DictionaryArray.from_arrays(
             pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
         ),
-        "is_failed": pa.array(mapped(status, lambda name: name == "error") > 0),
-        "is_applicable": pa.array(mapped(status, lambda name: name != "not_applicable") > 0),
-        "is_fallback": pa.array(mapped(judge, is_fallback) > 0),
-        "is_estimate": pa.array(is_judged & (mapped(judge, is_estimate) > 0)),
-        "is_fixed": pa.array(_is_fixed(each)),
+        "is_failed": pa.array(map_names(status, lambda name: name == "error") > 0),
+        "is_applicable": pa.array(map_names(status, lambda name: name != "not_applicable") > 0),
+        "is_fallback": pa.array(map_names(judge, is_fallback) > 0),
+        "is_estimate": pa.array(is_judged & (map_names(judge, is_estimate) > 0)),
+        "is_fixed": pa.array(_has_fixed_part(each)),
         "calls": pc.coalesce(figures["calls"], guessed),
     }
     rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
     return rows.filter(pa.array(metric >= 0))
 
 
-def _is_fixed(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
+def _has_fixed_part(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
     """Which of the scores have the part FIXED."""
     found = np.zeros(len(scores), dtype=np.bool_)
     if "parts" in {field.name for field in scores.type}:
@@ -270,7 +270,7 @@ def _agreements(database: Any) -> dict[Place, Agreement]:
     }
 
 
-def _tasks(
+def _summarise_tasks(
     database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
 ) -> Iterator[TaskSummary]:
     found: dict[tuple[Place, str], TaskMetric] = {}
@@ -291,7 +291,7 @@ def _tasks(
         )
 
 
-def _macro(
+def _summarise_macro(
     database: Any,
     metrics: Sequence[Metric],
     tasks: Sequence[TaskSummary],

@@ -25,7 +25,7 @@ async def embed_records(
     """The records with a score for each of the metrics that they have none for. If the embedding
     call fails, those scores are errors; if it fails in a way that no embedder should, each record
     is tried alone, for one odd text may be the reason."""
-    wanted = [_wanted(record, metrics) for record in records]
+    wanted = [_collect_texts(record, metrics) for record in records]
     texts = sorted(
         {
             text
@@ -40,24 +40,24 @@ async def embed_records(
             dict(zip(texts, await embedder.embed(texts), strict=True)) if texts else {}
         )
     except EmbeddingError as error:
-        return [_failed(record, metrics, str(error), embedder.name) for record in records]
+        return [_fail_missing(record, metrics, str(error), embedder.name) for record in records]
     except Exception as error:
         if len(records) == 1:
-            return [_failed(records[0], metrics, describe_error(error), embedder.name)]
+            return [_fail_missing(records[0], metrics, describe_error(error), embedder.name)]
         return [
             one for record in records for one in await embed_records([record], metrics, embedder)
         ]
     return [
-        _scored(record, metrics, asked, vectors, embedder.name)
+        _add_scores(record, metrics, asked, vectors, embedder.name)
         for record, asked in zip(records, wanted, strict=True)
     ]
 
 
-def _wanted(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
+def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
     """By metric the texts whose vectors it wants, or the score that it has because it could not
     say."""
     found: dict[str, list[str] | Score] = {}
-    for metric in _missing(record, metrics):
+    for metric in _missing_metrics(record, metrics):
         try:
             texts = list(_texts(record, metric))
             if other := [text for text in texts if not isinstance(text, str)]:
@@ -70,8 +70,8 @@ def _wanted(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | 
     return found
 
 
-def _failed(record: Record, metrics: Sequence[Metric], error: str, embedder: str) -> Record:
-    missing = _missing(record, metrics)
+def _fail_missing(record: Record, metrics: Sequence[Metric], error: str, embedder: str) -> Record:
+    missing = _missing_metrics(record, metrics)
     return _with(
         record, [Score(metric=m.name, status="error", judge=embedder, error=error) for m in missing]
     )
@@ -88,7 +88,7 @@ def _texts(record: Record, metric: Metric) -> Sequence[str]:
     return ()
 
 
-def _scored(
+def _add_scores(
     record: Record,
     metrics: Sequence[Metric],
     asked: Mapping[str, list[str] | Score],
@@ -96,7 +96,7 @@ def _scored(
     embedder: str,
 ) -> Record:
     response, scores = record.response or Response(error="not generated"), []
-    for metric in _missing(record, metrics):
+    for metric in _missing_metrics(record, metrics):
         texts = asked[metric.name]
         scores.append(
             texts
@@ -106,7 +106,7 @@ def _scored(
     return _with(record, scores)
 
 
-def _missing(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
+def _missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
     there = {score.metric for score in record.scores}
     return [metric for metric in metrics if metric.name not in there]
 

@@ -74,7 +74,7 @@ async def judge_record(
     that was made has ended."""
     there = {score.metric for score in record.scores}
     wanted = [metric for metric in metrics if metric.name not in there]
-    scores = await _all(
+    scores = await _gather_all(
         _score(record, metric, judges, asking or JudgingOptions()) for metric in wanted
     )
     return record.model_copy(update={"scores": (*record.scores, *scores)})
@@ -88,7 +88,7 @@ def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseExceptio
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
-async def _all(asked: Iterable[Awaitable[T]]) -> list[T]:
+async def _gather_all(asked: Iterable[Awaitable[T]]) -> list[T]:
     """All results; what one of them raises, once the others have ended: a call that was paid is
     never left alone."""
     results = await asyncio.gather(*asked, return_exceptions=True)
@@ -108,7 +108,7 @@ async def _score(record: Record, metric: Metric, judges: Judges, asking: Judging
     assert isinstance(metric, JudgedMetric)
     jury = lookup_for_task(judges, metric.name, record.sample.task)
     if jury and not response.is_empty:
-        return await _judged(record, response, metric, jury, asking)
+        return await _ask_jury(record, response, metric, jury, asking)
     if jury:
         return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
     if (reason := lookup_for_task(asking.withheld, metric.name, record.sample.task)) is not None:
@@ -118,7 +118,7 @@ async def _score(record: Record, metric: Metric, judges: Judges, asking: Judging
     return score_by_rules(metric, record.sample, response, {}, RULES)
 
 
-async def _judged(
+async def _ask_jury(
     record: Record,
     response: Response,
     metric: JudgedMetric,
@@ -136,7 +136,9 @@ async def _judged(
         )
     except Exception as error:
         return failed_score(metric, error)
-    asked = await _all(_ask(record, response, metric, judge, messages) for judge in jury)
+    asked = await _gather_all(
+        _ask_judge(record, response, metric, judge, messages) for judge in jury
+    )
     score = combine_votes([one.score for one in asked], asking.vote)
     if asking.on_failure in metric.without_judge and not any(one.is_verdict for one in asked):
         return score_without_judge(metric, record.sample, response, asking.on_failure, score)
@@ -183,20 +185,20 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     )
 
 
-class _Asked(NamedTuple):
+class _JudgeOutcome(NamedTuple):
     """What came of asking one judge, and whether it gave a verdict at all."""
 
     score: Score
     is_verdict: bool
 
 
-async def _ask(
+async def _ask_judge(
     record: Record,
     response: Response,
     metric: JudgedMetric,
     judge: Judge,
     messages: Sequence[Message],
-) -> _Asked:
+) -> _JudgeOutcome:
     try:
         verdict = await judge.judge(messages, metric.judgment)
     except JudgeError as error:
@@ -209,9 +211,11 @@ async def _ask(
             calls=error.calls,
             error=describe_error(error),
         )
-        return _Asked(failed, is_verdict=False)
+        return _JudgeOutcome(failed, is_verdict=False)
     except EvalError:  # the run's affair: its money, its services, its end
         raise
     except Exception as error:  # whatever a client did not foresee is the outcome of this one call
-        return _Asked(failed_score(metric, error, judge.name), is_verdict=False)
-    return _Asked(score_by_verdict(metric, record.sample, response, verdict), is_verdict=True)
+        return _JudgeOutcome(failed_score(metric, error, judge.name), is_verdict=False)
+    return _JudgeOutcome(
+        score_by_verdict(metric, record.sample, response, verdict), is_verdict=True
+    )

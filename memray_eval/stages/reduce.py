@@ -106,19 +106,20 @@ def reduce_records(
     for block in found:
         for metric, outcome in block.outcomes:
             outcomes[metric, outcome.candidate].append(outcome)
-    generation = tuple(_generation(units, generation_s))
+    generation = tuple(_summarise_generation(units, generation_s))
     return Reduced(
         n_units=units.num_rows,
         n_failed_units=pc.sum(units["failed"]).as_py() or 0,
         generation=generation,
         metrics=tuple(
             summarise(
-                metric, _joined(candidate.candidate, outcomes[metric.name, candidate.candidate])
+                metric,
+                _concatenate(candidate.candidate, outcomes[metric.name, candidate.candidate]),
             )
             for metric in metrics
             for candidate in generation
         ),
-        causes=tuple(_causes(block.causes for block in found)),
+        causes=tuple(_merge_causes(block.causes for block in found)),
     )
 
 
@@ -153,7 +154,7 @@ def _read(file: pads.ParquetFileFragment, kept: Flags, metrics: Sequence[Metric]
             wanted = kept[row : row + batch.num_rows]
             row += batch.num_rows
             blocks.append(
-                _block(batch if wanted.all() else batch.filter(pa.array(wanted)), metrics)
+                _reduce_block(batch if wanted.all() else batch.filter(pa.array(wanted)), metrics)
             )
     return blocks
 
@@ -165,26 +166,26 @@ def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=_COLUMNS)
 
 
-def _block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
+def _reduce_block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
     """Takes a batch of records apart. A unit has failed if it is unanswered, or any of its scores
     is an error."""
     scores, unit = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"]).to_numpy()
-    names = {name: _coded(pc.struct_field(scores, name)) for name in ("metric", "status", "judge")}
+    names = {name: _encode(pc.struct_field(scores, name)) for name in ("metric", "status", "judge")}
     unanswered = batch["error"].is_valid().to_numpy(zero_copy_only=False)
     failed = unanswered.copy()
     failed[unit[names["status"].where("error")]] = True
     columns = [
-        *(_column(batch, name) for name in _OF_UNITS),
+        *(_column_or_nulls(batch, name) for name in _OF_UNITS),
         pa.array(unanswered),
         pa.array(failed),
     ]
-    outcomes = _outcomes(scores, names, _coded(batch["candidate"]), unit, metrics)
+    outcomes = _metric_columns(scores, names, _encode(batch["candidate"]), unit, metrics)
     errors = pc.struct_field(scores, "error").filter(pa.array(names["status"].where("error")))
-    causes = _block_causes(batch, unit[names["status"].where("error")], errors)
+    causes = _find_causes(batch, unit[names["status"].where("error")], errors)
     return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes), causes)
 
 
-def _block_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:
+def _find_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:
     """Why units of a block failed, by cause. `errors` are those of scores, of the rows `unit`;
     where an answer failed, that is the cause, not what its metrics say of it."""
     texts = {
@@ -204,7 +205,7 @@ def _block_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dic
     return found
 
 
-def _causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
+def _merge_causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
     """Those of all blocks, the most frequent first."""
     found: dict[str, Cause] = {}
     for block in blocks:
@@ -218,7 +219,7 @@ def _causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
     return sorted(found.values(), key=lambda cause: (-cause.n_units, cause.cause))[:MOST_CAUSES]
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _column_or_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
     """A column of the batch; nothing but nulls where its file was written before there was one."""
     return (
         batch[name]
@@ -227,18 +228,18 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     )
 
 
-def _outcomes(
+def _metric_columns(
     scores: pa.StructArray,
-    names: Mapping[str, _Coded],
-    candidates: _Coded,
+    names: Mapping[str, _CodedColumn],
+    candidates: _CodedColumn,
     unit: Indices,
     metrics: Sequence[Metric],
 ) -> Iterator[tuple[str, MetricColumns]]:
     """Metric and outcomes, for each metric and candidate of a block. `unit` is the row that each of
     the scores is from."""
     values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
-    parts = _parts(pc.struct_field(scores, "parts"))
-    candidate = _Coded(candidates.names, candidates.codes[unit])
+    parts = _part_columns(pc.struct_field(scores, "parts"))
+    candidate = _CodedColumn(candidates.names, candidates.codes[unit])
     for metric in metrics:
         of_metric, scored = names["metric"].where(metric.name), names["status"].where("scored")
         for name in candidate.names:
@@ -259,18 +260,18 @@ def _outcomes(
             )
 
 
-def _parts(parts: pa.MapArray) -> dict[str, FloatArray]:
+def _part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
     """Part -> its figure a score, 0 where a score has no such part."""
     offsets = parts.offsets.to_numpy()
     score = np.repeat(np.arange(len(parts)), np.diff(offsets))
     entries = slice(offsets[0], offsets[-1])
-    part = _coded(parts.keys[entries])
+    part = _encode(parts.keys[entries])
     figures = np.zeros((len(part.names), len(parts)))
     figures[part.codes, score] = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
     return dict(zip(part.names, figures, strict=True))
 
 
-class _Coded(NamedTuple):
+class _CodedColumn(NamedTuple):
     """A column of names as codes: the names, and for each row the place of its name among them."""
 
     names: list[str]
@@ -287,32 +288,32 @@ class _Coded(NamedTuple):
         )
 
 
-def _coded(names: pa.Array) -> _Coded:
+def _encode(names: pa.Array) -> _CodedColumn:
     coded = names.dictionary_encode()  # as it is, where it was read so
-    return _Coded(coded.dictionary.to_pylist(), coded.indices.to_numpy())
+    return _CodedColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy())
 
 
-def _joined(candidate: str, outcomes: Sequence[MetricColumns]) -> MetricColumns:
+def _concatenate(candidate: str, outcomes: Sequence[MetricColumns]) -> MetricColumns:
     """The outcomes of one metric and candidate, as one."""
     names = outcomes[0].columns if outcomes else ()
     return MetricColumns(
         candidate=candidate,
-        by_status=_total(outcome.by_status for outcome in outcomes),
-        by_judge=_total(outcome.by_judge for outcome in outcomes),
+        by_status=_sum_counts(outcome.by_status for outcome in outcomes),
+        by_judge=_sum_counts(outcome.by_judge for outcome in outcomes),
         columns={
             name: np.concatenate([outcome.columns[name] for outcome in outcomes]) for name in names
         },
     )
 
 
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
     return dict(sorted(total.items()))
 
 
-def _generation(units: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
+def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
     with duckdb.connect() as database:
         database.register("units", units)
         for row in database.execute(_GENERATION).fetchall():

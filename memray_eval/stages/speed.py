@@ -16,7 +16,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.metric import JudgedMetric, Metric
-from memray_eval.stages.agreement import is_fallback, mapped
+from memray_eval.stages.agreement import is_fallback, map_names
 from memray_eval.types import Performance, is_estimate
 
 _SCORE = "scores.list.element"
@@ -69,7 +69,7 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
     RECORD_SCHEMA. Quality is that of the `headline` metric, None without one."""
     low, high = headline.scale if headline else (0.0, 1.0)
     with duckdb.connect() as database:
-        rows = _rows(records, headline)
+        rows = _unit_rows(records, headline)
         database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
         found = (
             database.sql(_PERFORMANCE, params={"low": low, "high": high})
@@ -79,7 +79,7 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
     return tuple(Performance(**row) for row in found)
 
 
-def _rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
+def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
     for file in records.get_fragments():
         with file.open() as stream:
             for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_COLUMNS):
@@ -88,11 +88,11 @@ def _rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordB
                     batch["error"].is_null(),
                 ]
                 yield pa.record_batch(
-                    [*columns, *_quality(batch["scores"], headline)], schema=_ROWS
+                    [*columns, *_headline_values(batch["scores"], headline)], schema=_ROWS
                 )
 
 
-def _quality(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
+def _headline_values(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
     """The metric's value in each unit's scores, null where it has none; whether it is an estimate,
     and whether a fallback."""
     each, unit = scores.flatten(), pc.list_parent_indices(scores)
@@ -104,6 +104,6 @@ def _quality(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
     found[rows] = values.filter(wanted).to_numpy()
     if isinstance(metric, JudgedMetric):
         judges = pc.struct_field(each, "judge").filter(wanted)
-        kinds[0, rows] = mapped(judges, is_estimate) > 0
-        kinds[1, rows] = mapped(judges, is_fallback) > 0
+        kinds[0, rows] = map_names(judges, is_estimate) > 0
+        kinds[1, rows] = map_names(judges, is_fallback) > 0
     return [pa.array(found, mask=np.isnan(found)), *map(pa.array, kinds)]

@@ -16,7 +16,7 @@ from typing import Any
 from pyarrow import fs
 
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.storage.paths import reaching, write_whole
+from memray_eval.storage.paths import translate_cloud_errors, write_whole
 
 BEAT_S, BEATS = (
     3.0,
@@ -25,7 +25,7 @@ BEAT_S, BEATS = (
 
 
 @contextmanager
-def leased(
+def hold_lease(
     filesystem: fs.FileSystem,
     path: str,
     url: str,
@@ -52,19 +52,19 @@ def leased(
                     return
                 lease.beat()
 
-    with reaching(url):
-        _wait_out(filesystem, path, url, beat_s, sleep)
+    with translate_cloud_errors(url):
+        _refuse_live_holder(filesystem, path, url, beat_s, sleep)
         lease.beat()
         sleep(beat_s / BEATS)
         if not lease.is_ours():
-            raise _at_work(url, _holder(filesystem, path))
+            raise _in_use_error(url, _read_holder(filesystem, path))
     keeper = threading.Thread(target=keep, daemon=True)
     keeper.start()
     try:
         yield lost.is_set
     except KeyboardInterrupt:
         if lost.is_set():
-            raise taken_over(url) from None
+            raise taken_over_error(url) from None
         raise
     finally:
         stopping.set()
@@ -92,31 +92,33 @@ class _Lease:
 
     def is_ours(self) -> bool:
         """Whether nobody else's is there."""
-        return bool(_holder(self._filesystem, self._path).get("token", self._token) == self._token)
+        return bool(
+            _read_holder(self._filesystem, self._path).get("token", self._token) == self._token
+        )
 
     def drop(self) -> None:
-        if _holder(self._filesystem, self._path).get("token") == self._token:
+        if _read_holder(self._filesystem, self._path).get("token") == self._token:
             self._filesystem.delete_file(self._path)
 
 
-def taken_over(url: str) -> ResourceError:
+def taken_over_error(url: str) -> ResourceError:
     return ResourceError(f"another process took over {url}; this one has stopped, nothing is lost")
 
 
-def _wait_out(
+def _refuse_live_holder(
     filesystem: fs.FileSystem, path: str, url: str, beat_s: float, sleep: Callable[[float], None]
 ) -> None:
     """Raises ConfigError when somebody writes the lease while we look; returns where nobody
     does."""
-    before = _holder(filesystem, path)
+    before = _read_holder(filesystem, path)
     for _ in range(BEATS if before else 0):
         sleep(beat_s)
-        now = _holder(filesystem, path)
+        now = _read_holder(filesystem, path)
         if now and now != before:
-            raise _at_work(url, now)
+            raise _in_use_error(url, now)
 
 
-def _holder(filesystem: fs.FileSystem, path: str) -> dict[str, Any]:
+def _read_holder(filesystem: fs.FileSystem, path: str) -> dict[str, Any]:
     """What the lease says; nothing where there is none."""
     try:
         with filesystem.open_input_stream(path) as stream:
@@ -125,6 +127,6 @@ def _holder(filesystem: fs.FileSystem, path: str) -> dict[str, Any]:
         return {}
 
 
-def _at_work(url: str, holder: dict[str, Any]) -> ConfigError:
+def _in_use_error(url: str, holder: dict[str, Any]) -> ConfigError:
     who = f"process {holder.get('pid')} of {holder.get('host')}"
     return ConfigError(f"another process is at work in {url} ({who}); wait for it, or end it first")

@@ -30,7 +30,7 @@ S3, GCS, ANONYMOUS = "s3", "gcs", "anonymous@"
 GCS_RETRY_S = 20  # the library's own is 15 minutes
 IN_MEMORY_BYTES = 8 << 20  # of a file in the making; what is longer waits on the local disk
 _SCHEMES = {"s3": S3, "gs": GCS, "gcs": GCS}
-_PACKED = {".gz": "gzip", ".zst": "zstd"}
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNPACK_BYTES = 256 << 10  # of a packed file, unpacked at once
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 200  # a file that unpacks to more than both is refused
 _ENVIRONMENT = (
@@ -60,7 +60,7 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), os.path.abspath(path)
     scheme, _, inner = path.partition("://")
     if (kind := _SCHEMES.get(scheme)) is None:
-        return _of_uri(path)
+        return _locate_uri(path)
     is_anonymous, inner = inner.startswith(ANONYMOUS), inner.removeprefix(ANONYMOUS).strip("/")
     if "?" in inner or "@" in inner.partition("/")[0] or not inner:
         raise ConfigError(
@@ -69,10 +69,10 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
             "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION)"
         )
     environment = tuple(os.environ.get(name) for name in _ENVIRONMENT)
-    return _tried(kind, inner, is_anonymous, environment), inner
+    return _open_cloud(kind, inner, is_anonymous, environment), inner
 
 
-def _of_uri(path: str) -> tuple[fs.FileSystem, str]:
+def _locate_uri(path: str) -> tuple[fs.FileSystem, str]:
     scheme, _, inner = path.partition("://")
     if ":" in inner.partition("/")[0].rpartition("@")[0]:
         raise ConfigError(
@@ -86,13 +86,13 @@ def _of_uri(path: str) -> tuple[fs.FileSystem, str]:
 
 
 @lru_cache(maxsize=1024)
-def _tried(
+def _open_cloud(
     kind: str, inner: str, is_anonymous: bool, environment: tuple[str | None, ...]
 ) -> fs.FileSystem:
     """The file system, once the path in it could be asked for."""
     url, bucket = f"{'s3' if kind == S3 else 'gs'}://{inner}", inner.partition("/")[0]
-    with reaching(url):
-        filesystem = _filesystem(kind, bucket, is_anonymous, environment)
+    with translate_cloud_errors(url):
+        filesystem = _make_filesystem(kind, bucket, is_anonymous, environment)
         # Not of the bucket at first: whoever may use a prefix need not be allowed to look at the
         # bucket.
         if filesystem.get_file_info(inner).type == fs.FileType.NotFound and _is_missing(
@@ -103,7 +103,7 @@ def _tried(
 
 
 @lru_cache(maxsize=64)
-def _filesystem(
+def _make_filesystem(
     kind: str, bucket: str, is_anonymous: bool, environment: tuple[str | None, ...]
 ) -> fs.FileSystem:
     if kind == GCS:
@@ -138,7 +138,7 @@ def is_object_store(filesystem: fs.FileSystem) -> bool:
 
 
 @contextmanager
-def reaching(path: str) -> Iterator[None]:
+def translate_cloud_errors(path: str) -> Iterator[None]:
     """Says what is wrong with a cloud URL in one message. Local errors, and files that are not
     there, pass as they are.
 
@@ -151,10 +151,10 @@ def reaching(path: str) -> Iterator[None]:
     except OSError as error:
         if "://" not in path or path.startswith("file://"):
             raise
-        raise _refusal(path, str(error)) from None
+        raise _explain_cloud_error(path, str(error)) from None
 
 
-def _refusal(url: str, text: str) -> EvalError:
+def _explain_cloud_error(url: str, text: str) -> EvalError:
     code = next((first or second for first, second in _CODE.findall(text)), "no code")
     if _NO_BUCKET.search(text):
         return ConfigError(f"{url}: there is no such bucket; make it, or name another")
@@ -198,7 +198,7 @@ class DamagedFile(OSError):
 _DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
 
 
-class _Unpacked(io.RawIOBase):
+class _DecompressedFile(io.RawIOBase):
     """A packed file as its bytes unpacked. Seeking reads on, or anew from the start: there is no
     other way into it.
 
@@ -271,8 +271,14 @@ def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.Buff
     no end."""
     if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
-    packing = next((packing for suffix, packing in _PACKED.items() if path.endswith(suffix)), None)
-    file = _Unpacked(filesystem, path, packing) if packing else filesystem.open_input_file(path)
+    packing = next(
+        (packing for suffix, packing in _COMPRESSIONS.items() if path.endswith(suffix)), None
+    )
+    file = (
+        _DecompressedFile(filesystem, path, packing)
+        if packing
+        else filesystem.open_input_file(path)
+    )
     if start:
         file.seek(start)
     return io.BufferedReader(file, buffer_size=1 << 20)

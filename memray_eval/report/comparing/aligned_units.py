@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing.models import CommonUnits, Side
-from memray_eval.report.scores import CLUSTER_COLUMNS, numbered
+from memray_eval.report.scores import CLUSTER_COLUMNS, number_clusters
 from memray_eval.report.statistics import Clusters
 
 
@@ -51,7 +51,7 @@ def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> Al
                 f"no unit names a {cluster!r} to cluster by; there are: {there}, and the keys of "
                 f"the samples' metadata"
             )
-        groups = numbered(names)
+        groups = number_clusters(names)
     n, n_a, n_b = rows_b.size, len(keys), len(is_common)
     common = CommonUnits(other=other.name, letter=letter, n=n, only_a=n_a - n, only_b=n_b - n)
     return AlignedUnits(base, other, rows_a, rows_b, groups, n_alone, common)

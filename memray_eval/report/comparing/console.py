@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memray_eval.report.comparing.models import Comparison, MetricComparison
-from memray_eval.report.tables import NOTHING, aligned
+from memray_eval.report.tables import NOTHING, align_columns
 
 
 def render(comparison: Comparison, n_flips: int | None = None) -> str:
@@ -24,7 +24,7 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
         yield from ("", f"{other} against A: {common.n} common units", "")
         level = f"{comparison.settings.level:.0%} of {other}-A"
         heads = ("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")
-        yield from aligned(_with_marks([heads, *map(_difference_row, rows)], rows))
+        yield from align_columns(_append_marks([heads, *map(_difference_row, rows)], rows))
         yield ""
         head = (
             "metric",
@@ -36,12 +36,12 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
             f"only {other}",
             "detectable",
         )
-        yield from aligned(_with_marks([head, *map(_detail_row, rows)], rows))
+        yield from align_columns(_append_marks([head, *map(_detail_row, rows)], rows))
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     yield from ("", *_legend(comparison))
 
 
-def _with_marks(
+def _append_marks(
     table: Sequence[Sequence[str]], rows: Sequence[MetricComparison]
 ) -> list[Sequence[str]]:
     """The table with a further column that says what is no judge's verdict, where anything is."""

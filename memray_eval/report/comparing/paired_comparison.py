@@ -49,9 +49,9 @@ def compare(
         align_units(base, other, letter, cluster)
         for other, letter in zip(others, letters, strict=False)
     ]
-    chosen = [_chosen(base.scores, other.scores, metrics) for other in others]
+    chosen = [_choose_metrics(base.scores, other.scores, metrics) for other in others]
     found = [
-        _metric(meeting, name, how, flips)
+        _compare_metric(meeting, name, how, flips)
         for meeting, names in zip(meetings, chosen, strict=True)
         for name in names
     ]
@@ -66,12 +66,12 @@ def compare(
         cluster=cluster,
         settings=how,
         common=tuple(meeting.common for meeting in meetings),
-        metrics=tuple(_corrected(found)),
+        metrics=tuple(_correct_p_values(found)),
         warnings=tuple(warnings),
     )
 
 
-def _chosen(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
+def _choose_metrics(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
     """The metrics to compare, in A's order or the one asked for."""
     shared = [name for name in a.values if name in b.values]
     if unknown := [name for name in metrics if name not in shared]:
@@ -81,7 +81,9 @@ def _chosen(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
     return list(metrics) or shared
 
 
-def _metric(meeting: AlignedUnits, name: str, settings: Settings, n_flips: int) -> MetricComparison:
+def _compare_metric(
+    meeting: AlignedUnits, name: str, settings: Settings, n_flips: int
+) -> MetricComparison:
     a = meeting.base.scores.values[name][meeting.rows_a]
     b = meeting.other.scores.values[name][meeting.rows_b]
     has_a, has_b = ~np.isnan(a), ~np.isnan(b)
@@ -106,7 +108,7 @@ def _metric(meeting: AlignedUnits, name: str, settings: Settings, n_flips: int) 
         counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
         found = found.model_copy(update=counts)
     return found.model_copy(
-        update={"flips": tuple(_flips(meeting, a, b, _furthest(changed)[:n_flips]))}
+        update={"flips": tuple(_flips(meeting, a, b, _rank_changed(changed)[:n_flips]))}
     )
 
 
@@ -117,7 +119,7 @@ def _mark(scores: Scores, name: str, rows: Rows) -> str:
     )
 
 
-def _furthest(changed: FloatArray) -> Rows:
+def _rank_changed(changed: FloatArray) -> Rows:
     """The rows that changed, those that did most first; in the order they came where they did as
     much."""
     rows: Rows = np.argsort(-np.abs(changed), kind="stable")[
@@ -136,7 +138,7 @@ def _flips(meeting: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> I
         yield Flip(**unit, direction="up" if b[row] > a[row] else "down", a=a[row], b=b[row])
 
 
-def _corrected(found: Sequence[MetricComparison]) -> Iterator[MetricComparison]:
+def _correct_p_values(found: Sequence[MetricComparison]) -> Iterator[MetricComparison]:
     """With the p-values corrected over all that have one."""
     raw = [metric.paired.p_value for metric in found if metric.paired.p_value is not None]
     corrected = iter(zip(holm(raw), benjamini_hochberg(raw), strict=True))

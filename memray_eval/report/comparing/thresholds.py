@@ -55,11 +55,11 @@ def failures(comparison: Comparison, gates: Sequence[Gate]) -> list[str]:
         told
         for gate in gates
         for metric in comparison.metrics
-        if metric.metric == gate.metric and (told := _failure(gate, metric))
+        if metric.metric == gate.metric and (told := _describe_failure(gate, metric))
     ]
 
 
-def _failure(gate: Gate, metric: MetricComparison) -> str:
+def _describe_failure(gate: Gate, metric: MetricComparison) -> str:
     difference = metric.paired.difference
     if difference is None:
         return f"{gate.text}: {metric.other} has no unit scored on both sides"

@@ -35,7 +35,7 @@ def find_warnings(
             f"{' and '.join(str(each.get('path', 'unknown')) for each in datasets)}"
         )
     yield from _differing_settings("judges", "judges", sides, compared)
-    yield from _affect_differs(sides, compared)
+    yield from _differing_judges(sides, compared)
     yield from _differing_settings("rubric digests", "rubrics", sides, compared)
     if not is_chosen and (apart := sorted(set(base.scores.values) ^ set(other.scores.values))):
         yield f"metrics that only one of {names} has are not compared: {', '.join(apart)}"
@@ -64,7 +64,7 @@ def _differing_settings(
             )
 
 
-def _affect_differs(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
+def _differing_judges(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
     """A line for each metric that the same judges were to score, and others did: a fallback, or a
     juror who failed."""
     for name in compared:

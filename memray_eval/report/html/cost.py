@@ -49,7 +49,7 @@ class Spending(Frozen):
 
 
 @dataclass
-class _Judge:
+class _JudgeTotals:
     scores: int = 0
     cached: int = 0
     input_tokens: int = 0
@@ -59,18 +59,18 @@ class _Judge:
     timed: int = 0
 
     def add(self, scores: pa.StructArray) -> None:
-        latency = _numbers(scores.field("latency_s"))
+        latency = _to_floats(scores.field("latency_s"))
         self.scores += len(scores)
         self.cached += int(pc.sum(scores.field("cached")).as_py() or 0)
-        self.input_tokens += int(_numbers(scores.field("input_tokens")).sum())
-        self.output_tokens += int(_numbers(scores.field("output_tokens")).sum())
-        self.cost_usd += float(_numbers(scores.field("cost_usd")).sum())
+        self.input_tokens += int(_to_floats(scores.field("input_tokens")).sum())
+        self.output_tokens += int(_to_floats(scores.field("output_tokens")).sum())
+        self.cost_usd += float(_to_floats(scores.field("cost_usd")).sum())
         self.latency_s += float(latency.sum())
         self.timed += int((latency > 0).sum())
 
 
 @dataclass
-class _Times:
+class _LatencyValues:
     columns: dict[tuple[str, str], list[FloatArray]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -79,7 +79,7 @@ class _Times:
         for candidate in pc.unique(batch.column("candidate")).to_pylist():
             of_it = batch.filter(pc.equal(batch.column("candidate"), candidate))
             for column, what in (("ttft_s", "first token"), ("duration_s", "whole answer")):
-                if (values := _numbers(of_it.column(column))).size:
+                if (values := _to_floats(of_it.column(column))).size:
                     self.columns[candidate, what].append(values)
 
     def latencies(self) -> Iterator[Latency]:
@@ -91,7 +91,7 @@ class _Times:
 
 def measure_cost(records: pads.Dataset) -> Spending:
     """What the records say of time, tokens and money."""
-    times, judges = _Times(), defaultdict[str, _Judge](_Judge)
+    times, judges = _LatencyValues(), defaultdict[str, _JudgeTotals](_JudgeTotals)
     for batch in records.to_batches(columns=_COLUMNS):
         times.add(batch)
         scores = batch.column("scores").flatten()
@@ -108,12 +108,12 @@ def measure_cost(records: pads.Dataset) -> Spending:
     )
 
 
-def _spent(name: str, judge: _Judge) -> JudgeSpending:
+def _spent(name: str, judge: _JudgeTotals) -> JudgeSpending:
     mean = judge.latency_s / judge.timed if judge.timed else None
     sums = {key: value for key, value in vars(judge).items() if key not in ("latency_s", "timed")}
     return JudgeSpending(judge=name, latency_s_mean=mean, **sums)
 
 
-def _numbers(column: pa.Array) -> FloatArray:
+def _to_floats(column: pa.Array) -> FloatArray:
     """A column's values as floats, without its nulls."""
     return np.asarray(pc.drop_null(column).cast(pa.float64()).to_numpy(zero_copy_only=False))

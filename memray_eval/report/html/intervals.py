@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.dataset as pads
 
-from memray_eval.report.scores import find_cluster, numbered, read_scores
+from memray_eval.report.scores import find_cluster, number_clusters, read_scores
 from memray_eval.report.statistics import (
     FEW_CLUSTERS,
     Interval,
@@ -79,7 +79,7 @@ def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
         scores = read_scores(records, candidate.candidate, cluster)
         if not scores.units.num_rows:
             continue
-        clusters = numbered(scores.units["cluster"])
+        clusters = number_clusters(scores.units["cluster"])
         tasks = np.asarray(scores.units["task"].to_pylist(), dtype=object)
         named = {task.task for task in summary.tasks if task.bucket is None}
         chosen: dict[str | None, Flags] = {

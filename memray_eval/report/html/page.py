@@ -67,7 +67,7 @@ def _render(
     source: Source,
     embedded: Embedded,
 ) -> str:
-    shown = summary or _unfinished(folder.run_id)
+    shown = summary or _empty_summary(folder.run_id)
     intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
     return render_page(
         "page.html",
@@ -84,7 +84,7 @@ def _render(
     )  # fmt: skip
 
 
-def _unfinished(run_id: str) -> Summary:
+def _empty_summary(run_id: str) -> Summary:
     """A summary of nothing."""
     return Summary(
         run_id=run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,

@@ -65,11 +65,11 @@ def embed(
             pending = []
     if pending:
         chunks.append(_chunk(pending))
-    index = {**named(metrics, candidates, tasks, scales), "chunk": CHUNK, "rows": rows}
+    index = {**describe_numbers(metrics, candidates, tasks, scales), "chunk": CHUNK, "rows": rows}
     return Embedded(Markup(to_json(index)), tuple(chunks), len(rows))
 
 
-def named(
+def describe_numbers(
     metrics: Names, candidates: Names, tasks: Names, scales: Mapping[str, tuple[float, float]]
 ) -> dict[str, Any]:
     """What the numbers in rows and records stand for."""
@@ -94,18 +94,20 @@ def to_json(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:  # a browser reads no NaN
         text = json.dumps(
-            _finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+            _replace_non_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
     return text.replace("<", "\\u003c")
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """The same value with None for numbers that JSON cannot say."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _finite(part) for name, part in value.items()}
-    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+        return {name: _replace_non_finite(part) for name, part in value.items()}
+    return (
+        [_replace_non_finite(part) for part in value] if isinstance(value, list | tuple) else value
+    )
 
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
@@ -147,7 +149,7 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "answers": sample.answers,
         "traits": sample.traits,
         "emotion": sample.emotion,
-        "about": _texts(
+        "about": _to_texts(
             {"scenario": sample.scenario, "prompt type": sample.prompt_type, **sample.metadata}
         ),
         "response": response.text,
@@ -157,12 +159,12 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "tokens": [response.prompt_tokens, response.output_tokens],
         "times": [response.ttft_s, response.duration_s],
         "cut": response.truncated_tokens,
-        "scores": [_score(score, metrics) for score in record.scores],
+        "scores": [_score_details(score, metrics) for score in record.scores],
     }
     return {name: value for name, value in shown.items() if value not in (None, "", [], (), {})}
 
 
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+def _to_texts(values: Mapping[str, Any]) -> dict[str, str]:
     """A sample's own fields as texts: metadata may hold any JSON."""
     texts = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -171,7 +173,7 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def _score(score: Score, metrics: Names) -> dict[str, Any]:
+def _score_details(score: Score, metrics: Names) -> dict[str, Any]:
     shown = {
         "m": metrics.number(score.metric),
         "s": STATUSES.index(score.status),

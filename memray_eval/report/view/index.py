@@ -166,7 +166,7 @@ class Index:
         value = each.field("value")
         outcomes = {
             "unit": place + first,
-            "metric": _numbers(self.metrics, each.field("metric")),
+            "metric": _number_names(self.metrics, each.field("metric")),
             "status": status,
             "value": pc.if_else(pc.is_finite(value), value, None),
             "estimate": _estimates(each.field("judge")),
@@ -179,8 +179,8 @@ class Index:
             "part": pa.repeat(part.name, batch.num_rows),
             "unit_id": batch["unit_id"],
             "sample_id": batch["sample_id"],
-            "candidate": _numbers(self.candidates, batch["candidate"]),
-            "task": _numbers(self.tasks, batch["task"]),
+            "candidate": _number_names(self.candidates, batch["candidate"]),
+            "task": _number_names(self.tasks, batch["task"]),
             "failed": failed,
             "ask": pc.utf8_slice_codeunits(batch["query"], 0, SNIPPET),
             "said": pc.utf8_slice_codeunits(said, 0, SNIPPET),
@@ -245,7 +245,7 @@ def _estimates(judges: pa.Array) -> pa.Array:
     return pc.is_in(coded, pa.array(wanted, pa.string()))
 
 
-def _numbers(names: Names, column: pa.Array) -> Numbers:
+def _number_names(names: Names, column: pa.Array) -> Numbers:
     """The number of each row's name; no name is the empty one."""
     coded = pc.fill_null(column, "").dictionary_encode()
     known = np.array([names.number(name) for name in coded.dictionary.to_pylist()], dtype=np.int64)

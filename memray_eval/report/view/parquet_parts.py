@@ -49,7 +49,7 @@ def read_columns(
 ) -> Iterator[pa.RecordBatch]:
     """The batches of these columns, nested ones by their leaves' paths, in the order of the
     file."""
-    with _readable(part), filesystem.open_input_file(part.path) as stream:
+    with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
         if missing := [
             name for name in columns if name.partition(".")[0] not in file.schema_arrow.names
@@ -66,7 +66,7 @@ def read_columns(
 def read_record(filesystem: fs.FileSystem, part: Part, place: int) -> Record:
     """The whole record at a place of the part. Raises DataError also where it does not read as
     one."""
-    with _readable(part), filesystem.open_input_file(part.path) as stream:
+    with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
@@ -102,7 +102,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = No
 
 
 @contextmanager
-def _readable(part: Part) -> Iterator[None]:
+def _translate_read_errors(part: Part) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

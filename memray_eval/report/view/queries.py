@@ -62,12 +62,12 @@ def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda
         where.append("unit IN (SELECT unit FROM matches)")
     fits = f"WHERE {' AND '.join(where)}" if where else ""
     counted: Any = database.execute(f"SELECT count(*) FROM units {fits}", values).fetchone()
-    source, order, of_order = _sorting(query.sort)
+    source, order, of_order = _sort_clause(query.sort)
     keys = database.execute(
         f"SELECT unit FROM {source} {fits} ORDER BY {order} LIMIT ? OFFSET ?",
         [*of_order, *values, query.size, query.start],
     ).fetchall()
-    return Page(n=counted[0], rows=tuple(_rows(database, [unit for (unit,) in keys])))
+    return Page(n=counted[0], rows=tuple(_fetch_rows(database, [unit for (unit,) in keys])))
 
 
 def _conditions(query: Query) -> tuple[list[str], list[Any]]:
@@ -85,7 +85,7 @@ def _conditions(query: Query) -> tuple[list[str], list[Any]]:
     return [*where, *some], [*where.values(), *fits.values()]
 
 
-def _sorting(sort: str) -> tuple[str, str, list[Any]]:
+def _sort_clause(sort: str) -> tuple[str, str, list[Any]]:
     """The tables to sort, the order with missing figures last, and the values that the tables
     take."""
     if not sort:
@@ -101,7 +101,9 @@ def _sorting(sort: str) -> tuple[str, str, list[Any]]:
     )
 
 
-def _rows(database: duckdb.DuckDBPyConnection, units: Sequence[int]) -> list[tuple[str, list[Any]]]:
+def _fetch_rows(
+    database: duckdb.DuckDBPyConnection, units: Sequence[int]
+) -> list[tuple[str, list[Any]]]:
     """The rows of these units in this order, in the shape of samples.list_row."""
     if not units:
         return []

@@ -14,7 +14,7 @@ from pyarrow import fs
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
 from memray_eval.report.html.page import Run, render_served
-from memray_eval.report.html.samples import named, whole_record
+from memray_eval.report.html.samples import describe_numbers, whole_record
 from memray_eval.report.reading import readable
 from memray_eval.report.view.index import Index
 from memray_eval.report.view.parquet_parts import list_parts
@@ -74,7 +74,7 @@ class View:
         }
         index = self._index
         return {
-            **named(index.metrics, index.candidates, index.tasks, scales),
+            **describe_numbers(index.metrics, index.candidates, index.tasks, scales),
             "total": index.n_units,
         }
 

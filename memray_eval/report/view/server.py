@@ -57,10 +57,14 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
             f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for "
             f"a free one"
         ) from None
-    app = web.Application(middlewares=[_guarded, _told])
+    app = web.Application(middlewares=[_check_origin, _translate_errors])
     app[_VIEW] = view
     app.add_routes(
-        [web.get("/", _page), web.get("/data/units", _units), web.get("/data/unit", _unit)]
+        [
+            web.get("/", _serve_page),
+            web.get("/data/units", _serve_units),
+            web.get("/data/unit", _serve_unit),
+        ]
     )
     app.on_response_prepare.append(_closed_off)
     runner = web.AppRunner(
@@ -75,7 +79,7 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
 
 
 @web.middleware
-async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _check_origin(request: web.Request, handler: Handler) -> web.StreamResponse:
     if not _OURS.fullmatch(request.headers.get("Host", "")):
         return web.Response(
             status=421, text="This server is 127.0.0.1 and localhost, nothing else.\n"
@@ -93,7 +97,7 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 @web.middleware
-async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _translate_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Errors of ours as their messages, for the page to show."""
     try:
         return await handler(request)
@@ -102,7 +106,7 @@ async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
         return (
             web.Response(status=status, text=str(error))
             if request.path == "/"
-            else _json({"error": str(error)}, status)
+            else _json_response({"error": str(error)}, status)
         )
 
 
@@ -111,14 +115,14 @@ async def _closed_off(request: web.Request, response: web.StreamResponse) -> Non
     response.headers.setdefault("Content-Security-Policy", _NOTHING)
 
 
-async def _page(request: web.Request) -> web.Response:
+async def _serve_page(request: web.Request) -> web.Response:
     page = await asyncio.to_thread(request.app[_VIEW].page)
     body = page.encode("utf-8", "backslashreplace")
     headers = {"Content-Security-Policy": _OF_PAGE}
     return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
 
-async def _units(request: web.Request) -> web.Response:
+async def _serve_units(request: web.Request) -> web.Response:
     try:
         query = Query.model_validate(dict(request.query))
     except ValidationError as error:
@@ -126,25 +130,27 @@ async def _units(request: web.Request) -> web.Response:
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     gone = threading.Event()
     try:
-        return _json(await asyncio.to_thread(request.app[_VIEW].answer, query, gone.is_set))
+        return _json_response(
+            await asyncio.to_thread(request.app[_VIEW].answer, query, gone.is_set)
+        )
     finally:
         gone.set()  # a reader who asks another question waits for no answer to this one
 
 
-async def _unit(request: web.Request) -> web.Response:
+async def _serve_unit(request: web.Request) -> web.Response:
     unit_id = request.query.get("id", "")
     found = await asyncio.to_thread(request.app[_VIEW].record, unit_id)
     if found is None:
-        return _json(
+        return _json_response(
             {
                 "error": f"no unit {unit_id!r} in this run; it may have been written anew: load "
                 f"the page again"
             },
             404,
         )
-    return _json(found)
+    return _json_response(found)
 
 
-def _json(value: Any, status: int = 200) -> web.Response:
+def _json_response(value: Any, status: int = 200) -> web.Response:
     body = to_json(value).encode("utf-8", "backslashreplace")
     return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")
