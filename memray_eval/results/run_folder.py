@@ -1,4 +1,4 @@
-"""The run folder: where a run's config, records and summaries are written, and read again.
+"""The run folder: where a run's config, records and summaries are written and read back.
 
 results/<run_id>/run.yaml            the resolved config, no secrets
                  manifest.json       versions, dataset fingerprint, judge per metric, timings, counts, status
@@ -43,7 +43,7 @@ from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
 Kind = Literal["records", "responses"]
 RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
-LOCK, LEASE = ".lock", ".lease"  # who is at work, on a local disk and in the cloud
+LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
 
 
 class RunFolder:
@@ -59,8 +59,8 @@ class RunFolder:
         return self.path.rpartition("/")[2]
 
     def create(self) -> None:
-        """Makes the folder. Raises ConfigError where it cannot be written; an object store says
-        that at the first object."""
+        """Creates the folder. Raises ConfigError if it cannot be written; in an object store that
+        shows only at the first object."""
         if is_object_store(self._filesystem):
             return
         try:
@@ -72,8 +72,8 @@ class RunFolder:
             ) from None
 
     def write_config(self, config: RunConfig) -> None:
-        """Raises ConfigError or ResourceError where the config keeps calls or sounds at a cloud URL
-        that cannot be used, or that holds keys: none is written."""
+        """Writes the config. Raises ConfigError or ResourceError, and writes nothing, if one of its
+        caches is at a cloud URL that cannot be used or that holds keys."""
         for place in (config.judging.cache, config.affect.cache):
             if place is not None and "://" in place:
                 locate(place)
@@ -84,16 +84,15 @@ class RunFolder:
         self._write("manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
     def read_config(self) -> RunConfig:
-        """The config that the run was started with. Raises DataError when there is none, or it is
-        not one."""
+        """Reads the config that the run was started with. Raises DataError if it is missing or
+        invalid."""
         try:
             data = yaml.safe_load(self._read("run.yaml"))
             if isinstance(data, dict) and data.get("limit") is not None:
-                data.setdefault("limit_order", "first")  # what a limit took before it had an order
+                data.setdefault("limit_order", "first")  # what a limit meant before it had an order
             if isinstance(data, dict):
-                data.setdefault(
-                    "transitions", "extended"
-                )  # what text metrics counted before there were two lists
+                # what text metrics counted before there were two lists
+                data.setdefault("transitions", "extended")
             return RunConfig.model_validate(data)
         except (ValidationError, yaml.YAMLError) as error:
             raise DataError(
@@ -104,10 +103,9 @@ class RunFolder:
     def held(
         self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = hold_lease
     ) -> Iterator[None]:
-        """Keeps other processes out of the run folder until this one ends, however it ends: those
-        of this machine by a lock, in the cloud all of them by a lease; who loses that writes no
-        manifest over the next one's. Raises ConfigError where one is at work, and what `leased`
-        raises."""
+        """Keeps other processes out of the run folder while the block runs: on a local disk by a
+        file lock, in the cloud by a lease. After losing the lease, this folder refuses to write.
+        Raises ConfigError if another process is at work, and what `hold_lease` raises."""
         if not isinstance(self._filesystem, fs.LocalFileSystem):
             with lease(self._filesystem, f"{self._inner}/{LEASE}", self.path) as self._is_lost:
                 yield
@@ -127,22 +125,15 @@ class RunFolder:
             yield
 
     def has_manifest(self) -> bool:
-        """Whether a run has begun here."""
-        with translate_cloud_errors(self.path):
-            return bool(
-                self._filesystem.get_file_info(f"{self._inner}/manifest.json").type
-                == fs.FileType.File
-            )
+        """Whether a run has begun in this folder."""
+        return self._has_file("manifest.json")
 
     def has_config(self) -> bool:
-        """Whether the run's config lies here."""
-        with translate_cloud_errors(self.path):
-            return bool(
-                self._filesystem.get_file_info(f"{self._inner}/run.yaml").type == fs.FileType.File
-            )
+        """Whether the folder holds a run's config."""
+        return self._has_file("run.yaml")
 
     def read_manifest(self) -> dict[str, Any]:
-        """Raises DataError when there is none, or it is no JSON object."""
+        """Reads the manifest. Raises DataError if it is missing or not a JSON object."""
         try:
             return dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
@@ -154,8 +145,8 @@ class RunFolder:
         )
 
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Writes a line of JSON a row as they come, and returns how many. What an earlier session
-        wrote is replaced, and stays where `rows` raises."""
+        """Writes one line of JSON per row and returns how many. Replaces what an earlier session
+        wrote, unless `rows` raises."""
         count = 0
         with (
             translate_cloud_errors(self.path),
@@ -171,7 +162,7 @@ class RunFolder:
         self._write("summary.txt", text)
 
     def read_summary(self) -> Summary:
-        """Raises DataError when there is none, or it is not one."""
+        """Reads the summary. Raises DataError if it is missing or invalid."""
         try:
             return Summary.model_validate_json(self._read("summary.json"))
         except ValidationError as error:
@@ -181,8 +172,8 @@ class RunFolder:
             ) from None
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS) -> str:
-        """Writes a block as one file, named by its units, so that a retried task writes the same
-        file again."""
+        """Writes a block as one file, named after its units, so that a retried task overwrites the
+        same file. Returns the file's name."""
         units = "\n".join(table.column("unit_id").to_pylist())
         name = f"part-{hashlib.blake2b(units.encode(), digest_size=8).hexdigest()}.parquet"
         buffer = io.BytesIO()
@@ -192,7 +183,7 @@ class RunFolder:
         return name
 
     def parts(self, kind: Kind = RECORDS) -> list[str]:
-        """The names of the parts written so far, sorted."""
+        """Lists the names of the parts written so far, sorted."""
         selector = fs.FileSelector(f"{self._inner}/{kind}", allow_not_found=True)
         with translate_cloud_errors(self.path):
             infos = self._filesystem.get_file_info(selector)
@@ -211,7 +202,7 @@ class RunFolder:
             self._filesystem.delete_file(f"{self._inner}/{kind}/{name}")
 
     def last_written(self) -> float:
-        """When a run last wrote something to the folder, in epoch seconds; 0.0 for an empty one."""
+        """When the folder was last written to, in epoch seconds; 0.0 for an empty one."""
         selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
         with translate_cloud_errors(self.path):
             infos = self._filesystem.get_file_info(selector)
@@ -223,7 +214,7 @@ class RunFolder:
         return max(moments, default=0.0)
 
     def delete_responses(self) -> None:
-        """Drops what was kept for a resume; nothing where there is nothing."""
+        """Deletes the responses kept for a resume, if there are any."""
         with translate_cloud_errors(self.path):
             if (
                 self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type
@@ -232,7 +223,7 @@ class RunFolder:
                 self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
 
     def records(self) -> pads.Dataset:
-        """All records written so far, as an Arrow dataset. Raises DataError when there are none."""
+        """All records written so far, as an Arrow dataset. Raises DataError if there are none."""
         files = [f"{self._inner}/{RECORDS}/{name}" for name in self.parts()]
         if not files:
             raise DataError(f"{self.path} holds no records")
@@ -241,12 +232,17 @@ class RunFolder:
         )
 
     def each(self) -> Iterator[Record]:
-        """All records, a block at a time in memory; a row that broke a stage and is none any more
-        is left out."""
+        """Yields all records, holding one block in memory at a time. A row that broke a stage and
+        no longer reads as a record is left out."""
         for batch in self.records().to_batches():
             yield from from_table_apart(
                 pa.Table.from_batches([batch]), lambda sample_id, error: None
             )[0]
+
+    def _has_file(self, name: str) -> bool:
+        with translate_cloud_errors(self.path):
+            info = self._filesystem.get_file_info(f"{self._inner}/{name}")
+        return bool(info.type == fs.FileType.File)
 
     def _write(self, name: str, text: str) -> None:
         if self._is_lost():
@@ -268,7 +264,8 @@ class RunFolder:
 
 
 def new_run_id(config: RunConfig) -> str:
-    """suite-candidate-time-random: sorts by suite and time, and two runs of one second differ."""
+    """Makes an id of the form suite-candidate-time-random. Ids sort by suite, candidate and time;
+    the random part tells apart two runs of the same second."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     candidate = "".join(
         letter if letter.isalnum() else "-" for letter in config.candidates[0].name

@@ -1,4 +1,4 @@
-"""Holding a place in an object store: a small file that its holder keeps writing anew."""
+"""Leases on a place in an object store: a small file that its holder keeps rewriting."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from pyarrow import fs
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.storage.paths import translate_cloud_errors, write_whole
 
-BEAT_S, BEATS = (
-    3.0,
-    3,
-)  # a lease is written anew so often; one that so many beats did not change has no holder any more
+BEAT_S = 3.0  # how often the holder rewrites its lease
+BEATS = 3  # a lease that does not change for this many beats has lost its holder
 
 
 @contextmanager
@@ -33,19 +31,19 @@ def hold_lease(
     sleep: Callable[[float], None] = time.sleep,
     on_lost: Callable[[], None] = _thread.interrupt_main,
 ) -> Iterator[Callable[[], bool]]:
-    """Keeps other processes out of what `url` names, by a lease at `path` that is written anew
-    while the block runs.
+    """Keeps other processes out of `url` while the block runs, by a lease at `path` that is
+    rewritten every `beat_s` seconds.
 
-    pyarrow has no conditional PUT, so two that start in the same second may both get in: the one
-    whose lease is gone sees it at its next beat, and `on_lost` interrupts it. A lease that a kill
-    left is watched for BEATS beats first; no clock is compared. Gives the block a way to ask
-    whether the lease is lost: what it holds is then another's to write. Raises ConfigError where
-    another process is at work, ResourceError where one took the lease."""
+    pyarrow has no conditional PUT, so two processes that start in the same second may both get in:
+    the one whose lease is gone sees that at its next beat, and `on_lost` interrupts it. A lease
+    left by a killed process is watched for BEATS beats first; no clocks are compared. Yields a
+    function that tells whether the lease is lost, after which nothing may be written. Raises
+    ConfigError when another process is at work, ResourceError when one took the lease."""
     lease, stopping, lost = _Lease(filesystem, path), threading.Event(), threading.Event()
 
     def keep() -> None:
         while not stopping.wait(beat_s):
-            with suppress(OSError):  # the cloud stumbles: at the next beat, then
+            with suppress(OSError):  # the cloud stumbled: try again at the next beat
                 if not lease.is_ours():
                     lost.set()
                     on_lost()
@@ -69,29 +67,29 @@ def hold_lease(
     finally:
         stopping.set()
         keeper.join()
-        with suppress(OSError):  # what stays is waited out by the next
+        with suppress(OSError):  # the next holder waits until a leftover lease expires
             lease.drop()
 
 
 class _Lease:
-    """The file of one holder, which tells itself from others by a token."""
+    """One holder's lease file, recognised by a random token."""
 
     def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
         self._filesystem, self._path = filesystem, path
         self._token, self._beats = secrets.token_hex(8), 0
 
     def beat(self) -> None:
-        said = {
+        content = {
             "token": self._token,
             "beat": self._beats,
             "host": socket.gethostname(),
             "pid": os.getpid(),
         }
-        write_whole(self._filesystem, self._path, json.dumps(said).encode())
+        write_whole(self._filesystem, self._path, json.dumps(content).encode())
         self._beats += 1
 
     def is_ours(self) -> bool:
-        """Whether nobody else's is there."""
+        """Whether the lease is this holder's, or missing."""
         return bool(
             _read_holder(self._filesystem, self._path).get("token", self._token) == self._token
         )
@@ -108,8 +106,7 @@ def taken_over_error(url: str) -> ResourceError:
 def _refuse_live_holder(
     filesystem: fs.FileSystem, path: str, url: str, beat_s: float, sleep: Callable[[float], None]
 ) -> None:
-    """Raises ConfigError when somebody writes the lease while we look; returns where nobody
-    does."""
+    """Raises ConfigError if another process rewrites the lease within BEATS beats."""
     before = _read_holder(filesystem, path)
     for _ in range(BEATS if before else 0):
         sleep(beat_s)
@@ -119,7 +116,7 @@ def _refuse_live_holder(
 
 
 def _read_holder(filesystem: fs.FileSystem, path: str) -> dict[str, Any]:
-    """What the lease says; nothing where there is none."""
+    """Reads the lease's content; empty if there is no lease."""
     try:
         with filesystem.open_input_stream(path) as stream:
             return dict(json.loads(stream.read()))
