@@ -67,35 +67,43 @@ _SCORE_ROWS = pa.schema(
 # A depth of null says that the task has no depth (common words). A sample whose metadata has no
 # depth at all is on no heat map.
 _TAKE_UNITS = """
-CREATE MACRO number(said, path) AS
-    CASE WHEN json_type(said, path) IN ('BIGINT', 'UBIGINT', 'DOUBLE') THEN json_extract_string(said, path)::DOUBLE END;
+CREATE MACRO number(document, path) AS
+    CASE WHEN json_type(document, path) IN ('BIGINT', 'UBIGINT', 'DOUBLE')
+         THEN json_extract_string(document, path)::DOUBLE END;
 CREATE TABLE every AS
-WITH valid AS (SELECT * REPLACE (CASE WHEN json_valid(metadata) THEN metadata END AS metadata) FROM unit_rows),
-said AS (
-    SELECT unit, unit_id, candidate, task, number(metadata, '$.length') AS length, number(metadata, '$.depth') AS depth,
-           json_type(metadata, '$.depth') AS depth_type, json_extract_string(metadata, '$.bucket') AS bucket
+WITH valid AS (
+    SELECT * REPLACE (CASE WHEN json_valid(metadata) THEN metadata END AS metadata)
+    FROM unit_rows),
+fields AS (
+    SELECT unit, unit_id, candidate, task,
+           number(metadata, '$.length') AS length, number(metadata, '$.depth') AS depth,
+           json_type(metadata, '$.depth') AS depth_type,
+           json_extract_string(metadata, '$.bucket') AS bucket
     FROM valid)
 SELECT unit, unit_id, candidate, task, bucket, depth,
-       CASE WHEN length > 0 AND (depth_type = 'NULL' OR depth BETWEEN 0 AND 100) THEN length END AS length
-FROM said;
+       CASE WHEN length > 0 AND (depth_type = 'NULL' OR depth BETWEEN 0 AND 100)
+            THEN length END AS length
+FROM fields;
 CREATE TABLE units AS
 SELECT * EXCLUDE (unit_id) FROM every WHERE unit IN (SELECT min(unit) FROM every GROUP BY unit_id);
 DROP TABLE every;
-"""  # noqa: E501
+"""
 _CONTENTS = """
-SELECT coalesce(bool_or(task != ''), false), count(DISTINCT length), count(DISTINCT depth) FILTER (length IS NOT NULL)
+SELECT coalesce(bool_or(task != ''), false), count(DISTINCT length),
+       count(DISTINCT depth) FILTER (length IS NOT NULL)
 FROM units
-"""  # noqa: E501
-_BY_TASK = (
-    "GROUP BY GROUPING SETS ((candidate, task{0}), (candidate, task, bucket{0})) HAVING "
-    "grouping(bucket) = 1 OR bucket != ''"
-)
-_TASKS = (
-    f"SELECT candidate, task, bucket, count(*) AS n FROM units {_BY_TASK.format('')} ORDER "
-    f"BY ALL NULLS FIRST"
-)
+"""
+_BY_TASK = """
+GROUP BY GROUPING SETS ((candidate, task{0}), (candidate, task, bucket{0}))
+HAVING grouping(bucket) = 1 OR bucket != ''
+"""
+_TASKS = f"""
+SELECT candidate, task, bucket, count(*) AS n FROM units {_BY_TASK.format("")}
+ORDER BY ALL NULLS FIRST
+"""
 _TASK_METRICS = f"""
-SELECT candidate, task, bucket, metric, count(*) AS n, count(value) AS n_scored, count_if(is_failed) AS n_failed,
+SELECT candidate, task, bucket, metric,
+       count(*) AS n, count(value) AS n_scored, count_if(is_failed) AS n_failed,
        avg(value) AS mean, stddev_samp(value) / sqrt(count(value)) AS stderr,
        count(value) / nullif(count_if(is_applicable), 0) AS coverage,
        count_if(is_failed) / nullif(count_if(is_applicable), 0) AS error_rate,
@@ -105,19 +113,22 @@ SELECT candidate, task, bucket, metric, count(*) AS n, count(value) AS n_scored,
        avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
        count(value) FILTER (is_fixed) AS fixed
 FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
-"""  # noqa: E501
-# Rows without a task are those of all of a candidate's units.
+"""
+# A row without a task covers all of a candidate's units.
 _AGREEMENTS = f"""
 WITH pairs AS (
-    SELECT unit, bool_or(value >= {CORRECT_FROM}) FILTER (metric = '{VERDICT_METRIC}' AND NOT is_fallback) AS judge,
+    SELECT unit,
+           bool_or(value >= {CORRECT_FROM})
+               FILTER (metric = '{VERDICT_METRIC}' AND NOT is_fallback) AS judge,
            bool_or(value >= {CORRECT_FROM}) FILTER (metric = '{RULE_METRIC}') AS rule
     FROM scores WHERE value IS NOT NULL GROUP BY unit)
-SELECT candidate, task, bucket, count_if(judge AND rule), count_if(NOT judge AND NOT rule), count_if(judge AND NOT rule),
-       count_if(rule AND NOT judge)
+SELECT candidate, task, bucket,
+       count_if(judge AND rule), count_if(NOT judge AND NOT rule),
+       count_if(judge AND NOT rule), count_if(rule AND NOT judge)
 FROM pairs JOIN units USING (unit) WHERE judge IS NOT NULL AND rule IS NOT NULL
 GROUP BY GROUPING SETS ((candidate), (candidate, task), (candidate, task, bucket))
 HAVING grouping(bucket) = 1 OR bucket != ''
-"""  # noqa: E501
+"""
 _CELLS = """
 SELECT candidate, metric, {length} AS cell_length, {depth} AS cell_depth, avg(value), count(value),
        count_if(is_estimate AND value IS NOT NULL), count_if(is_fallback AND value IS NOT NULL)
