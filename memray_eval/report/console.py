@@ -1,5 +1,5 @@
-"""The console summary, in seed 000's form: sections, names, four decimals, bars; and the tables of
-seeds 001 and 004 below them."""
+"""Renders a summary for the console in seed 000's form (sections, names, four decimals, bars), with
+the tables of seeds 001 and 004 below."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
 def render(summary: Summary) -> str:
-    """The whole summary as text, from a Summary alone; what names hold of control characters is
-    shown escaped."""
+    """Renders the whole summary as text. Control characters in names are escaped."""
     return escape_controls("\n".join(_lines(summary)) + "\n")
 
 
@@ -61,7 +60,7 @@ def _lines(summary: Summary) -> Iterator[str]:
 
 
 def _breakdown_lines(summary: Summary) -> Iterator[str]:
-    """What the run found by task, and by length and depth: nothing for a suite without these."""
+    """The tables by task, and the heat maps by length and depth, if the suite has any."""
     for macro in summary.macro:
         if lines := list(task_table(summary, macro)):
             yield from _titled_section(
@@ -77,8 +76,7 @@ def _breakdown_lines(summary: Summary) -> Iterator[str]:
 
 
 def _comparison_lines(summary: Summary) -> Iterator[str]:
-    """Speed beside quality, and metrics against temperature: nothing for a run that compares
-    nothing."""
+    """Speed beside quality, and metrics against temperature, if the run compares any."""
     for candidate in summary.candidates:
         if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
             yield from _titled_section(
@@ -121,7 +119,7 @@ def _header_lines(summary: Summary) -> Iterator[str]:
 
 
 def cause_lines(summary: Summary) -> Iterator[str]:
-    """Why units failed, most frequent first, with one example of each."""
+    """Lists why units failed, the most frequent cause first, with one example of each."""
     for cause in summary.causes[:CAUSES_SHOWN]:
         yield f"  {cause.n_units} x {cause.cause}"
         yield f"    such as unit {cause.unit_id}" + (
@@ -132,7 +130,7 @@ def cause_lines(summary: Summary) -> Iterator[str]:
 
 
 def _describe_judges(summary: Summary) -> str:
-    """Every judge that scored something, with its metrics."""
+    """Names every judge that scored something, with its metrics."""
     by_judge: dict[str, list[str]] = {}
     for metric in summary.metrics:
         for judge in metric.judges:
@@ -170,7 +168,7 @@ def _describe_speed(candidate: GenerationSummary) -> str:
 
 
 def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
-    """What is out of the ordinary with a candidate's prompts and answers."""
+    """Lists what is unusual about a candidate's prompts and answers."""
     if candidate.cached_tokens is not None:
         share = (
             ""
@@ -189,20 +187,21 @@ def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
             f"judged"
         )
     if set(candidate.prompt_forms) - {"chat"}:
-        yield f"Prompt Forms: {', '.join(f'{count} {form}' for form, count in candidate.prompt_forms.items())}"  # noqa: E501
+        forms = (f"{count} {form}" for form, count in candidate.prompt_forms.items())
+        yield f"Prompt Forms: {', '.join(forms)}"
 
 
 def section(metric: MetricSummary) -> Iterator[str]:
-    """One metric's section: its blocks of figures, its distribution on an integer scale, its
-    coverage."""
+    """One metric's section: its blocks of figures, its distribution if the scale is of whole
+    numbers, and its coverage."""
     for index, block in enumerate(metric.layout):
         if index:
             yield ""
         yield from _block(block, metric)
     if metric.distribution and not any("-" in score for score in metric.distribution):
         yield ""
-        told = metric_mark(metric)
-        yield f"  Score Distribution{f' ({told})' * bool(told)}:"
+        mark = metric_mark(metric)
+        yield f"  Score Distribution{f' ({mark})' * bool(mark)}:"
         yield from (
             f"    Score {score}: {_bar(count, metric.n_scored)}"
             for score, count in metric.distribution.items()
@@ -226,24 +225,20 @@ def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
     if block.heading:
         yield block.heading
     width = max((len(line.label) for line in block.lines), default=0) + 1
+    mark = metric_mark(metric)
     for line in block.lines:
+        shown = format_figure(line, metric)
+        if mark and shown != NOTHING and line.field != "n_scored":  # a count is never an estimate
+            shown = f"{shown}  {mark}"
         note = f"  ({line.note})" if line.note else ""
-        yield f"  {line.label + ':':<{width}} {_told(line, metric)}{note}"
+        yield f"  {line.label + ':':<{width}} {shown}{note}"
 
 
-def _told(line: SummaryLine, metric: MetricSummary) -> str:
-    """A line's figure, and what it is marked with where rules gave it; how many were scored is no
-    estimate."""
-    shown, told = figure(line, metric), metric_mark(metric)
-    return f"{shown}  {told}" if told and shown != NOTHING and line.field != "n_scored" else shown
-
-
-def figure(line: SummaryLine, metric: MetricSummary) -> str:
-    """A line's figure, printed in its form; `-` where there is none."""
-    value: float | dict[str, float | None] | None = None
+def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
+    """Formats a line's figure in the line's form; `-` if there is none. The field of a line is a
+    field of the summary, or GROUP.NAME for an entry of one that is a mapping."""
     group, _, name = line.field.rpartition(".")
-    value = getattr(metric, group)[name] if group and name in getattr(metric, group) else None
-    value = value if group else getattr(metric, line.field)
+    value = getattr(metric, group).get(name) if group else getattr(metric, line.field)
     if not isinstance(value, int | float):
         return NOTHING
     if line.form in _SCALED:

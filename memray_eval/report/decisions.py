@@ -1,10 +1,10 @@
-"""What to do with a companion's candidate: seed 002's quality levels and decision guideline, by
-candidate and scenario.
+"""Decides what to do with a candidate of the companion suite, by seed 002's quality levels and
+decision guideline, for each scenario and over all.
 
-The seed's levels leave gaps (0.8 to 0.9, say): here each reaches up to the next. Its guideline is
-read so: the average is that of overall_quality; a candidate is deployed where it reaches 0.7 in
-every scenario; an individual metric is the mean of one of the six others. It speaks of all
-scenarios, so a run of some of them gets a verdict on each of those and none over all."""
+The seed's levels leave gaps (such as 0.8 to 0.9); here each level reaches up to the next. Its
+guideline is read like this: the average is that of overall_quality; a candidate is deployed if it
+reaches 0.7 in every scenario; an individual metric is the mean of one of the six others. The
+guideline covers all scenarios, so a run of only some gets a verdict on each, but none over all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES_READ = (
     "Scored by rules, which look for phrases: they read the query and the answer alone,",
     "and see neither the history nor the memory. A judge model sees both.",
 )
-_DIGITS = 6  # of a mean: what is below is float error
+_DIGITS = 6  # of a mean; further digits are float error
 
 Verdict: TypeAlias = Literal["deploy", "ab_test", "needs_revision", "undecided"]
 NAMES: Mapping[Verdict, str] = {
@@ -39,7 +39,7 @@ NAMES: Mapping[Verdict, str] = {
 
 
 class Level(NamedTuple):
-    """A quality level: scores from `at_least` up to the next better one's."""
+    """A quality level: scores from `at_least` up to the next better level."""
 
     name: str
     at_least: float
@@ -56,10 +56,10 @@ LEVELS = (
 
 
 class ScenarioMeans(Frozen):
-    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where
-    nothing was scored. `n` counts the scores of each metric, and `fixed` those of them that the
-    rules would have given to any answer. Of all `n_scored` scores of the family, `estimates` are
-    offline estimates, and `fallbacks` are what a rule gave because the judge failed."""
+    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None if nothing
+    was scored. `n` counts the scores of each metric, and `fixed` those that the rules would have
+    given to any answer. Of all `n_scored` scores of the family, `estimates` are offline estimates,
+    and `fallbacks` were given by a rule because the judge failed."""
 
     candidate: str
     scenario: str
@@ -72,11 +72,11 @@ class ScenarioMeans(Frozen):
 
 
 class Decision(Frozen):
-    """What the guideline says of a candidate in a scenario (EVERY: in all), and why. `average` is
-    that of overall_quality, None where it was not scored. `caveats` say which metrics the rules
-    could not move, whatever was answered. `n_scenarios` counts those of SCENARIOS that a decision
-    over all of them rests on. `mark` says how much of it is no judge's verdict, of which
-    `is_by_rules` says that rules gave some."""
+    """The guideline's verdict on a candidate in a scenario (EVERY: in all), and its reasons.
+    `average` is the mean of overall_quality, None if it was not scored. `caveats` name the metrics
+    that no answer could have moved, because rules scored them. `n_scenarios` counts the SCENARIOS
+    that a decision over all rests on. `mark` says how much of it is not a judge's verdict, and
+    `is_by_rules` whether rules gave any of it."""
 
     candidate: str
     scenario: str
@@ -101,7 +101,7 @@ def level_of(score: float) -> Level:
 
 
 def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
-    """What a run of the companion suite found: there a sample's task is its scenario."""
+    """The means of a run of the companion suite, whose tasks are its scenarios."""
     return tuple(
         ScenarioMeans(
             candidate=task.candidate,
@@ -117,7 +117,7 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
 
 
 def _count_scores(task: TaskSummary) -> dict[str, int]:
-    """How many scores the family has in a scenario, and how many of them no judge gave."""
+    """Counts the family's scores in a scenario, and those of them that no judge gave."""
     family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
     return {
         name: sum(getattr(metric, name) for metric in family)
@@ -126,8 +126,8 @@ def _count_scores(task: TaskSummary) -> dict[str, int]:
 
 
 def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
-    """A decision for every candidate in every scenario, each candidate's followed by the one over
-    all of its scenarios. Those where none of the family's metrics was computed are passed over."""
+    """Decides for every candidate in every scenario, and then over all of its scenarios. Scenarios
+    in which none of the family's metrics was computed are skipped."""
     by_candidate: dict[str, list[ScenarioMeans]] = {}
     for means in found:
         if {OVERALL, *METRICS} & set(means.means):
@@ -140,14 +140,18 @@ def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
 
 
 def lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """A table, a line a candidate and scenario; then the reasons of each, the rule, and what the
-    levels mean."""
-    head = ("candidate", "scenario", "average", "level", "decision")
-    yield from align_columns([head, *map(_row, decisions)])
+    """Renders a table with a row per candidate and scenario, then the reasons of each decision, the
+    rule, and what the levels mean."""
+    rows = [("candidate", "scenario", "average", "level", "decision")]
+    for decision in decisions:
+        average = NOTHING if decision.average is None else f"{decision.average:.4f}"
+        scope, verdict = _describe_scope(decision), _describe_verdict(decision)
+        rows.append((decision.candidate, scope, average, decision.level, verdict))
+    yield from align_columns(rows)
     for decision in decisions:
         yield ""
         yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
-        yield from (f"  - {said}" for said in (*decision.reasons, *decision.caveats))
+        yield from (f"  - {reason}" for reason in (*decision.reasons, *decision.caveats))
     yield ""
     if any(decision.is_by_rules for decision in decisions):
         yield from RULES_READ
@@ -157,17 +161,6 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     )
     yield f"needs revision: less, or the mean of any metric below {METRIC_FROM}."
     yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
-
-
-def _row(decision: Decision) -> Sequence[str]:
-    average = NOTHING if decision.average is None else f"{decision.average:.4f}"
-    return (
-        decision.candidate,
-        _describe_scope(decision),
-        average,
-        decision.level,
-        _describe_verdict(decision),
-    )
 
 
 def _describe_verdict(decision: Decision) -> str:
@@ -199,8 +192,8 @@ def _decide_scenario(means: ScenarioMeans) -> Decision:
 
 
 def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
-    """Each scenario counts once, whatever its size. No verdict where one of SCENARIOS was not
-    run."""
+    """Decides over all scenarios, each of which counts once, whatever its size. The verdict is
+    undecided if one of SCENARIOS was not run."""
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
     average = _mean(list(averages.values()))
@@ -236,14 +229,15 @@ def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
 
 
 def _count_fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
-    """How many scores of a metric the rules would have given to any answer, and of how many."""
+    """How many scores of a metric the rules would have given to any answer, and how many there
+    are."""
     return sum(means.fixed.get(metric, 0) for means in scenarios), sum(
         means.n.get(metric, 0) for means in scenarios
     )
 
 
 def _unmovable_metrics(scenarios: Sequence[ScenarioMeans]) -> set[str]:
-    """The metrics that no answer could have moved at all."""
+    """The metrics that no answer at all could have moved."""
     counts = {name: _count_fixed(scenarios, name) for name in METRICS}
     return {name for name, (fixed, n) in counts.items() if fixed and fixed == n}
 
@@ -259,7 +253,7 @@ def _caveat_lines(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:
-    """None where any is: a mean over the others would be of something else."""
+    """The mean; None if any figure is missing, since a mean of the rest would mislead."""
     known = [figure for figure in figures if figure is not None]
     return fmean(known) if known and len(known) == len(figures) else None
 
@@ -270,8 +264,8 @@ def _reach_verdict(
     figures: Mapping[str, float | None],
     unmovable: Collection[str],
 ) -> tuple[Verdict, list[str]]:
-    """The verdict and its reasons. What is known to be too low decides also where other figures are
-    missing. An `unmovable` metric is none that the candidate could improve."""
+    """Returns the verdict and its reasons. A figure that is too low decides even if others are
+    missing. `unmovable` metrics are not listed as areas to improve."""
     low = [
         f"{name} {figure:.4f} is below {METRIC_FROM}"
         for name, figure in figures.items()

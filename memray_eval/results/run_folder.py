@@ -1,12 +1,13 @@
 """The run folder: where a run's config, records and summaries are written and read back.
 
 results/<run_id>/run.yaml            the resolved config, no secrets
-                 manifest.json       versions, dataset fingerprint, judge per metric, timings, counts, status
-                 records/*.parquet   one row a unit
+                 manifest.json       versions, dataset fingerprint, judge per metric, timings,
+                                     counts, status
+                 records/*.parquet   one row per unit
                  problems.jsonl      the dataset's invalid entries, when a run skipped them
                  disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

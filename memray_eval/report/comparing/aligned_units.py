@@ -1,4 +1,4 @@
-"""Where two sides meet: the units that both have."""
+"""Aligns two sides of a comparison on the units that both have."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from memray_eval.report.statistics import Clusters
 
 @dataclass(frozen=True)
 class AlignedUnits:
-    """The common units of A and another: their rows on each side, and their clusters, of which
-    `n_alone` units name none."""
+    """The units common to A and another side: their rows on each side, and their clusters.
+    `n_alone` of them name no cluster."""
 
     base: Side
     other: Side
@@ -29,6 +29,8 @@ class AlignedUnits:
 
 
 def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> AlignedUnits:
+    """Finds the units that both sides have, with their clusters if a `cluster` field is named.
+    Raises DataError if there are none, and ConfigError if no unit names the field."""
     keys = base.scores.units["key"]
     places = pc.index_in(other.scores.units["key"], value_set=keys.combine_chunks())
     is_common = places.is_valid().to_numpy()
