@@ -1,4 +1,4 @@
-"""Speed beside quality as text, in seed 004's form: a block a candidate, then the
+"""Renders speed beside quality in seed 004's form: a block per candidate, then the
 recommendations."""
 
 from __future__ import annotations
@@ -12,15 +12,11 @@ from memray_eval.report.tables import NOTHING, format_interval
 from memray_eval.types import Performance, Recommendation, Summary
 
 _WIDTH = 80
-_TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = (
-    14,
-    20,
-    4,
-)  # the seed's columns, wider where a name or a speed is
+_TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = 14, 20, 4  # the seed's; a longer name widens its column
 
 
 def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[str]:
-    """One candidate's block: its row over all tasks, then a line for each task."""
+    """One candidate's block: its figures over all tasks, then a line per task."""
     (whole,) = (row for row in rows if row.task is None)
     within = "" if whole.ttft_s_p95 is None else f"  (95% within {whole.ttft_s_p95:.3f}s)"
     yield (
@@ -38,8 +34,8 @@ def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[st
 
 
 def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[str]:
-    """The fastest and the best, speed and quality of each, the Pareto front, what to use, and by
-    which rule."""
+    """The fastest and the best candidate, the speed and quality of each, the Pareto front, which
+    one to use, and by which rule."""
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in found.fastest]
     best = [
@@ -59,9 +55,9 @@ def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[st
     if found.left_out:
         yield from _list_names("Left Out:", found.left_out, "speed or quality not measured")
     yield "Recommendation:"
-    told = next(filter(None, map(performance_mark, whole.values())), "")
+    mark = next(filter(None, map(performance_mark, whole.values())), "")
     text = f"Use {found.use} - {found.reason}" if found.use else found.reason
-    yield from _wrap(f"{text} (quality: {told})" if told else text, "   ")
+    yield from _wrap(f"{text} (quality: {mark})" if mark else text, "   ")
     yield from _wrap(f"Rule: {found.rule}", "   ")
 
 
@@ -90,7 +86,7 @@ def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
 
 
 def _pair_lines(found: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:
-    """What the others differ by from the one to use, or from the best, on common prompts."""
+    """How the others differ from the candidate to use, or else from the best, on common prompts."""
     base = found.use or next(iter(found.best), "")
     pairs = [
         swap_sides(pair) if pair.b == base else pair
@@ -132,7 +128,7 @@ def _wrap(text: str, indent: str) -> Iterator[str]:
 
 
 def _format_quality(row: Performance) -> str:
-    """The quality with its 95 % interval: half its width, or its ends; and its mark."""
+    """Formats a quality with its 95 % interval (half its width, or its ends) and its mark."""
     spread = format_interval(row.quality, quality_interval(row), 1)
     figure = _format_figure(row.quality, ".1f", "/100") + (
         spread and (f" {spread}" if spread.startswith("±") else f" ({spread})")

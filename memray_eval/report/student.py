@@ -1,4 +1,4 @@
-"""Student's t distribution, without scipy: its quantiles, to eight digits of scipy's."""
+"""Quantiles of Student's t distribution without scipy, accurate to eight digits of scipy's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NORMAL = NormalDist()
 
 @lru_cache(maxsize=4096)
 def t_quantile(share: float, freedom: int) -> float:
-    """Student's t below which `share` (0-1, ends excluded) lies, for 1 or more whole degrees of
-    freedom."""
+    """The t below which `share` (0-1, ends excluded) of Student's distribution lies, for 1 or more
+    whole degrees of freedom."""
     if share < 0.5:
         return -t_quantile(1 - share, freedom)
     if freedom > _SERIES_UP_TO:
@@ -39,14 +39,8 @@ def _central_share(angle: float, freedom: int) -> float:
     if freedom == 1:
         return 2 * angle / math.pi
     above = np.arange(2, freedom - 2, 2)
-    return (
-        2
-        / math.pi
-        * (
-            angle
-            + sine * math.cos(angle) * (1.0 + float(np.cumprod(above / (above + 1) * square).sum()))
-        )
-    )
+    series = 1.0 + float(np.cumprod(above / (above + 1) * square).sum())
+    return 2 / math.pi * (angle + sine * math.cos(angle) * series)
 
 
 def _t_from_normal(z: float, freedom: int) -> float:

@@ -1,5 +1,4 @@
-"""Temperature sweeps: each metric against temperature, for candidates that differ in nothing
-else."""
+"""Temperature sweeps: each metric against temperature, for candidates that differ only in it."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from memray_eval.types import Candidate, MetricSummary, Sweep
 def temperature_sweeps(
     candidates: Sequence[Candidate], metrics: Sequence[MetricSummary]
 ) -> tuple[Sweep, ...]:
-    """A sweep for every metric and every set of candidates that are the same but for name and
-    temperature, of which it takes two different ones. By set in the order of its first candidate,
-    then by metric as given."""
+    """Makes a sweep for every metric and every set of candidates that differ only in name and
+    temperature, if the set has two temperatures or more. Ordered by the set's first candidate, then
+    by metric as given."""
     sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
@@ -35,8 +34,8 @@ def temperature_sweeps(
 
 
 def sweep_lines(sweeps: Sequence[Sweep]) -> Iterator[tuple[str, list[str]]]:
-    """A title and a table for each set of candidates: their names, a row a metric, a column a
-    temperature, as many to a table as its width takes."""
+    """Renders a title and a table for each set of candidates, with a row per metric and a column
+    per temperature, split where it gets too wide."""
     for _, group in groupby(sweeps, key=lambda sweep: sweep.candidates):
         of_set = list(group)
         yield (
@@ -81,7 +80,7 @@ def _table_lines(sweeps: Sequence[Sweep]) -> Iterator[str]:
 
 
 def _split_by_width(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]]]:
-    """The columns, as many at once as there is room for, but at least one."""
+    """Splits the columns into groups that fit the room, each of one column at least."""
     shown: list[list[str]] = []
     left = room
     for column in columns:
@@ -105,7 +104,7 @@ def _format_cell(sweep: Sweep, place: int) -> str:
 
 
 def sweep_mark(sweep: Sweep, place: int) -> str:
-    """The mark of a sweep's figure; summaries of older versions do not say."""
+    """The mark of a sweep's figure; "" for summaries of older versions, which lack the counts."""
     if not sweep.estimates:
         return ""
     return mark(sweep.n[place], sweep.estimates[place], sweep.fallbacks[place])

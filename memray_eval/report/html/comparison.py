@@ -1,5 +1,5 @@
-"""A comparison as one HTML file: differences around zero, every figure, warnings, and the texts of
-the units that changed."""
+"""Renders a comparison as one HTML file: a forest plot of the differences, every figure, warnings,
+and the texts of the units that changed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval
 from memray_eval.report.tables import NOTHING
 
-MOST_CHARACTERS = 20_000  # of one answer; the rest stays in the run
-_LEAST_SPAN = (
-    0.05  # of a scale to both sides of zero, so that next to nothing does not look like much
-)
+MOST_CHARACTERS = 20_000  # shown of one answer; the rest is only in the run
+# of a scale, to both sides of zero, so that a tiny difference does not look large
+_LEAST_SPAN = 0.05
 Scales = Mapping[str, tuple[float, float]]  # by metric
 Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample id and task
 
 
 class Difference(NamedTuple):
-    """A row of the forest plot: a metric's difference on its scale, in percent and in the metric's
-    own figures."""
+    """A row of the forest plot: a metric's difference drawn in percent of its scale, and in the
+    metric's own figures."""
 
     metric: str
     plot: Markup
@@ -49,7 +48,7 @@ class Changed(NamedTuple):
 
 
 class ChangedUnits(NamedTuple):
-    """The units of one metric that are listed, of all that changed."""
+    """The changed units of one metric that are listed."""
 
     metric: str
     note: str
@@ -74,7 +73,7 @@ def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path:
 
 
 def render_comparison(comparison: Comparison, scales: Scales, texts: Texts) -> str:
-    """The page. A metric without a scale is in the table alone; a unit without a text says so."""
+    """Renders the page. A metric without a scale appears only in the table."""
     return render_page(
         "comparison.html",
         ("theme.js", "comparison.js"),
@@ -96,7 +95,10 @@ def _compare_with_baseline(
 ) -> Against:
     rows = [row for row in comparison.metrics if row.other == common.other]
     drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
-    axis = _axis(drawn, scales)
+    # one axis for all metrics, with zero in its middle
+    ends = [abs(end) for row in drawn for end in _shares_of_scale(row, scales[row.metric])]
+    span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
+    axis = Axis(-span, span, 12, 308)
     return Against(
         common=common,
         differences=tuple(
@@ -114,16 +116,8 @@ def _compare_with_baseline(
     )
 
 
-def _axis(rows: Sequence[MetricComparison], scales: Scales) -> Axis:
-    """The same for all metrics, with zero in its middle."""
-    ends = [abs(end) for row in rows for end in _shares_of_scale(row, scales[row.metric])]
-    span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
-    return Axis(-span, span, 12, 308)
-
-
 def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
-    """A difference, and the ends of its interval where it has one, as shares of the metric's
-    scale."""
+    """A difference and the ends of its interval, if it has one, as shares of the metric's scale."""
     width = (scale[1] - scale[0]) or 1.0
     return [
         value / width

@@ -1,5 +1,6 @@
-"""The 95 % intervals of a page: of the summary's own figures, or, where the samples name the user
-or context that they share, of standard errors clustered by it, for which the records are read."""
+"""The 95 % intervals of a page. They come from the summary's own figures or, if the samples name
+the user or context that they share, from standard errors clustered by it, which need the
+records."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all o
 
 @dataclass(frozen=True)
 class Intervals:
-    """`errors` holds the clustered standard error of a mean, and the number of clusters, under each
-    key that has one; `cluster` is the field of the metadata, None where units stand alone."""
+    """`errors` holds, by key, the clustered standard error of a mean and the number of clusters.
+    `cluster` is the metadata field, None if units are independent."""
 
     cluster: str | None = None
     errors: Mapping[Key, tuple[float, int]] = field(default_factory=dict)
@@ -40,8 +41,8 @@ class Intervals:
         n: int,
         scale: tuple[float, float] = (0.0, 1.0),
     ) -> Interval | None:
-        """Of a mean in the summary, with its plain standard error, over n scored units of a metric
-        with this scale."""
+        """The interval of a mean in the summary, given its plain standard error over n scored units
+        of a metric with this scale."""
         if mean is None:
             return None
         if key in self.errors:
@@ -70,7 +71,8 @@ class Intervals:
 
 
 def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
-    """Clustered by what the samples say, over all units and by task."""
+    """Measures clustered standard errors over all units and by task, if the samples name a
+    cluster."""
     cluster = find_cluster(records)
     if cluster is None:
         return Intervals()

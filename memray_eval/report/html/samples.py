@@ -1,6 +1,6 @@
-"""The records as the page's sample browser reads them: a short row each, and their whole texts when
-one is opened. A file embeds both, the texts in chunks that the browser parses only when it shows
-them; `memray-eval view` answers with the same."""
+"""Prepares records for the page's sample browser: a short row per record, and its whole texts when
+it is opened. A file embeds both, with the texts in chunks that the browser parses only when it
+shows them; `memray-eval view` serves the same."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from markupsafe import Markup
 from memray_eval.types import Record, Response, Score, Status
 
 MOST_RECORDS = 10_000
-MOST_CHARACTERS = 200_000_000  # of JSON in one page: past this a browser has trouble with it
-CHUNK = 100  # records parsed at once when one of them is opened
+MOST_CHARACTERS = 200_000_000  # of JSON in one page: browsers have trouble with more
+CHUNK = 100  # records that the browser parses at once
 SNIPPET = 180
 STATUSES: tuple[Status, ...] = get_args(Status)
 
@@ -33,7 +33,7 @@ class Embedded:
 
 @dataclass
 class Names:
-    """Numbers of names in the order they first came. A name keeps its number."""
+    """Numbers names in the order of their first use. A name keeps its number."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -47,7 +47,8 @@ def embed(
     most_records: int = MOST_RECORDS,
     most_characters: int = MOST_CHARACTERS,
 ) -> Embedded:
-    """The first records, as many as the limits allow, but at least one. `scales` by metric name."""
+    """Embeds the first records, as many as the limits allow, but at least one. `scales` by
+    metric."""
     metrics, candidates, tasks = Names(), Names(), Names()
     rows: list[list[Any]] = []
     chunks: list[Markup] = []
@@ -72,7 +73,7 @@ def embed(
 def describe_numbers(
     metrics: Names, candidates: Names, tasks: Names, scales: Mapping[str, tuple[float, float]]
 ) -> dict[str, Any]:
-    """What the numbers in rows and records stand for."""
+    """Lists what the numbers in rows and records stand for."""
     return {
         "metrics": [
             {"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics.numbers
@@ -88,8 +89,8 @@ def _chunk(wholes: Sequence[str]) -> Markup:
 
 
 def to_json(value: Any) -> str:
-    """JSON that no text in it can end a script with: every `<` is written as its escape, so no
-    </script> or <!-- appears."""
+    """Encodes JSON that is safe inside a script element: every `<` is written as its escape, so
+    that no </script> or <!-- appears."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:  # a browser reads no NaN
@@ -100,7 +101,7 @@ def to_json(value: Any) -> str:
 
 
 def _replace_non_finite(value: Any) -> Any:
-    """The same value with None for numbers that JSON cannot say."""
+    """Replaces NaN and infinities, which JSON lacks, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -111,9 +112,9 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
-    """What the list shows, filters and sorts by: id, candidate, task, whether it failed, the starts
-    of query and answer, duration, output tokens, and a pair (metric, status) or triple (with its
-    value) a score; an estimate ends in a 1."""
+    """Makes the row that the list shows, filters and sorts by: id, candidate, task, whether it
+    failed, the starts of query and answer, duration, output tokens, and the scores. A score is
+    [metric, status], then its value if it has one, then a 1 if that is an estimate."""
     response = record.response or Response()
     return [
         record.sample.id,
@@ -136,7 +137,7 @@ def _outcome(score: Score, metrics: Names) -> list[Any]:
 
 
 def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
-    """All that the detail view shows; empty parts are left out."""
+    """Collects all that the detail view shows, without the empty parts."""
     sample, response = record.sample, record.response or Response(error="no response")
     shown = {
         "unit": record.unit_id,
@@ -165,7 +166,7 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
 
 
 def _to_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """A sample's own fields as texts: metadata may hold any JSON."""
+    """Converts a sample's own fields to texts, because metadata may hold any JSON."""
     texts = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in values.items()

@@ -1,5 +1,5 @@
-"""A summary's figures as the page's templates show them: rows and cells, formatted, with nothing
-left to compute."""
+"""Formats a summary's figures for the page's templates, as rows and cells with nothing left to
+compute."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLAIN = Intervals()
 
 
 class Cell(NamedTuple):
-    """A figure in a table. `share` of its scale (0-100) shades it; None leaves it plain."""
+    """A figure in a table. `share`, of its scale (0-100), shades the cell; None leaves it plain."""
 
     text: str
     share: int | None = None
@@ -55,8 +55,8 @@ class Grid(NamedTuple):
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate. `mark` says where its figures are no verdicts, `worth` what its
-    estimates are worth, and `reason` why rules could not tell."""
+    """One metric of one candidate. `mark` says which of its figures are not verdicts, `worth` how
+    good its estimates are, and `reason` why rules gave none."""
 
     metric: str
     title: str
@@ -75,8 +75,7 @@ class MetricRow(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A candidate's headline: its figure with half the interval, and what else is to know of it at
-    a glance."""
+    """A candidate's headline figure with its interval, and its most important facts."""
 
     candidate: str
     model: str
@@ -228,7 +227,8 @@ def _mean_cell(metric: MetricSummary | None, intervals: Intervals) -> Cell:
 
 
 def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
-    """Tasks as rows, metrics as columns, a grid a candidate; nothing where samples name no task."""
+    """Tasks as rows and metrics as columns, one grid per candidate; none if samples name no
+    task."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for candidate in dict.fromkeys(task.candidate for task in summary.tasks):
         tasks = [task for task in summary.tasks if task.candidate == candidate]
@@ -273,7 +273,8 @@ def _task_cell(
 
 
 def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
-    """Depths as rows, lengths as columns, each cell the mean as percent of the metric's scale."""
+    """Depths as rows and lengths as columns; a cell is the mean in percent of the metric's
+    scale."""
     for heat in heats:
         rows = [
             (f"{depth:g}%", _heat_cells(heat, values, counts))
@@ -285,8 +286,8 @@ def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
             upto = "up to " if heat.lengths_binned else ""
             heads = ("depth", *(f"{upto}{length_label(length)}" for length in heat.lengths))
             n_scored = sum(n for row in (*heat.n, heat.n_without_depth) for n in row)
-            told = mark(n_scored, heat.estimates, heat.fallbacks)
-            title = f"{label(heat.metric)}: {heat.candidate}" + (f", {told}" if told else "")
+            note = mark(n_scored, heat.estimates, heat.fallbacks)
+            title = f"{label(heat.metric)}: {heat.candidate}" + (f", {note}" if note else "")
             yield Grid(title, heads, tuple(rows))
 
 
@@ -311,7 +312,7 @@ def _percent_of_scale(value: float, scale: tuple[float, float]) -> int:
 
 
 def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
-    """Speed beside quality, where two candidates or more have both."""
+    """Plots speed against quality, if two or more candidates have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     points = [
         Point(
@@ -328,7 +329,7 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
 
 
 def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
-    """Of a quality on 0-100: that of the headline metric, with its scale laid over it."""
+    """The interval of a quality on 0-100, from that of the headline metric on its own scale."""
     scale = next(
         (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
         (0.0, 1.0),
@@ -356,8 +357,8 @@ def quality_mark(summary: Summary) -> str:
 def curves(
     summary: Summary, intervals: Intervals = _PLAIN
 ) -> Iterator[tuple[str, Markup, list[str]]]:
-    """A plot against temperature for each metric with a score: its name, its drawing, and the names
-    of its lines in order, each with its mark."""
+    """Plots each metric with a score against temperature. Yields its name, its drawing, and the
+    names of its lines in order, each with its mark."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for metric in dict.fromkeys(sweep.metric for sweep in summary.sweeps):
         scale = scales.get(metric, (0.0, 1.0))
@@ -380,12 +381,12 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
         if mean is not None
     )
     name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
-    told = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
-    return Line(", ".join((name, *told)), points)
+    marks = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
+    return Line(", ".join((name, *marks)), points)
 
 
 def agreements(summary: Summary) -> Grid | None:
-    """How far judge and rule agree, over all units of a candidate and by task."""
+    """The agreement of judge and rule, over all units of a candidate and by task."""
     rows = [
         (f"{one.candidate}, all units", _agreement_cells(one.agreement))
         for one in summary.macro
@@ -413,7 +414,7 @@ def _agreement_cells(one: Agreement) -> tuple[Cell, ...]:
 
 
 def juries(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Metrics whose jurors were apart, with how far on average."""
+    """Yields the metrics whose jurors differed, with how far on average."""
     for metric in summary.metrics:
         if apart := metric.extras.get("disagreement"):
             yield (

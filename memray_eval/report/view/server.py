@@ -1,10 +1,9 @@
-"""The server: read-only, for this machine alone. Three addresses: the page, a page of samples, one
-sample whole.
+"""A read-only server for this machine alone, with three addresses: the page, a page of samples, and
+one whole sample.
 
-A page of another site in the same browser must learn nothing here. It cannot name this server as
-its own (the Host header is checked, so that a name which it has pointed at 127.0.0.1 is refused),
-its requests are turned away where the browser says whose they are, and no answer may be read,
-framed or run from elsewhere."""
+A page of another site in the same browser must learn nothing here. DNS rebinding is refused by
+checking the Host header, cross-site requests by checking Sec-Fetch-Site, and response headers keep
+other sites from reading, framing or running an answer."""
 
 from __future__ import annotations
 
@@ -25,9 +24,8 @@ from memray_eval.report.view.queries import Query
 from memray_eval.report.view.run_view import View
 
 HOST = "127.0.0.1"
-_OURS = re.compile(
-    r"(127\.0\.0\.1|localhost)(:\d{1,5})?"
-)  # any port: one may be forwarded to another
+# any port, because one may be forwarded to another
+_OURS = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _METHODS = ("GET", "HEAD")
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -38,7 +36,7 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _NOTHING = "default-src 'none'; frame-ancestors 'none'"
-# beside the page's own
+# in addition to the page's own policy
 _OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-action 'none'"
 _LAST_ANSWERS_S = 1.0
 
@@ -48,8 +46,8 @@ _VIEW = web.AppKey("view", View)
 
 @asynccontextmanager
 async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
-    """Serves at 127.0.0.1 until the block ends, and yields the URL; port 0 is a free one. Raises
-    ConfigError where the port cannot be had."""
+    """Serves at 127.0.0.1 until the block ends, and yields the URL. Port 0 picks a free one. Raises
+    ConfigError if the port is taken."""
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
@@ -66,7 +64,7 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
             web.get("/data/unit", _serve_unit),
         ]
     )
-    app.on_response_prepare.append(_closed_off)
+    app.on_response_prepare.append(_add_security_headers)
     runner = web.AppRunner(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S
     )
@@ -98,7 +96,7 @@ async def _check_origin(request: web.Request, handler: Handler) -> web.StreamRes
 
 @web.middleware
 async def _translate_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors of ours as their messages, for the page to show."""
+    """Translates this package's errors to their messages, for the page to show."""
     try:
         return await handler(request)
     except EvalError as error:
@@ -110,7 +108,7 @@ async def _translate_errors(request: web.Request, handler: Handler) -> web.Strea
         )
 
 
-async def _closed_off(request: web.Request, response: web.StreamResponse) -> None:
+async def _add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_HEADERS)
     response.headers.setdefault("Content-Security-Policy", _NOTHING)
 
@@ -134,7 +132,7 @@ async def _serve_units(request: web.Request) -> web.Response:
             await asyncio.to_thread(request.app[_VIEW].answer, query, gone.is_set)
         )
     finally:
-        gone.set()  # a reader who asks another question waits for no answer to this one
+        gone.set()  # a reader who has asked something else no longer waits for this answer
 
 
 async def _serve_unit(request: web.Request) -> web.Response:
