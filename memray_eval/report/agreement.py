@@ -1,7 +1,8 @@
-"""Coefficients of agreement: how far raters say the same of the same units.
+"""Coefficients of agreement between raters.
 
-`ratings` has a row a unit and a column a rater, NaN where one gave none. A coefficient is NaN where
-it is not defined. Tested against hand cases, brute force from the definitions, and scipy."""
+`ratings` has one row per unit and one column per rater, NaN where a rater gave no rating. A
+coefficient is NaN where it is undefined. Tested against hand-worked cases, brute force from the
+definitions, and scipy."""
 
 from __future__ import annotations
 
@@ -16,27 +17,28 @@ from memray_eval.ports import FloatArray
 Scale = tuple[float, float]
 
 
-def rescaled(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArray:
-    """Linear: the ends of one scale onto those of the other."""
+def rescale(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArray:
+    """Maps values linearly from one scale to another."""
     (low, high), (to_low, to_high) = from_scale, to_scale
     return to_low + (values - low) * ((to_high - to_low) / (high - low))
 
 
-def categories(values: FloatArray, scale: Scale) -> FloatArray:
-    """The nearest whole step of a scale, counted from its low end, a half going up: two for 0-1,
-    five for 1-5."""
+def to_categories(values: FloatArray, scale: Scale) -> FloatArray:
+    """Rounds values to whole steps of a scale, counted from its low end, halves up: two categories
+    for 0-1, five for 1-5."""
     low, high = scale
     return np.floor((values - low) / min(1.0, high - low) + 0.5)
 
 
-def same(ratings: FloatArray) -> float:
+def share_equal(ratings: FloatArray) -> float:
+    """The share of units that two columns rate the same."""
     return mean(ratings[:, 0] == ratings[:, 1])
 
 
 def weighted_kappa(ratings: FloatArray) -> float:
-    """Cohen's kappa of two columns with quadratic weights, 1 - E(x - y)² / (the same by chance).
-    For scores that are no whole numbers it is Lin's concordance, 2 cov / (var x + var y + (mean x -
-    mean y)²), to which it is equal for those that are."""
+    """Cohen's kappa of two columns with quadratic weights: 1 - E(x - y)² / its value by chance.
+    Computed as Lin's concordance, 2 cov / (var x + var y + (mean x - mean y)²), which equals it for
+    whole numbers and is defined for others."""
     x, y = ratings[:, 0], ratings[:, 1]
     if not x.size:
         return np.nan
@@ -53,9 +55,9 @@ def spearman(ratings: FloatArray) -> float:
 
 
 def alpha_interval(ratings: FloatArray) -> float:
-    """Krippendorff's alpha for any number of raters with gaps, difference (x - y)². Source:
-    Krippendorff, Computing Krippendorff's Alpha-Reliability (2011); both sums over pairs are
-    written as sums over values."""
+    """Krippendorff's alpha with the difference (x - y)², for any number of raters, with gaps.
+    Source: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011); both sums over pairs
+    are rewritten as sums over values."""
     pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
     if not pairable.size:
         return np.nan
@@ -68,8 +70,8 @@ def alpha_interval(ratings: FloatArray) -> float:
 
 
 def alpha_ordinal(ratings: FloatArray) -> float:
-    """The ordinal difference of two values is that of their midranks among all that can be
-    paired."""
+    """Krippendorff's alpha with the ordinal difference: that of midranks among all values that can
+    be paired."""
     ranked = ratings[(~np.isnan(ratings)).sum(axis=1) > 1].copy()
     given = ~np.isnan(ranked)
     ranked[given] = midranks(ranked[given])
@@ -77,7 +79,7 @@ def alpha_ordinal(ratings: FloatArray) -> float:
 
 
 def alpha_nominal(ratings: FloatArray) -> float:
-    """Krippendorff's alpha where two values are either the same or not."""
+    """Krippendorff's alpha with the nominal difference: 0 for equal values, else 1."""
     pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
     if not pairable.size:
         return np.nan
@@ -92,15 +94,15 @@ def alpha_nominal(ratings: FloatArray) -> float:
 
 
 def midranks(values: FloatArray) -> FloatArray:
-    """Ranks from 1; equal values share the middle of theirs."""
+    """Ranks values from 1; equal values share the mean of their ranks."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[place]
     return ranks
 
 
-def over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
-    """The mean of a statistic of two columns over all pairs of columns, each on the rows that have
-    both."""
+def mean_over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
+    """Averages a statistic of two columns over all pairs of columns, each pair on the rows that
+    have both."""
     found = []
     for one, other in combinations(range(ratings.shape[1]), 2):
         both = ratings[:, [one, other]]
@@ -109,5 +111,5 @@ def over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) ->
 
 
 def mean(values: npt.NDArray[np.floating | np.bool_]) -> float:
-    """NaN of nothing."""
+    """The mean, NaN for no values."""
     return float(values.mean()) if values.size else np.nan

@@ -1,4 +1,4 @@
-"""Files of a run's report, on a local path or in the cloud, that appear whole or not at all."""
+"""Writes a report's files, local or in the cloud, so that they appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import IO
 from pyarrow import fs
 
 from memray_eval.errors import ConfigError
-from memray_eval.storage.paths import locate, reaching, whole_file
+from memray_eval.storage.paths import locate, translate_cloud_errors, whole_file
 
 
 @contextmanager
 def write_atomically(path: str, mend: str = "name another place") -> Iterator[IO[bytes]]:
-    """A file to write to, at a local path or cloud URL. What was there stays where the writing
-    raises. Raises ConfigError for a place that cannot be written, with what would `mend` that, and
-    what `reaching` raises of a cloud."""
+    """Opens a file for writing, at a local path or cloud URL. If the block raises, what was there
+    before stays. Raises ConfigError, with `mend` as the way out, for a place that cannot be
+    written, and what `translate_cloud_errors` raises for a cloud."""
     filesystem, inner = locate(path)
-    with reaching(path), ExitStack() as stack:
+    with translate_cloud_errors(path), ExitStack() as stack:
         try:
             if "://" not in path and filesystem.get_file_info(inner).type == fs.FileType.Directory:
                 raise ConfigError(f"{path} is a folder; {mend}")

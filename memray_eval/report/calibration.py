@@ -1,11 +1,11 @@
-"""A judge against people: how far its scores of the same responses agree with theirs, and how sure
-that is.
+"""Calibrates a judge against people: how far its scores of the same responses agree with theirs,
+and how certain that is.
 
-All figures are on the people's own scale, to which the judge's is mapped linearly; agreement does
-not depend on which of the two it is, and a bias reads as people would say it. Several labels of one
-response count as their mean. Intervals are 95 % bootstrap ones over clusters (expanded percentile):
-all responses to one question come along together. What is not defined, such as the correlation with
-a judge that always says the same, is None."""
+All figures are on the people's own scale, onto which the judge's is mapped linearly: agreement does
+not depend on the scale, and a bias is easier to read on the people's. Several labels of one
+response count as their mean. Intervals are 95 % bootstrap intervals (expanded percentile) over
+clusters: all responses to one question are drawn together. Undefined figures, such as the
+correlation with a judge that always says the same, are None."""
 
 from __future__ import annotations
 
@@ -23,28 +23,33 @@ from memray_eval.report.agreement import (
     alpha_interval,
     alpha_nominal,
     alpha_ordinal,
-    categories,
     mean,
-    over_pairs,
-    rescaled,
-    same,
+    mean_over_pairs,
+    rescale,
+    share_equal,
     spearman,
+    to_categories,
     weighted_kappa,
 )
-from memray_eval.report.statistics import Rows, bootstrap_statistics, expanded, percentile_interval
+from memray_eval.report.statistics import (
+    Rows,
+    bootstrap_statistics,
+    expand_level,
+    percentile_interval,
+)
 from memray_eval.types import Frozen
 
 DRAWS = 1000
 LEVEL = 0.95
 BINS = 10
 DIGITS = 12
-MIN_COVERAGE = 0.9  # of a judge that can be suggested
-Statistic = Callable[["Table"], float]  # NaN where it is not defined
+MIN_COVERAGE = 0.9  # the least share a judge must score to be suggested
+Statistic = Callable[["Table"], float]  # NaN where it is undefined
 
 
 class Unit(Frozen):
-    """One labelled response: people's labels on their scale (None where one of them gave none), the
-    judge's score on the metric's (None where it gave none), how sure it was, and its score at each
+    """One labelled response: people's labels on their scale (None for a missing label), the judge's
+    score on the metric's scale (None if it gave none), its confidence, and its score at each
     repeat."""
 
     id: str
@@ -57,7 +62,7 @@ class Unit(Frozen):
 
 
 class Figure(Frozen):
-    """A statistic with its 95 % interval; None where it, or its interval, is not defined."""
+    """A statistic with its 95 % interval, each None if undefined."""
 
     value: float | None
     low: float | None = None
@@ -65,8 +70,8 @@ class Figure(Frozen):
 
 
 class Bin(Frozen):
-    """A part of the calibration curve: what the judge gave on average (its confidence or its
-    score), and what people say (the share on which they agree with it, or their mean score)."""
+    """One bin of the calibration curve: the judge's mean confidence or score, and people's answer
+    to it: the share on which they agree with the judge, or their mean score."""
 
     low: float
     high: float
@@ -76,9 +81,9 @@ class Bin(Frozen):
 
 
 class Calibration(Frozen):
-    """One judge on one metric, over the `n` labelled responses. `figures` are named in
-    JUDGE_FIGURES; `curve_by` says what the curve is over: `confidence`, where every judgment has
-    one, else `score`. `cost_usd` is what was paid, cached calls at 0."""
+    """One judge on one metric, over the `n` labelled responses. JUDGE_FIGURES names the `figures`.
+    `curve_by` is the curve's x axis: `confidence` if every judgment has one, else `score`.
+    `cost_usd` is what was paid; cached calls cost 0."""
 
     judge: str
     n: int
@@ -91,8 +96,8 @@ class Calibration(Frozen):
 
 
 class People(Frozen):
-    """How far people agree among themselves, over the `n` responses that two or more of them
-    labelled; agreement, kappa and Spearman are means over the pairs of label columns."""
+    """How far people agree with each other, over the `n` responses that two or more of them
+    labelled. Agreement, kappa and Spearman are means over the pairs of label columns."""
 
     n: int
     raters: int
@@ -100,7 +105,7 @@ class People(Frozen):
 
 
 class Suggestion(Frozen):
-    """The judge to take (None: none of them), and why."""
+    """The judge to use (None: none of them), and why."""
 
     judge: str | None
     reason: str
@@ -121,9 +126,8 @@ class CalibrationReport(Frozen):
 
 
 class Table(NamedTuple):
-    """Units as columns. `ratings`: a row a unit, a column a rater, NaN where one gave none;
-    `flips`: the share of the pairs of repeats that differ; `confidence` and `flips` are NaN where
-    there is none."""
+    """Units as columns. `ratings` has one row per unit and one column per rater; `flips` is the
+    share of the pairs of repeats that differ. NaN stands for a missing figure."""
 
     ratings: FloatArray
     confidence: FloatArray
@@ -136,10 +140,10 @@ class Table(NamedTuple):
 def calibrate_judges(
     units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
 ) -> Calibration:
-    """All figures of one judge. `scale` is the metric's. Figures are None where it scored
-    nothing."""
+    """Computes all figures of one judge; they are None if it scored nothing. `scale` is the
+    metric's."""
     scored = [unit for unit in units if unit.judge is not None]
-    table, clusters = _table(scored, scale, human_scale), [unit.cluster for unit in scored]
+    table, clusters = _to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
     statistics = judge_statistics(human_scale, has_confidence)
     return Calibration(
@@ -147,7 +151,7 @@ def calibrate_judges(
         n=len(units),
         n_scored=len(scored),
         coverage=len(scored) / len(units) if units else 0.0,
-        figures=with_intervals(statistics, table, clusters, draws),
+        figures=estimate_with_intervals(statistics, table, clusters, draws),
         curve_by="confidence" if has_confidence else "score",
         curve=tuple(curve(table, human_scale, has_confidence)),
         cost_usd=sum(unit.cost_usd for unit in units),
@@ -157,7 +161,7 @@ def calibrate_judges(
 def people_agreement(
     units: Sequence[Unit], human_scale: Scale, draws: int = DRAWS
 ) -> People | None:
-    """People among themselves; None where no response has two labels."""
+    """Computes how far people agree with each other; None if no response has two labels."""
     shared = [unit for unit in units if sum(label is not None for label in unit.people) > 1]
     if not shared:
         return None
@@ -165,7 +169,7 @@ def people_agreement(
         [[np.nan if label is None else label for label in unit.people] for unit in shared]
     )
     nothing = np.full(len(shared), np.nan)
-    found = with_intervals(
+    found = estimate_with_intervals(
         agreement_statistics(human_scale),
         Table(ratings, nothing, nothing),
         [unit.cluster for unit in shared],
@@ -177,9 +181,9 @@ def people_agreement(
 def suggest_threshold(
     trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale
 ) -> Suggestion:
-    """The judge of the highest kappa among those that cover MIN_COVERAGE and agree beyond chance
-    (the interval of kappa is above 0), and those that cannot be told from it: the 95 % interval of
-    the paired difference holds 0."""
+    """Suggests the judge with the highest kappa among those that cover MIN_COVERAGE and agree
+    beyond chance (the interval of kappa is above 0). The reason names the judges that cannot be
+    told from it: the 95 % interval of the paired difference contains 0."""
     able = [
         trial
         for trial in trials
@@ -217,11 +221,12 @@ def suggest_threshold(
 def _kappa_difference(
     one: Sequence[Unit], other: Sequence[Unit], scale: Scale, human_scale: Scale
 ) -> Figure:
-    """Kappa of one judge less that of another, on the units that both scored."""
+    """Kappa of one judge minus that of another, on the units that both scored."""
     by_id = {unit.id: unit for unit in other if unit.judge is not None}
     shared = [unit for unit in one if unit.judge is not None and unit.id in by_id]
     first, second = (
-        _table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared])
+        _to_table(side, scale, human_scale)
+        for side in (shared, [by_id[unit.id] for unit in shared])
     )
     both = Table(
         np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
@@ -230,17 +235,17 @@ def _kappa_difference(
     def difference(table: Table) -> float:
         return weighted_kappa(table.ratings[:, :2]) - weighted_kappa(table.ratings[:, [0, 2]])
 
-    return with_intervals({"difference": difference}, both, [unit.cluster for unit in shared])[
-        "difference"
-    ]
+    return estimate_with_intervals(
+        {"difference": difference}, both, [unit.cluster for unit in shared]
+    )["difference"]
 
 
-def _table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
-    """Column 0: the mean label, column 1: the judge, both on the human scale (rounded, so that
-    equal scores stay equal)."""
+def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
+    """Lays units out as columns. Of `ratings`, column 0 is the mean label and column 1 the judge,
+    both on the human scale, rounded so that equal scores stay equal."""
     labels = [[label for label in unit.people if label is not None] for unit in units]
     human = np.array([sum(each) / len(each) for each in labels])
-    judge = rescaled(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
+    judge = rescale(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
     return Table(
         np.round(np.column_stack([human, judge]), 9),
         np.array([np.nan if unit.confidence is None else unit.confidence for unit in units]),
@@ -249,27 +254,28 @@ def _table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
 
 
 def flip_share(repeats: Sequence[float]) -> float:
-    """The chance that two repeats of the same call give different scores: the share of their pairs
-    that do."""
+    """The share of the pairs of repeats of one call whose scores differ."""
     pairs = list(combinations(repeats, 2))
     return sum(one != other for one, other in pairs) / len(pairs) if pairs else np.nan
 
 
 def agreement_statistics(human_scale: Scale) -> dict[str, Statistic]:
-    """What judge and people have, and people among themselves."""
+    """The statistics of judge and people, and of people among themselves."""
     return {
-        "exact": lambda table: over_pairs(same, categories(table.ratings, human_scale)),
-        "kappa": lambda table: over_pairs(weighted_kappa, table.ratings),
+        "exact": lambda table: mean_over_pairs(
+            share_equal, to_categories(table.ratings, human_scale)
+        ),
+        "kappa": lambda table: mean_over_pairs(weighted_kappa, table.ratings),
         "alpha_ordinal": lambda table: alpha_ordinal(table.ratings),
         "alpha_interval": lambda table: alpha_interval(table.ratings),
-        "alpha_nominal": lambda table: alpha_nominal(categories(table.ratings, human_scale)),
-        "spearman": lambda table: over_pairs(spearman, table.ratings),
+        "alpha_nominal": lambda table: alpha_nominal(to_categories(table.ratings, human_scale)),
+        "spearman": lambda table: mean_over_pairs(spearman, table.ratings),
     }
 
 
 def judge_statistics(human_scale: Scale, by_confidence: bool) -> dict[str, Statistic]:
-    """Those, and what only a judge has: bias (judge less people), the mean gap of its calibration
-    curve, its flip rate."""
+    """The statistics of agreement, and a judge's own: its bias (judge minus people), the mean gap
+    of its calibration curve, and its flip rate."""
     return agreement_statistics(human_scale) | {
         "bias": lambda table: mean(table.ratings[:, 1] - table.ratings[:, 0]),
         "calibration_error": lambda table: curve_gap(table, human_scale, by_confidence),
@@ -281,37 +287,37 @@ JUDGE_FIGURES = tuple(judge_statistics((0, 1), False))
 
 
 def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
-    """The calibration curve in even bins, those without a unit left out."""
+    """The calibration curve in bins of equal width, without the empty ones."""
     scale = (0.0, 1.0) if by_confidence else human_scale
-    given, said = _curve_columns(table, human_scale, by_confidence)
-    places, edges = _bins(given, scale), np.linspace(*scale, BINS + 1)
+    judge, people = _curve_columns(table, human_scale, by_confidence)
+    places, edges = _bins(judge, scale), np.linspace(*scale, BINS + 1)
     return [
         Bin(
             low=float(edges[place]),
             high=float(edges[place + 1]),
             n=int((places == place).sum()),
-            judge=float(given[places == place].mean()),
-            people=float(said[places == place].mean()),
+            judge=float(judge[places == place].mean()),
+            people=float(people[places == place].mean()),
         )
         for place in np.unique(places)
     ]
 
 
 def curve_gap(table: Table, human_scale: Scale, by_confidence: bool) -> float:
-    """The mean of |judge - people| over the bins of the curve, each weighing as many units as it
-    has."""
-    given, said = _curve_columns(table, human_scale, by_confidence)
-    places = _bins(given, (0.0, 1.0) if by_confidence else human_scale)
-    gaps = np.bincount(places, given - said, minlength=BINS)
-    return float(np.abs(gaps).sum() / given.size) if given.size else np.nan
+    """The mean of |judge - people| over the bins of the curve, weighted by their units."""
+    judge, people = _curve_columns(table, human_scale, by_confidence)
+    places = _bins(judge, (0.0, 1.0) if by_confidence else human_scale)
+    gaps = np.bincount(places, judge - people, minlength=BINS)
+    return float(np.abs(gaps).sum() / judge.size) if judge.size else np.nan
 
 
 def _curve_columns(
     table: Table, human_scale: Scale, by_confidence: bool
 ) -> tuple[FloatArray, FloatArray]:
+    """The judge's and the people's column of the calibration curve, one row per unit."""
     if not by_confidence:
         return table.ratings[:, 1], table.ratings[:, 0]
-    classes = categories(table.ratings, human_scale)
+    classes = to_categories(table.ratings, human_scale)
     return table.confidence, (classes[:, 0] == classes[:, 1]).astype(float)
 
 
@@ -323,30 +329,31 @@ def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
     return places
 
 
-def with_intervals(
+def estimate_with_intervals(
     statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
 ) -> dict[str, Figure]:
-    """Each statistic with its bootstrap interval: whole clusters drawn with replacement, always the
-    same ones for the same data. No interval for a single cluster, or where fewer than half the
-    draws define the statistic."""
+    """Computes each statistic with its bootstrap interval. Whole clusters are drawn with
+    replacement, always the same ones for the same data. There is no interval for a single cluster,
+    or if fewer than half the draws define the statistic."""
     if not clusters:
         return dict.fromkeys(statistics, Figure(value=None))
     names, codes = np.unique(np.array(clusters), return_inverse=True)
     whole = {name: statistic(table) for name, statistic in statistics.items()}
     if names.size < 2:
         return {name: _figure(value, np.array([]), LEVEL) for name, value in whole.items()}
-    of_rows = {name: partial(_of_rows, statistic, table) for name, statistic in statistics.items()}
+
+    def on_rows(statistic: Statistic, rows: Rows) -> float:
+        return statistic(table.take(rows))
+
+    of_rows = {name: partial(on_rows, statistic) for name, statistic in statistics.items()}
     drawn = bootstrap_statistics(of_rows, codes, draws)
-    level = expanded(LEVEL, names.size)
+    level = expand_level(LEVEL, names.size)
     return {name: _figure(value, drawn[name], level) for name, value in whole.items()}
 
 
-def _of_rows(statistic: Statistic, table: Table, rows: Rows) -> float:
-    return statistic(table.take(rows))
-
-
 def _figure(value: float, drawn: FloatArray, level: float) -> Figure:
-    """Rounded, so that the last bit of a kappa of 0 is no agreement beyond chance."""
+    """Makes a figure, rounded so that float error in a kappa of 0 is not agreement beyond
+    chance."""
     if np.isnan(value):
         return Figure(value=None)
     defined = drawn[~np.isnan(drawn)]

@@ -1,5 +1,5 @@
-"""The console summary, in seed 000's form: sections, names, four decimals, bars; and the tables of
-seeds 001 and 004 below them."""
+"""Renders a summary for the console in seed 000's form (sections, names, four decimals, bars), with
+the tables of seeds 001 and 004 below."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
 def render(summary: Summary) -> str:
-    """The whole summary as text, from a Summary alone; what names hold of control characters is
-    shown escaped."""
+    """Renders the whole summary as text. Control characters in names are escaped."""
     return escape_controls("\n".join(_lines(summary)) + "\n")
 
 
 def _lines(summary: Summary) -> Iterator[str]:
     yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
-    yield from _header(summary)
+    yield from _header_lines(summary)
     yield _rule("=")
     several = len(summary.candidates) > 1
     for number, metric in enumerate(summary.metrics, start=1):
@@ -49,10 +48,10 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _rule("-")
         yield from section(metric)
         yield ""
-    yield from _breakdown(summary)
+    yield from _breakdown_lines(summary)
     if decisions := decide(means_of(summary)):
-        yield from _titled("DECISIONS", decision_lines(decisions))
-    yield from _comparison(summary)
+        yield from _titled_section("DECISIONS", decision_lines(decisions))
+    yield from _comparison_lines(summary)
     yield _rule("=")
     if summary.generation_s is not None:
         yield f"Generation took {summary.generation_s:.2f}s"
@@ -60,40 +59,43 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield from (f"Note: {note}" for note in summary.notes)
 
 
-def _breakdown(summary: Summary) -> Iterator[str]:
-    """What the run found by task, and by length and depth: nothing for a suite without these."""
+def _breakdown_lines(summary: Summary) -> Iterator[str]:
+    """The tables by task, and the heat maps by length and depth, if the suite has any."""
     for macro in summary.macro:
         if lines := list(task_table(summary, macro)):
-            yield from _titled(
+            yield from _titled_section(
                 f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines
             )
     if summary.n_disagreements is not None:
         yield from (disagreements_line(summary), "")
     for heat in summary.heat_maps:
         if any(heat.n_without_depth) or any(any(row) for row in heat.n):
-            yield from _titled(f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat))
+            yield from _titled_section(
+                f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat)
+            )
 
 
-def _comparison(summary: Summary) -> Iterator[str]:
-    """Speed beside quality, and metrics against temperature: nothing for a run that compares
-    nothing."""
+def _comparison_lines(summary: Summary) -> Iterator[str]:
+    """Speed beside quality, and metrics against temperature, if the run compares any."""
     for candidate in summary.candidates:
         if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
-            yield from _titled(
+            yield from _titled_section(
                 f"SPEED AND QUALITY - {candidate.candidate}",
                 performance_lines(rows, summary.headline),
             )
     for title, lines in sweep_lines(summary.sweeps):
-        yield from _titled(title, lines)
+        yield from _titled_section(title, lines)
     if summary.recommendation is not None:
-        yield from _titled("RECOMMENDATIONS", recommendation_lines(summary, summary.recommendation))
+        yield from _titled_section(
+            "RECOMMENDATIONS", recommendation_lines(summary, summary.recommendation)
+        )
 
 
-def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+def _titled_section(title: str, lines: Iterable[str]) -> Iterator[str]:
     yield from (_rule("-"), title, _rule("-"), *lines, "")
 
 
-def _header(summary: Summary) -> Iterator[str]:
+def _header_lines(summary: Summary) -> Iterator[str]:
     models = [
         f"{c.candidate} ({c.model})" if c.candidate != c.model else c.model
         for c in summary.candidates
@@ -101,7 +103,7 @@ def _header(summary: Summary) -> Iterator[str]:
     yield f"Run: {summary.run_id}"
     yield f"Suite: {summary.suite}"
     yield f"Generation Model: {', '.join(models)}"
-    yield f"Judge Model: {_judges(summary)}"
+    yield f"Judge Model: {_describe_judges(summary)}"
     yield f"Total Samples: {summary.n_samples}" + (
         f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else ""
     )
@@ -112,12 +114,12 @@ def _header(summary: Summary) -> Iterator[str]:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
     for candidate in summary.candidates:
-        yield _speed(candidate)
-        yield from _prompts(candidate)
+        yield _describe_speed(candidate)
+        yield from _prompt_lines(candidate)
 
 
 def cause_lines(summary: Summary) -> Iterator[str]:
-    """Why units failed, most frequent first, with one example of each."""
+    """Lists why units failed, the most frequent cause first, with one example of each."""
     for cause in summary.causes[:CAUSES_SHOWN]:
         yield f"  {cause.n_units} x {cause.cause}"
         yield f"    such as unit {cause.unit_id}" + (
@@ -127,8 +129,8 @@ def cause_lines(summary: Summary) -> Iterator[str]:
         yield f"  and {rest} other causes; summary.json lists them"
 
 
-def _judges(summary: Summary) -> str:
-    """Every judge that scored something, with its metrics."""
+def _describe_judges(summary: Summary) -> str:
+    """Names every judge that scored something, with its metrics."""
     by_judge: dict[str, list[str]] = {}
     for metric in summary.metrics:
         for judge in metric.judges:
@@ -141,7 +143,7 @@ def _judges(summary: Summary) -> str:
     )
 
 
-def _speed(candidate: GenerationSummary) -> str:
+def _describe_speed(candidate: GenerationSummary) -> str:
     rate = (
         f"{candidate.output_tokens_per_s:.1f} tokens/s"
         if candidate.output_tokens_per_s
@@ -165,8 +167,8 @@ def _speed(candidate: GenerationSummary) -> str:
     )
 
 
-def _prompts(candidate: GenerationSummary) -> Iterator[str]:
-    """What is out of the ordinary with a candidate's prompts and answers."""
+def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
+    """Lists what is unusual about a candidate's prompts and answers."""
     if candidate.cached_tokens is not None:
         share = (
             ""
@@ -185,26 +187,27 @@ def _prompts(candidate: GenerationSummary) -> Iterator[str]:
             f"judged"
         )
     if set(candidate.prompt_forms) - {"chat"}:
-        yield f"Prompt Forms: {', '.join(f'{count} {form}' for form, count in candidate.prompt_forms.items())}"  # noqa: E501
+        forms = (f"{count} {form}" for form, count in candidate.prompt_forms.items())
+        yield f"Prompt Forms: {', '.join(forms)}"
 
 
 def section(metric: MetricSummary) -> Iterator[str]:
-    """One metric's section: its blocks of figures, its distribution on an integer scale, its
-    coverage."""
+    """One metric's section: its blocks of figures, its distribution if the scale is of whole
+    numbers, and its coverage."""
     for index, block in enumerate(metric.layout):
         if index:
             yield ""
         yield from _block(block, metric)
     if metric.distribution and not any("-" in score for score in metric.distribution):
         yield ""
-        told = metric_mark(metric)
-        yield f"  Score Distribution{f' ({told})' * bool(told)}:"
+        mark = metric_mark(metric)
+        yield f"  Score Distribution{f' ({mark})' * bool(mark)}:"
         yield from (
             f"    Score {score}: {_bar(count, metric.n_scored)}"
             for score, count in metric.distribution.items()
         )
     yield ""
-    yield f"  Coverage: {_coverage(metric)}"
+    yield f"  Coverage: {_describe_coverage(metric)}"
     if metric.worth:
         yield from wrap(
             f"Estimate by rules: {metric.worth}",
@@ -222,24 +225,20 @@ def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
     if block.heading:
         yield block.heading
     width = max((len(line.label) for line in block.lines), default=0) + 1
+    mark = metric_mark(metric)
     for line in block.lines:
+        shown = format_figure(line, metric)
+        if mark and shown != NOTHING and line.field != "n_scored":  # a count is never an estimate
+            shown = f"{shown}  {mark}"
         note = f"  ({line.note})" if line.note else ""
-        yield f"  {line.label + ':':<{width}} {_told(line, metric)}{note}"
+        yield f"  {line.label + ':':<{width}} {shown}{note}"
 
 
-def _told(line: SummaryLine, metric: MetricSummary) -> str:
-    """A line's figure, and what it is marked with where rules gave it; how many were scored is no
-    estimate."""
-    shown, told = figure(line, metric), metric_mark(metric)
-    return f"{shown}  {told}" if told and shown != NOTHING and line.field != "n_scored" else shown
-
-
-def figure(line: SummaryLine, metric: MetricSummary) -> str:
-    """A line's figure, printed in its form; `-` where there is none."""
-    value: float | dict[str, float | None] | None = None
+def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
+    """Formats a line's figure in the line's form; `-` if there is none. The field of a line is a
+    field of the summary, or GROUP.NAME for an entry of one that is a mapping."""
     group, _, name = line.field.rpartition(".")
-    value = getattr(metric, group)[name] if group and name in getattr(metric, group) else None
-    value = value if group else getattr(metric, line.field)
+    value = getattr(metric, group).get(name) if group else getattr(metric, line.field)
     if not isinstance(value, int | float):
         return NOTHING
     if line.form in _SCALED:
@@ -261,7 +260,7 @@ _SCALED: dict[str, Callable[[float, MetricSummary], str]] = {
 }
 
 
-def _coverage(metric: MetricSummary) -> str:
+def _describe_coverage(metric: MetricSummary) -> str:
     applicable = metric.n - metric.n_not_applicable
     replaced = (f", {count} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items())
     parts = [f"{metric.n_scored} of {applicable} scored{''.join(replaced)}"]

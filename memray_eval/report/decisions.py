@@ -1,10 +1,10 @@
-"""What to do with a companion's candidate: seed 002's quality levels and decision guideline, by
-candidate and scenario.
+"""Decides what to do with a candidate of the companion suite, by seed 002's quality levels and
+decision guideline, for each scenario and over all.
 
-The seed's levels leave gaps (0.8 to 0.9, say): here each reaches up to the next. Its guideline is
-read so: the average is that of overall_quality; a candidate is deployed where it reaches 0.7 in
-every scenario; an individual metric is the mean of one of the six others. It speaks of all
-scenarios, so a run of some of them gets a verdict on each of those and none over all."""
+The seed's levels leave gaps (such as 0.8 to 0.9); here each level reaches up to the next. Its
+guideline is read like this: the average is that of overall_quality; a candidate is deployed if it
+reaches 0.7 in every scenario; an individual metric is the mean of one of the six others. The
+guideline covers all scenarios, so a run of only some gets a verdict on each, but none over all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic import Field
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
 from memray_eval.report.marks import mark
-from memray_eval.report.tables import NOTHING, aligned
+from memray_eval.report.tables import NOTHING, align_columns
 from memray_eval.types import Frozen, Summary, TaskSummary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
@@ -27,7 +27,7 @@ RULES_READ = (
     "Scored by rules, which look for phrases: they read the query and the answer alone,",
     "and see neither the history nor the memory. A judge model sees both.",
 )
-_DIGITS = 6  # of a mean: what is below is float error
+_DIGITS = 6  # of a mean; further digits are float error
 
 Verdict: TypeAlias = Literal["deploy", "ab_test", "needs_revision", "undecided"]
 NAMES: Mapping[Verdict, str] = {
@@ -39,7 +39,7 @@ NAMES: Mapping[Verdict, str] = {
 
 
 class Level(NamedTuple):
-    """A quality level: scores from `at_least` up to the next better one's."""
+    """A quality level: scores from `at_least` up to the next better level."""
 
     name: str
     at_least: float
@@ -56,10 +56,10 @@ LEVELS = (
 
 
 class ScenarioMeans(Frozen):
-    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None where
-    nothing was scored. `n` counts the scores of each metric, and `fixed` those of them that the
-    rules would have given to any answer. Of all `n_scored` scores of the family, `estimates` are
-    offline estimates, and `fallbacks` are what a rule gave because the judge failed."""
+    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None if nothing
+    was scored. `n` counts the scores of each metric, and `fixed` those that the rules would have
+    given to any answer. Of all `n_scored` scores of the family, `estimates` are offline estimates,
+    and `fallbacks` were given by a rule because the judge failed."""
 
     candidate: str
     scenario: str
@@ -72,11 +72,11 @@ class ScenarioMeans(Frozen):
 
 
 class Decision(Frozen):
-    """What the guideline says of a candidate in a scenario (EVERY: in all), and why. `average` is
-    that of overall_quality, None where it was not scored. `caveats` say which metrics the rules
-    could not move, whatever was answered. `n_scenarios` counts those of SCENARIOS that a decision
-    over all of them rests on. `mark` says how much of it is no judge's verdict, of which
-    `is_by_rules` says that rules gave some."""
+    """The guideline's verdict on a candidate in a scenario (EVERY: in all), and its reasons.
+    `average` is the mean of overall_quality, None if it was not scored. `caveats` name the metrics
+    that no answer could have moved, because rules scored them. `n_scenarios` counts the SCENARIOS
+    that a decision over all rests on. `mark` says how much of it is not a judge's verdict, and
+    `is_by_rules` whether rules gave any of it."""
 
     candidate: str
     scenario: str
@@ -101,7 +101,7 @@ def level_of(score: float) -> Level:
 
 
 def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
-    """What a run of the companion suite found: there a sample's task is its scenario."""
+    """The means of a run of the companion suite, whose tasks are its scenarios."""
     return tuple(
         ScenarioMeans(
             candidate=task.candidate,
@@ -109,15 +109,15 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
             means={metric.metric: metric.mean for metric in task.metrics},
             n={metric.metric: metric.n_scored for metric in task.metrics},
             fixed={metric.metric: metric.fixed for metric in task.metrics if metric.fixed},
-            **_counts(task),
+            **_count_scores(task),
         )
         for task in summary.tasks
         if task.bucket is None
     )
 
 
-def _counts(task: TaskSummary) -> dict[str, int]:
-    """How many scores the family has in a scenario, and how many of them no judge gave."""
+def _count_scores(task: TaskSummary) -> dict[str, int]:
+    """Counts the family's scores in a scenario, and those of them that no judge gave."""
     family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
     return {
         name: sum(getattr(metric, name) for metric in family)
@@ -126,8 +126,8 @@ def _counts(task: TaskSummary) -> dict[str, int]:
 
 
 def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
-    """A decision for every candidate in every scenario, each candidate's followed by the one over
-    all of its scenarios. Those where none of the family's metrics was computed are passed over."""
+    """Decides for every candidate in every scenario, and then over all of its scenarios. Scenarios
+    in which none of the family's metrics was computed are skipped."""
     by_candidate: dict[str, list[ScenarioMeans]] = {}
     for means in found:
         if {OVERALL, *METRICS} & set(means.means):
@@ -135,19 +135,23 @@ def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
     return tuple(
         decision
         for candidate, scenarios in by_candidate.items()
-        for decision in (*map(_in_one, scenarios), _in_all(candidate, scenarios))
+        for decision in (*map(_decide_scenario, scenarios), _decide_overall(candidate, scenarios))
     )
 
 
 def lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """A table, a line a candidate and scenario; then the reasons of each, the rule, and what the
-    levels mean."""
-    head = ("candidate", "scenario", "average", "level", "decision")
-    yield from aligned([head, *map(_row, decisions)])
+    """Renders a table with a row per candidate and scenario, then the reasons of each decision, the
+    rule, and what the levels mean."""
+    rows = [("candidate", "scenario", "average", "level", "decision")]
+    for decision in decisions:
+        average = NOTHING if decision.average is None else f"{decision.average:.4f}"
+        scope, verdict = _describe_scope(decision), _describe_verdict(decision)
+        rows.append((decision.candidate, scope, average, decision.level, verdict))
+    yield from align_columns(rows)
     for decision in decisions:
         yield ""
-        yield f"{decision.candidate}, {_where(decision)}: {_verdict(decision)}"
-        yield from (f"  - {said}" for said in (*decision.reasons, *decision.caveats))
+        yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
+        yield from (f"  - {reason}" for reason in (*decision.reasons, *decision.caveats))
     yield ""
     if any(decision.is_by_rules for decision in decisions):
         yield from RULES_READ
@@ -159,46 +163,43 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
 
 
-def _row(decision: Decision) -> Sequence[str]:
-    average = NOTHING if decision.average is None else f"{decision.average:.4f}"
-    return (decision.candidate, _where(decision), average, decision.level, _verdict(decision))
-
-
-def _verdict(decision: Decision) -> str:
+def _describe_verdict(decision: Decision) -> str:
     return NAMES[decision.verdict] + (f" ({decision.mark})" if decision.mark else "")
 
 
-def _where(decision: Decision) -> str:
+def _describe_scope(decision: Decision) -> str:
     if decision.scenario or decision.n_scenarios == len(SCENARIOS):
         return decision.scenario or "all scenarios"
     return f"{decision.n_scenarios} of {len(SCENARIOS)} scenarios"
 
 
-def _in_one(means: ScenarioMeans) -> Decision:
+def _decide_scenario(means: ScenarioMeans) -> Decision:
     average = means.means.get(OVERALL)
     figures = {name: means.means.get(name) for name in METRICS}
-    verdict, reasons = _judge(average, {means.scenario: average}, figures, _unmovable([means]))
+    verdict, reasons = _reach_verdict(
+        average, {means.scenario: average}, figures, _unmovable_metrics([means])
+    )
     return Decision(
         candidate=means.candidate,
         scenario=means.scenario,
         average=average,
         verdict=verdict,
         reasons=tuple(reasons),
-        caveats=tuple(_caveats([means])),
+        caveats=tuple(_caveat_lines([means])),
         is_by_rules=means.estimates > 0,
-        mark=_mark([means]),
+        mark=_combined_mark([means]),
     )
 
 
-def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
-    """Each scenario counts once, whatever its size. No verdict where one of SCENARIOS was not
-    run."""
+def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
+    """Decides over all scenarios, each of which counts once, whatever its size. The verdict is
+    undecided if one of SCENARIOS was not run."""
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
     average = _mean(list(averages.values()))
     not_run = [name for name in SCENARIOS if name not in averages]
     n_run = len(SCENARIOS) - len(not_run)
-    verdict, reasons = _judge(average, averages, figures, _unmovable(scenarios))
+    verdict, reasons = _reach_verdict(average, averages, figures, _unmovable_metrics(scenarios))
     if not_run:
         verdict = "undecided"
         reasons = [
@@ -211,14 +212,14 @@ def _in_all(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
         average=average,
         verdict=verdict,
         reasons=tuple(reasons),
-        caveats=tuple(_caveats(scenarios)),
+        caveats=tuple(_caveat_lines(scenarios)),
         is_by_rules=any(means.estimates for means in scenarios),
         n_scenarios=n_run,
-        mark=_mark(scenarios),
+        mark=_combined_mark(scenarios),
     )
 
 
-def _mark(scenarios: Sequence[ScenarioMeans]) -> str:
+def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
     return mark(
         *(
             sum(getattr(each, name) for each in scenarios)
@@ -227,22 +228,23 @@ def _mark(scenarios: Sequence[ScenarioMeans]) -> str:
     )
 
 
-def _fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
-    """How many scores of a metric the rules would have given to any answer, and of how many."""
+def _count_fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
+    """How many scores of a metric the rules would have given to any answer, and how many there
+    are."""
     return sum(means.fixed.get(metric, 0) for means in scenarios), sum(
         means.n.get(metric, 0) for means in scenarios
     )
 
 
-def _unmovable(scenarios: Sequence[ScenarioMeans]) -> set[str]:
-    """The metrics that no answer could have moved at all."""
-    counts = {name: _fixed(scenarios, name) for name in METRICS}
+def _unmovable_metrics(scenarios: Sequence[ScenarioMeans]) -> set[str]:
+    """The metrics that no answer at all could have moved."""
+    counts = {name: _count_fixed(scenarios, name) for name in METRICS}
     return {name for name, (fixed, n) in counts.items() if fixed and fixed == n}
 
 
-def _caveats(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
+def _caveat_lines(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
     for name in METRICS:
-        fixed, n = _fixed(scenarios, name)
+        fixed, n = _count_fixed(scenarios, name)
         if fixed:
             yield (
                 f"{name} could not move for {fixed} of {n} answers: their queries name no "
@@ -251,25 +253,25 @@ def _caveats(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
 
 
 def _mean(figures: Sequence[float | None]) -> float | None:
-    """None where any is: a mean over the others would be of something else."""
+    """The mean; None if any figure is missing, since a mean of the rest would mislead."""
     known = [figure for figure in figures if figure is not None]
     return fmean(known) if known and len(known) == len(figures) else None
 
 
-def _judge(
+def _reach_verdict(
     average: float | None,
     averages: Mapping[str, float | None],
     figures: Mapping[str, float | None],
     unmovable: Collection[str],
 ) -> tuple[Verdict, list[str]]:
-    """The verdict and its reasons. What is known to be too low decides also where other figures are
-    missing. An `unmovable` metric is none that the candidate could improve."""
+    """Returns the verdict and its reasons. A figure that is too low decides even if others are
+    missing. `unmovable` metrics are not listed as areas to improve."""
     low = [
         f"{name} {figure:.4f} is below {METRIC_FROM}"
         for name, figure in figures.items()
-        if _below(figure, METRIC_FROM)
+        if _is_below(figure, METRIC_FROM)
     ]
-    if _below(average, TEST_FROM):
+    if _is_below(average, TEST_FROM):
         low.insert(0, f"average {average:.4f} is below {TEST_FROM}")
     if low:
         return "needs_revision", low
@@ -281,7 +283,7 @@ def _judge(
     weak = [
         f"{name}: average {figure:.4f} is below {DEPLOY_FROM}"
         for name, figure in averages.items()
-        if _below(figure, DEPLOY_FROM)
+        if _is_below(figure, DEPLOY_FROM)
     ]
     if not weak:
         return "deploy", [
@@ -291,10 +293,10 @@ def _judge(
     areas = [
         f"to improve: {name} {figure:.4f}"
         for name, figure in figures.items()
-        if _below(figure, DEPLOY_FROM) and name not in unmovable
+        if _is_below(figure, DEPLOY_FROM) and name not in unmovable
     ]
     return "ab_test", [f"average {average:.4f} is {TEST_FROM} or more", *weak, *areas]
 
 
-def _below(figure: float | None, bound: float) -> bool:
+def _is_below(figure: float | None, bound: float) -> bool:
     return figure is not None and round(figure, _DIGITS) < bound

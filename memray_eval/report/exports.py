@@ -1,5 +1,5 @@
-"""The files of the original benchmarks: seed 000's responses_{model}_{time}.json and
-eval_{input}.json, seed 004's list."""
+"""Exports a run to the files of the original benchmarks: seed 000's responses_{model}_{time}.json
+and eval_{input}.json, and seed 004's list."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ INSTRUCTION = "instruction_quality"
 
 
 def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
-    """A score's parts as subscores, with the issues and passed checks of its judgment, or of the
-    instruction checks."""
+    """Returns a score's parts as subscores, with the issues and passed checks of its judgment, or
+    of the instruction checks."""
     if score.metric == INSTRUCTION and record.response is not None:
         found = result(record.sample, record.response)
         return {
@@ -36,7 +36,9 @@ def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
 def export_responses(path: str, records: Iterable[Record], model: str, stamp: str) -> None:
     """Writes seed 000's responses file: model, timestamp, and every sample with its response, under
     `results`."""
-    _export(path, {"model": model, "timestamp": stamp}, (_answer_row(record) for record in records))
+    _write_results(
+        path, {"model": model, "timestamp": stamp}, (_answer_row(record) for record in records)
+    )
 
 
 def export_evaluation(path: str, records: Iterable[Record], summary: Summary) -> None:
@@ -45,7 +47,7 @@ def export_evaluation(path: str, records: Iterable[Record], summary: Summary) ->
     head = {
         "summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
     }
-    _export(path, head, (_evaluated_row(record) for record in records))
+    _write_results(path, head, (_evaluated_row(record) for record in records))
 
 
 def export_benchmark(
@@ -55,10 +57,10 @@ def export_benchmark(
     `tests`.
 
     `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, to
-    one decimal as in the seed; `details` says what stands behind it, and an offline estimate is
-    marked by `quality_is_estimate`. What was not measured, or failed, is null. `prompt_name` is the
-    task, as in the seed; `prompt_id`, which the seed lacks, tells the prompts of a task apart. Rows
-    are kept on disk until their candidate's turn comes."""
+    one decimal as in the seed; `details` explains it, and `quality_is_estimate` marks an offline
+    estimate. What was not measured, or failed, is null. `prompt_name` is the task, as in the seed;
+    `prompt_id`, which the seed lacks, tells the prompts of a task apart. Rows are buffered on disk
+    until their candidate is written."""
     scale = next(
         (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
         (0.0, 1.0),
@@ -66,7 +68,7 @@ def export_benchmark(
     with ExitStack() as stack:
         tests: dict[str, IO[bytes]] = {}
         for record in records:
-            row = _json(_test_row(record, summary.headline, scale, details))
+            row = _encode_json(_test_row(record, summary.headline, scale, details))
             if kept := tests.get(record.candidate.name):
                 kept.write(b",\n" + row)
             else:
@@ -82,17 +84,17 @@ def export_benchmark(
             stream.write(b"]\n" if tests else b"[]\n")
 
 
-def _export(path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
-    """One JSON object with a long list, written row by row."""
+def _write_results(path: str, head: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
+    """Writes one JSON object whose list of results is streamed row by row."""
     with write_atomically(path) as stream:
-        stream.write(_json(head)[:-1] + b', "results": [\n')
+        stream.write(_encode_json(head)[:-1] + b', "results": [\n')
         for number, row in enumerate(rows):
-            stream.write(b",\n" * (number > 0) + _json(row))
+            stream.write(b",\n" * (number > 0) + _encode_json(row))
         stream.write(b"\n]}\n")
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
-    """In UTF-8; a lone surrogate, which that cannot hold, is written as its JSON escape."""
+def _encode_json(value: Mapping[str, Any]) -> bytes:
+    """Encodes JSON as UTF-8; a lone surrogate, which UTF-8 cannot hold, becomes its JSON escape."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 

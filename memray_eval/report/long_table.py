@@ -1,10 +1,10 @@
-"""A run as one flat table, a row a unit and metric, for a spreadsheet (CSV) or a data frame
-(Parquet).
+"""Exports a run as one flat table, with a row per unit and metric, for a spreadsheet (CSV) or a
+data frame (Parquet).
 
 Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
-no metric scored has one row without a metric, so that none is missing; a unit written twice counts
-once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a rule gave
-because the judge failed."""
+no metric scored has one row without a metric, so that no unit is missing; a unit written twice
+counts once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a
+rule gave because the judge failed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_UNITS = (
     "language",
     "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", "error",
 )  # fmt: skip
-_OF_SCORES = {  # a score's field: its column
+_OF_SCORES = {  # a score's field -> its column
     "metric": "metric", "status": "status", "value": "value", "judge": "judge",
     "input_tokens": "judge_input_tokens",
     "output_tokens": "judge_output_tokens", "cost_usd": "judge_cost_usd",
@@ -49,13 +49,13 @@ FLAT_SCHEMA = pa.schema(
         pa.field("fallback", pa.bool_()),
     ]
 )
-_CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls finds, for Arrow
-# what a spreadsheet takes for a formula, and the mark that says it is none
+_CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls matches, in RE2 syntax
+# the first character of a text that a spreadsheet takes for a formula, or the mark against it
 _FORMULA = "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"
 
 
 def write_parquet(path: str, records: pads.Dataset) -> None:
-    """Writes FLAT_SCHEMA to a path or cloud URL, a block at a time."""
+    """Writes the table as Parquet to a path or cloud URL, a block at a time."""
     with (
         write_atomically(path) as stream,
         pq.ParquetWriter(stream, FLAT_SCHEMA, compression="zstd") as writer,
@@ -65,11 +65,11 @@ def write_parquet(path: str, records: pads.Dataset) -> None:
 
 
 def write_csv(path: str, records: pads.Dataset) -> None:
-    """Writes the same columns as CSV in UTF-8; an empty cell is null, an empty text stands in
-    quotes. A text that a spreadsheet would take for a formula (it begins with = + - @, also as wide
-    ones, a tab or an end of line) gets an apostrophe before it, and so does one that begins with an
-    apostrophe: without its first apostrophe it is the text again. Control characters stand as
-    \\uXXXX: a terminal that shows the file obeys none. Numbers stay as they are."""
+    """Writes the table as CSV in UTF-8. An empty cell is null; an empty text is quoted. A text that
+    a spreadsheet would take for a formula (it begins with = + - @, their full-width forms, a tab or
+    an end of line) is prefixed with an apostrophe, and so is one that begins with an apostrophe, so
+    that removing the first apostrophe restores the text. Control characters are written as \\uXXXX,
+    so that a terminal that shows the file obeys none. Numbers are written unchanged."""
     with write_atomically(path) as stream, pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer:
         for batch in to_long_rows(records):
             writer.write_batch(
@@ -80,7 +80,7 @@ def write_csv(path: str, records: pads.Dataset) -> None:
 
 
 def to_long_rows(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
-    """The rows, with FLAT_SCHEMA, in the order of the records."""
+    """Yields the rows, with FLAT_SCHEMA, in the order of the records."""
     first = np.zeros(records.count_rows(), dtype=np.bool_)
     first[first_of_each(records.to_table(columns=["unit_id"])["unit_id"])] = True
     row = 0
@@ -91,7 +91,7 @@ def to_long_rows(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
 
 
 def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A row a score, and one for each unit without any, among them."""
+    """Makes one row per score, and one for each unit without scores, in the order of the units."""
     scores = batch["scores"]
     unscored = np.flatnonzero(
         pc.equal(pc.fill_null(pc.list_value_length(scores), 0), 0).to_numpy(zero_copy_only=False)
@@ -105,13 +105,14 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [batch[name].take(units) for name in _OF_UNITS]
     columns += [pc.struct_field(flattened, name).take(places) for name in _OF_SCORES]
     columns += [
-        _kinds(flattened, is_kind).take(places) for is_kind in (is_estimate, FALLBACKS.__contains__)
+        _has_kind(flattened, is_kind).take(places)
+        for is_kind in (is_estimate, FALLBACKS.__contains__)
     ]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
 
 
-def _kinds(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Array:
-    """Whether each score has a value, by a judge of the kind."""
+def _has_kind(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Array:
+    """Marks the scores that have a value and a judge of the kind."""
     judges = pc.struct_field(scores, "judge").dictionary_encode()
     wanted = [name for name in judges.dictionary.to_pylist() if is_kind(name)]
     return pc.and_(

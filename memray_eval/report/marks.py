@@ -1,8 +1,8 @@
-"""What stands beside a figure that is not, or not wholly, the verdict of a judge."""
+"""Marks for figures that are not, or not wholly, the verdict of a judge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from memray_eval.types import FALLBACKS, MetricSummary
 
@@ -11,10 +11,18 @@ _REPLACED = "by fallback"
 
 
 def mark(n_scored: int, estimates: int, fallbacks: int | Mapping[str, int] = 0) -> str:
-    """What a figure over `n_scored` units is to be marked with: "estimate" where rules alone scored
-    it, how many where they scored some, and how many a rule scored in place of a judge that failed
-    (by its name, where they are told apart). "" for verdicts alone."""
-    return ", ".join(_parts(n_scored, estimates, fallbacks))
+    """The mark of a figure over `n_scored` units: "estimate" if rules alone scored it, how many if
+    they scored some, and how many a rule scored in place of a judge that failed (`fallbacks`, by
+    name or in all). "" if all are verdicts."""
+    parts = []
+    if estimates:
+        share = "" if estimates == n_scored else f" for {estimates} of {n_scored}"
+        parts.append(f"{ESTIMATE}{share}")
+    counts = {"": fallbacks} if isinstance(fallbacks, int) else fallbacks
+    for way, count in counts.items():
+        if count:
+            parts.append(f"{count} of {n_scored} {FALLBACKS.get(way, _REPLACED)}")
+    return ", ".join(parts)
 
 
 def metric_mark(metric: MetricSummary) -> str:
@@ -27,15 +35,6 @@ def fallbacks_of(metric: MetricSummary) -> dict[str, int]:
     return {judge: count for judge, count in metric.judges.items() if judge in FALLBACKS}
 
 
-def marked(figure: str, told: str) -> str:
-    """A figure with its mark behind it."""
-    return f"{figure} {told}" if told else figure
-
-
-def _parts(n_scored: int, estimates: int, fallbacks: int | Mapping[str, int]) -> Iterator[str]:
-    if estimates:
-        yield ESTIMATE if estimates == n_scored else f"{ESTIMATE} for {estimates} of {n_scored}"
-    counts = {"": fallbacks} if isinstance(fallbacks, int) else fallbacks
-    for way, count in counts.items():
-        if count:
-            yield f"{count} of {n_scored} {FALLBACKS.get(way, _REPLACED)}"
+def append_mark(figure: str, mark: str) -> str:
+    """Appends a mark to a figure, if there is one."""
+    return f"{figure} {mark}" if mark else figure

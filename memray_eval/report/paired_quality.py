@@ -1,9 +1,8 @@
-"""What the qualities of a run's candidates differ by on the prompts that two of them have in
-common, as `compare` has it.
+"""Measures how the qualities of a run's candidates differ, pair by pair, on the prompts that both
+answered, with the statistics of `compare`.
 
-Only ids, metric names and values are decoded, and the key that units belong together by, where
-samples name one. What stays in memory is a number a prompt and candidate. A unit written twice
-counts once."""
+Only ids, metric names and values are decoded, and the key that groups units, if samples name one.
+What stays in memory is one number per prompt and candidate. A unit written twice counts once."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.metric import Metric
 from memray_eval.ports import FloatArray
-from memray_eval.report.scores import METADATA, clusters_of, find_cluster, numbered
+from memray_eval.report.scores import METADATA, clusters_of, find_cluster, number_clusters
 from memray_eval.report.statistics import (
     TIE,
     Clusters,
@@ -38,13 +37,13 @@ _POINTS = 100.0
 def paired_qualities(
     records: pads.Dataset, headline: Metric, candidates: Sequence[str], level: float = 0.95
 ) -> tuple[QualityPair, ...]:
-    """Every pair of the candidates by their values of the headline metric, its scale laid over
-    0-100. `level` is that of all intervals together (Bonferroni): the chance that any pair of equal
-    candidates is told apart is 1 - level at most."""
+    """Compares every pair of candidates by the headline metric, its scale laid over 0-100. `level`
+    holds for all intervals together (Bonferroni): the chance that any pair of equal candidates is
+    told apart is at most 1 - level."""
     pairs = list(combinations(candidates, 2))
     if not pairs:
         return ()
-    values, clusters = _read(records, headline, candidates)
+    values, clusters = _read_qualities(records, headline, candidates)
     how = Settings(level=1 - (1 - level) / len(pairs))
     return tuple(
         pair_of(a, b, values[candidates.index(a)], values[candidates.index(b)], clusters, how)
@@ -60,7 +59,7 @@ def pair_of(
     clusters: Clusters | None = None,
     settings: Settings | None = None,
 ) -> QualityPair:
-    """The pair of columns of qualities in 0-1, a row a prompt, NaN where there is none."""
+    """Compares two columns of qualities in 0-1, one row per prompt, NaN for a missing one."""
     how, both = settings or Settings(), ~np.isnan(of_a) & ~np.isnan(of_b)
     groups = None if clusters is None else clusters[both]
     left, right = of_a[both], of_b[both]
@@ -75,7 +74,7 @@ def pair_of(
     interval = difference_interval(left, right, groups, how)
     if interval is not None:
         is_shown = interval.low > 0 or interval.high < 0
-    else:  # no spread: only how many there are can tell
+    else:  # no spread: only the number of units can tell
         is_shown = abs(difference) > TIE and 2.0 ** (1 - units) < 1 - how.level
     needed = None if is_shown else units_to_show(difference, error, units, how)
     return found.model_copy(
@@ -89,22 +88,22 @@ def pair_of(
     )
 
 
-def _read(
+def _read_qualities(
     records: pads.Dataset, headline: Metric, candidates: Sequence[str]
 ) -> tuple[FloatArray, Clusters | None]:
-    """A row a candidate and a column a prompt, in 0-1, and the cluster of each prompt, None where
-    they stand alone."""
+    """Reads qualities in 0-1, one row per candidate and one column per prompt, and the cluster of
+    each prompt, or None if prompts are independent."""
     cluster = find_cluster(records)
     columns = (*_COLUMNS, METADATA) if cluster else _COLUMNS
-    rows = pa.concat_tables([_rows(file, columns, headline) for file in records.get_fragments()])
+    rows = pa.concat_tables(
+        [_read_rows(file, columns, headline) for file in records.get_fragments()]
+    )
     prompts = pc.binary_join_element_wise(
         rows["sample_id"], pc.fill_null(rows["task"], ""), "\x1f"
     ).combine_chunks()
     coded = prompts.dictionary_encode()
-    place, whose = (
-        coded.indices.to_numpy(),
-        pc.index_in(rows["candidate"], pa.array(candidates)).to_numpy(),
-    )
+    place = coded.indices.to_numpy()
+    whose = pc.index_in(rows["candidate"], pa.array(candidates)).to_numpy()
     low, high = headline.scale
     values = np.full((len(candidates), len(coded.dictionary)), np.nan)
     shares = (rows["value"].to_numpy() - low) / ((high - low) or 1.0)
@@ -114,11 +113,13 @@ def _read(
         return values, None
     names = np.empty(len(coded.dictionary), dtype=object)
     names[place] = clusters_of(rows[METADATA], METADATA, cluster)
-    return values, numbered(pa.chunked_array([pa.array(names.tolist(), pa.string())]))
+    return values, number_clusters(pa.chunked_array([pa.array(names.tolist(), pa.string())]))
 
 
-def _rows(file: pads.ParquetFileFragment, columns: Sequence[str], headline: Metric) -> pa.Table:
-    """A row a unit, with its value of the headline metric, NaN where it has none."""
+def _read_rows(
+    file: pads.ParquetFileFragment, columns: Sequence[str], headline: Metric
+) -> pa.Table:
+    """Reads one row per unit, with its value of the headline metric, NaN without one."""
     with file.open() as stream:
         table = pq.ParquetFile(stream).read(columns=list(columns))
     scores = table["scores"].combine_chunks()

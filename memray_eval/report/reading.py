@@ -1,4 +1,4 @@
-"""A run folder that cannot be read is said, not a crash."""
+"""Reports a run folder that cannot be read by a message instead of a traceback."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from memray_eval.errors import DataError
-from memray_eval.storage.paths import reaching
+from memray_eval.storage.paths import translate_cloud_errors
 
 
 @contextmanager
 def readable(path: str, told: str = "") -> Iterator[None]:
-    """While a run's records are listed or read: a part that goes or is broken, or a cloud that does
-    not answer, is a DataError, which begins with what was `told`."""
+    """Wraps the listing and reading of a run's records: a part that disappears or is broken, or a
+    cloud that does not answer, raises a DataError that begins with the text `told`."""
     try:
-        with reaching(path):
+        with translate_cloud_errors(path):
             yield
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{told or f'the records of {path} cannot be read'}: {error}") from None

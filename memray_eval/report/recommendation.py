@@ -1,11 +1,11 @@
-"""Which candidate to use: speed against quality (seed 004's "Interpreting Tradeoffs"), by a rule
-that is printed with it.
+"""Recommends a candidate by speed against quality (seed 004's "Interpreting Tradeoffs"), by a rule
+that is printed with the recommendation.
 
-Along the Pareto front, from its fastest candidate on, the next better one is taken where the points
-that it gains over the fastest, and over the one in hand, are worth its slowdown, and its gain is
-shown on the prompts that both answered: by their paired differences (report/paired_quality.py).
-Else the one in hand stays: at parity, and where no difference is shown, speed wins, and it is said
-about how many more prompts would show one."""
+The rule walks the Pareto front from the fastest candidate on. The next better one is taken if the
+points that it gains over the fastest, and over the one chosen so far, are worth its slowdown, and
+if its gain is shown by the paired differences on the prompts that both answered
+(report/paired_quality.py). Otherwise the choice stands: at parity, or if no difference is shown,
+speed wins, and the reason says about how many more prompts would show one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
 
 
 class Worth(Frozen):
-    """`points` of quality (0-100) are worth being up to `slowdown` times slower; None: however
-    slow."""
+    """`points` of quality (0-100) are worth being up to `slowdown` times slower (None: any
+    slowdown)."""
 
     points: float
     slowdown: float | None
 
 
 class Rule(Frozen):
-    """The thresholds. `level` is that of the intervals of all differences together."""
+    """The thresholds of a recommendation. `level` holds for the intervals of all differences
+    together."""
 
     worth: tuple[Worth, ...]
     level: OpenShare = 0.95
@@ -55,8 +56,8 @@ class Rule(Frozen):
 
 
 # Seed 004: at parity speed wins; 13 points are worth 1.7x; "quality gap large (15-20pts), worth
-# slowdown". The first step keeps two candidates of one model, whose speeds differ by chance, from
-# being told apart by that.
+# slowdown". The first step keeps speeds that differ by chance, as of two candidates of one model,
+# from deciding.
 RULE = Rule(
     worth=(
         Worth(points=2, slowdown=1.1),
@@ -77,16 +78,16 @@ class Point(Frozen):
 
 
 class _Known(Point):
-    """A candidate of which both are measured."""
+    """A candidate whose speed and quality are both measured."""
 
     speed: float
     quality: float
 
 
 def quality_interval(row: Performance, rule: Rule = RULE) -> Interval | None:
-    """Of a quality on 0-100, its answers taken as independent: Wilson's where all lie at the ends
-    of the scale, else Student's. None for fewer than two scored answers, and for answers that all
-    score the same within the scale."""
+    """The interval of a quality on 0-100, its answers taken as independent: Wilson's if all lie at
+    the ends of the scale, otherwise Student's. None for fewer than two scored answers, and for
+    answers that all score the same within the scale."""
     return figures_interval(
         row.quality, row.quality_stderr, row.n_scored, rule.level, scale=(0.0, 100.0)
     )
@@ -95,9 +96,8 @@ def quality_interval(row: Performance, rule: Rule = RULE) -> Interval | None:
 def recommend(
     performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: Rule = RULE
 ) -> Recommendation | None:
-    """The recommendation over candidates, of their rows over all tasks and what they differ by on
-    common prompts; None for fewer than two. The same figures give the same one in whatever order
-    they come."""
+    """Recommends a candidate by their rows over all tasks and their differences on common prompts.
+    None for fewer than two candidates. The order of the arguments does not matter."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
     points = [
         Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality)
@@ -122,11 +122,11 @@ def recommend(
     )
     front, differences = pareto(known), _Differences(pairs)
     if len(known) > 1:
-        compared, use, reason = known, *_traded(front, differences, rule)
+        compared, use, reason = known, *_choose_from_front(front, differences, rule)
     elif len(rated) > 1:
-        compared, use, reason = rated, *_by_quality(rated, differences)
+        compared, use, reason = rated, *_choose_by_quality(rated, differences)
     elif len(timed) > 1:
-        compared, use, reason = timed, *_by_speed(timed)
+        compared, use, reason = timed, *_choose_by_speed(timed)
     else:
         compared, use, reason = [], None, "neither speed nor quality was measured of two candidates"
     names = {point.name for point in compared}
@@ -145,15 +145,15 @@ def recommend(
 
 
 class _Differences:
-    """The pairs of candidates, found from either side."""
+    """The pairs of candidates, looked up from either side."""
 
     def __init__(self, pairs: Sequence[QualityPair]) -> None:
         self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {
-            (pair.b, pair.a): turned(pair) for pair in pairs
+            (pair.b, pair.a): swap_sides(pair) for pair in pairs
         }
 
     def of(self, a: str, b: str) -> QualityPair:
-        """B against A; of nothing where they have no prompt in common."""
+        """B against A; a pair without figures if they have no prompt in common."""
         return self._pairs.get((a, b)) or QualityPair(a=a, b=b, n=0, level=RULE.level)
 
     def is_better(self, better: Point, other: Point) -> bool:
@@ -161,7 +161,7 @@ class _Differences:
         return pair.is_shown and (pair.difference or 0.0) > 0
 
 
-def turned(pair: QualityPair) -> QualityPair:
+def swap_sides(pair: QualityPair) -> QualityPair:
     """The same pair from the other side."""
     low, high, difference = (
         None if figure is None else -figure for figure in (pair.high, pair.low, pair.difference)
@@ -172,8 +172,8 @@ def turned(pair: QualityPair) -> QualityPair:
 
 
 def pareto(points: Sequence[_Known]) -> list[_Known]:
-    """The candidates to which no other is equal in speed and quality and better in one, the fastest
-    first. Equal ones are all on the front."""
+    """The candidates that no other beats, the fastest first. One beats another if it is as good in
+    speed and quality and better in one of them; equal candidates are all on the front."""
 
     def is_beaten(point: _Known) -> bool:
         return any(
@@ -189,36 +189,38 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
     )
 
 
-def _traded(front: Sequence[_Known], differences: _Differences, rule: Rule) -> tuple[str, str]:
-    """Which of the front to use, and why."""
+def _choose_from_front(
+    front: Sequence[_Known], differences: _Differences, rule: Rule
+) -> tuple[str, str]:
+    """Chooses the candidate of the front to use, and says why."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
         return differences.is_better(better, faster) and rule.is_worth(
-            *_trade(faster, better, differences)
+            *_gain_and_slowdown(faster, better, differences)
         )
 
     fastest = chosen = front[0]
     for point in front[1:]:
         if all(is_taken(point, other) for other in (fastest, chosen)):
             chosen = point
-    reasons = ["fastest"] if chosen is fastest else [_gain(fastest, chosen, differences)]
+    reasons = ["fastest"]
+    if chosen is not fastest:
+        points, slowdown = _gain_and_slowdown(fastest, chosen, differences)
+        gain = f"Better quality ({_format_points(points)})"
+        reasons = [f"{gain}, reasonable speed tradeoff ({slowdown:.1f}x)"]
     best = front[-1]
     if best.quality > chosen.quality:
         against = next(other for other in (chosen, fastest) if not is_taken(best, other))
-        reasons.append(_why_not(best, against, differences, rule))
+        reasons.append(_explain_refusal(best, against, differences, rule))
     elif chosen is fastest:
         reasons.append("best quality")
     return chosen.name, "; ".join(reasons)
 
 
-def _gain(faster: _Known, better: _Known, differences: _Differences) -> str:
-    points, slowdown = _trade(faster, better, differences)
-    return f"Better quality ({_pts(points)}), reasonable speed tradeoff ({slowdown:.1f}x)"
-
-
-def _why_not(best: _Known, against: _Known, differences: _Differences, rule: Rule) -> str:
-    """Why the one with the best quality is not taken in place of a faster one."""
-    points, slowdown = _trade(against, best, differences)
+def _explain_refusal(best: _Known, against: _Known, differences: _Differences, rule: Rule) -> str:
+    """Says why the candidate of the best quality is not chosen over a faster one."""
+    points, slowdown = _gain_and_slowdown(against, best, differences)
+    gain = f"+{_format_points(points)}"
     if not differences.is_better(best, against):
         return (
             f"no difference shown in quality to {best.name} "
@@ -226,15 +228,13 @@ def _why_not(best: _Known, against: _Known, differences: _Differences, rule: Rul
         )
     if points < min(each.points for each in rule.worth) - _ROUNDING:
         return (
-            f"quality parity with {best.name} (+{_pts(points)}), which is {slowdown:.1f}x "
+            f"quality parity with {best.name} ({gain}), which is {slowdown:.1f}x "
             f"slower than {against.name}"
         )
-    return (
-        f"{best.name} is better (+{_pts(points)}), but {slowdown:.1f}x slower than {against.name}"
-    )
+    return f"{best.name} is better ({gain}), but {slowdown:.1f}x slower than {against.name}"
 
 
-def _by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str | None, str]:
+def _choose_by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str | None, str]:
     best, second = rated[:2]
     if not differences.is_better(best, second):
         why = why_not_shown(differences.of(second.name, best.name))
@@ -246,7 +246,7 @@ def _by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str 
     return best.name, "best quality; speed was not measured"
 
 
-def _by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
+def _choose_by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
     fastest, second = timed[:2]
     if fastest.speed == second.speed:
         return None, f"{fastest.name} and {second.name} are as fast; quality was not measured"
@@ -254,8 +254,8 @@ def _by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
 
 
 def why_not_shown(pair: QualityPair) -> str:
-    """What is known of a difference that is not shown, and about how many more prompts would show
-    one of its size."""
+    """Describes a difference that is not shown, and about how many more prompts would show one of
+    its size."""
     prompts = f"{pair.n} common prompt{'s' * (pair.n != 1)}"
     if pair.n < 2 or pair.difference is None:
         return f"{prompts}, too few to tell" if pair.n else "no common prompts"
@@ -267,25 +267,27 @@ def why_not_shown(pair: QualityPair) -> str:
         else f", interval {pair.low:.1f} to {pair.high:.1f}"
     )
     more = (
-        f"about {about(pair.more):,} more would show one of this size"
+        f"about {round_up(pair.more):,} more would show one of this size"
         if pair.more
         else "no number of them would show it"
     )
     return f"{pair.difference:+.1f}pts on {prompts}{span}; {more}".replace(".0pts", "pts")
 
 
-def about(count: int) -> int:
-    """Two digits of it, rounded up: an estimate is not known better."""
+def round_up(count: int) -> int:
+    """Rounds up to two digits, because an estimate is not known better."""
     unit = int("1".ljust(max(1, len(str(count)) - 1), "0"))
     return -(-count // unit) * unit
 
 
-def _trade(faster: _Known, slower: _Known, differences: _Differences) -> tuple[float, float]:
-    """The points that the slower one gains on the common prompts, over all where there are none,
+def _gain_and_slowdown(
+    faster: _Known, slower: _Known, differences: _Differences
+) -> tuple[float, float]:
+    """The points that the slower candidate gains on the common prompts (on all if there are none),
     and how many times slower it is."""
     gain = differences.of(faster.name, slower.name).difference
     return slower.quality - faster.quality if gain is None else gain, faster.speed / slower.speed
 
 
-def _pts(points: float) -> str:
+def _format_points(points: float) -> str:
     return f"{points:.1f}".removesuffix(".0") + "pts"

@@ -1,5 +1,5 @@
-"""A run's scores as columns: of the records only ids, metric names and values are decoded. And the
-texts of a few units."""
+"""Reads a run's scores as columns, decoding only ids, metric names and values; and the texts of a
+few units."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from memray_eval.types import FALLBACKS, is_estimate
 
 _SCORE = "scores.list.element"
 _UNIT = ("sample_id", "task", "suite", "candidate")
-# Of metadata: those whose units belong together, the first that there is.
+# Metadata keys that group units; the first that a run has is used.
 CLUSTER_KEYS = ("user", "user_id", "context", "context_id", "document", "document_id")
-_LOOKED_AT = 1000  # samples; where none of these names such a key, none is looked for
+_LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
 Kinds: TypeAlias = npt.NDArray[np.int8]
-_BETWEEN = "\x1f"  # of a unit's sample id and task, in its key
+_BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One candidate's scores: `units` with a row a unit (key, sample_id, task, cluster), each
-    metric's value a unit, NaN where it has none, and the suites the samples are of. `kinds` says by
-    metric which units' values are no judge's: ESTIMATED where they are offline estimates, REPLACED
-    where a rule gave them because the judge failed, 0 elsewhere."""
+    """One candidate's scores: `units` has one row per unit (key, sample_id, task, cluster),
+    `values` each metric's value per unit (NaN without one), and `suites` those of the samples.
+    `kinds` says, by metric and unit, which values are not a judge's: ESTIMATED for offline
+    estimates, REPLACED for those that a rule gave because the judge failed, otherwise 0."""
 
     units: pa.Table
     values: Mapping[str, FloatArray]
@@ -45,16 +45,16 @@ class Scores:
 
 
 def candidates_of(records: pads.Dataset) -> list[str]:
-    """The names of the candidates that a run's records are of, sorted."""
+    """The sorted names of the candidates in a run's records."""
     return sorted(records.to_table(columns=["candidate"])["candidate"].unique().to_pylist())
 
 
 def find_cluster(records: pads.Dataset) -> str | None:
-    """The first of CLUSTER_KEYS by which the samples' metadata put them into groups, two or more;
-    None where each stands alone, or all belong to one."""
+    """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
+    its own, or all are one group."""
     read = records.to_table(columns=["sample_id", METADATA])
     texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
-    named = _top_keys(texts[:_LOOKED_AT])
+    named = {key for text in texts[:_LOOKED_AT].to_pylist() for key in json.loads(text or "{}")}
     for key in CLUSTER_KEYS:
         if key in named:
             found = [
@@ -65,17 +65,13 @@ def find_cluster(records: pads.Dataset) -> str | None:
     return None
 
 
-def _top_keys(texts: pa.ChunkedArray) -> set[str]:
-    return {key for text in texts.to_pylist() for key in json.loads(text or "{}")}
-
-
 def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = None) -> Scores:
-    """One candidate's scores, of Parquet files with RECORD_SCHEMA. A unit written twice counts
-    once. `cluster` is one of CLUSTER_COLUMNS, or a key of the samples' metadata, with or without
-    "metadata." before it."""
+    """Reads one candidate's scores from Parquet files with RECORD_SCHEMA. A unit written twice
+    counts once. `cluster` is one of CLUSTER_COLUMNS, or a key of the samples' metadata, with or
+    without "metadata." before it."""
     column = cluster if cluster is None or cluster in CLUSTER_COLUMNS else METADATA
     extra = () if column is None or column in _UNIT else (column,)
-    read = [_read(file, candidate, (*_UNIT, *extra)) for file in records.get_fragments()]
+    read = [_read_file(file, candidate, (*_UNIT, *extra)) for file in records.get_fragments()]
     units = pa.concat_tables([table for table, _, _ in read])
     names = list(dict.fromkeys(name for _, values, _ in read for name in values))
     values = {
@@ -113,7 +109,7 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
 
 
 class Text(NamedTuple):
-    """What a unit was asked and what came of it; `error` where its generation failed."""
+    """A unit's query and response, or its `error` if generation failed."""
 
     query: str
     response: str
@@ -123,7 +119,7 @@ class Text(NamedTuple):
 def read_texts(
     records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], Text]:
-    """The texts of one candidate's units, by sample id and task."""
+    """Reads the texts of one candidate's units, by sample id and task."""
     ids = pa.array({sample_id for sample_id, _ in units}, pa.string())
     wanted = (pc.field("candidate") == candidate) & pc.field("sample_id").isin(ids)
     found: dict[tuple[str, str], Text] = {}
@@ -139,7 +135,7 @@ def read_texts(
     return found
 
 
-def _read(
+def _read_file(
     file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
 ) -> tuple[pa.Table, dict[str, FloatArray], dict[str, Kinds]]:
     wanted = [*columns, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
@@ -149,12 +145,17 @@ def _read(
     scores = table["scores"].combine_chunks()
     unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
     coded = pc.struct_field(each, "metric").dictionary_encode()
-    codes, figures = (
-        coded.indices.to_numpy(),
-        pc.struct_field(each, "value").to_numpy(zero_copy_only=False),
-    )
+    codes = coded.indices.to_numpy()
+    figures = pc.struct_field(each, "value").to_numpy(zero_copy_only=False)
     judges = pc.struct_field(each, "judge").dictionary_encode()
-    of_judge = np.array([_kind(judge) for judge in judges.dictionary.to_pylist()] + [0], np.int8)
+    of_judge = np.array(
+        [
+            ESTIMATED if is_estimate(judge) else REPLACED if judge in FALLBACKS else 0
+            for judge in judges.dictionary.to_pylist()
+        ]
+        + [0],  # the last one: of scores without a judge, whose code is -1
+        np.int8,
+    )
     kind = of_judge[judges.indices.fill_null(-1).to_numpy()]
     values, kinds = {}, {}
     for code, name in enumerate(coded.dictionary.to_pylist()):
@@ -164,12 +165,8 @@ def _read(
     return table.drop_columns(["scores"]), values, kinds
 
 
-def _kind(judge: str) -> int:
-    return ESTIMATED if is_estimate(judge) else REPLACED if judge in FALLBACKS else 0
-
-
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """The rows that no earlier one has the key of, in order."""
+    """The first row of each key, in order."""
     rows = (
         pa.table({"key": keys, "row": np.arange(len(keys))})
         .group_by("key")
@@ -179,7 +176,7 @@ def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | None]:
-    """The cluster of each unit; None where it names none."""
+    """The cluster of each unit, None if it names none."""
     if name != METADATA:
         return [text or None for text in column.to_pylist()]
     path = field.removeprefix(f"{METADATA}.").split(".")
@@ -188,18 +185,13 @@ def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | No
         value: Any = json.loads(text or "{}")
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
-        found.append(
-            None
-            if value is None
-            else value
-            if isinstance(value, str)
-            else json.dumps(value, sort_keys=True)
-        )
+        is_text = value is None or isinstance(value, str)
+        found.append(value if is_text else json.dumps(value, sort_keys=True))
     return found
 
 
-def numbered(names: pa.ChunkedArray) -> Clusters:
-    """A number a cluster; a unit that names none is a cluster of its own."""
+def number_clusters(names: pa.ChunkedArray) -> Clusters:
+    """Numbers the clusters; a unit that names none is a cluster of its own."""
     codes: Clusters = (
         names.combine_chunks()
         .dictionary_encode()

@@ -1,4 +1,4 @@
-"""Speed beside quality as text, in seed 004's form: a block a candidate, then the
+"""Renders speed beside quality in seed 004's form: a block per candidate, then the
 recommendations."""
 
 from __future__ import annotations
@@ -6,72 +6,68 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from memray_eval.report.marks import mark, marked
-from memray_eval.report.recommendation import about, quality_interval, turned
-from memray_eval.report.tables import NOTHING, in_words
+from memray_eval.report.marks import append_mark, mark
+from memray_eval.report.recommendation import quality_interval, round_up, swap_sides
+from memray_eval.report.tables import NOTHING, format_interval
 from memray_eval.types import Performance, Recommendation, Summary
 
 _WIDTH = 80
-_TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = (
-    14,
-    20,
-    4,
-)  # the seed's columns, wider where a name or a speed is
+_TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = 14, 20, 4  # the seed's; a longer name widens its column
 
 
 def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[str]:
-    """One candidate's block: its row over all tasks, then a line for each task."""
+    """One candidate's block: its figures over all tasks, then a line per task."""
     (whole,) = (row for row in rows if row.task is None)
     within = "" if whole.ttft_s_p95 is None else f"  (95% within {whole.ttft_s_p95:.3f}s)"
     yield (
-        f"  Total Duration:      {_figure(whole.duration_s_total, '.2f', 's')}  (of all "
+        f"  Total Duration:      {_format_figure(whole.duration_s_total, '.2f', 's')}  (of all "
         f"answers; they overlap in a run)"
     )
     yield f"  Total Tokens:        {whole.output_tokens}"
-    yield f"  Avg Speed:           {_figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"
-    yield f"  Avg Time to First:   {_figure(whole.ttft_s_mean, '.3f', 's')}{within}"
+    yield f"  Avg Speed:           {_format_figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"
+    yield f"  Avg Time to First:   {_format_figure(whole.ttft_s_mean, '.3f', 's')}{within}"
     if headline:
-        yield f"  Avg Quality:         {_quality(whole)}  (95 % interval; {headline})"
+        yield f"  Avg Quality:         {_format_quality(whole)}  (95 % interval; {headline})"
     if tasks := [row for row in rows if row.task is not None]:
         yield from ("", "  Performance by Task:")
         yield from _task_lines(tasks)
 
 
 def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[str]:
-    """The fastest and the best, speed and quality of each, the Pareto front, what to use, and by
-    which rule."""
+    """The fastest and the best candidate, the speed and quality of each, the Pareto front, which
+    one to use, and by which rule."""
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in found.fastest]
     best = [
-        marked(f"{whole[name].quality:.1f}/100", performance_mark(whole[name]))
+        append_mark(f"{whole[name].quality:.1f}/100", performance_mark(whole[name]))
         for name in found.best
     ]
-    yield from _listed("Fastest Model:", found.fastest, *fastest[:1])
-    yield from _listed("Best Quality:", found.best, *best[:1])
+    yield from _list_names("Fastest Model:", found.fastest, *fastest[:1])
+    yield from _list_names("Best Quality:", found.best, *best[:1])
     if found.as_good:
-        yield from _listed("Not Shown Worse:", found.as_good)
+        yield from _list_names("Not Shown Worse:", found.as_good)
     yield from ("", "Speed vs Quality Tradeoff:")
     yield from _tradeoff_lines(list(whole.values()))
     yield from _pair_lines(found, whole)
     yield ""
     if found.pareto:
-        yield from _listed("Pareto Front:", found.pareto)
+        yield from _list_names("Pareto Front:", found.pareto)
     if found.left_out:
-        yield from _listed("Left Out:", found.left_out, "speed or quality not measured")
+        yield from _list_names("Left Out:", found.left_out, "speed or quality not measured")
     yield "Recommendation:"
-    told = next(filter(None, map(performance_mark, whole.values())), "")
+    mark = next(filter(None, map(performance_mark, whole.values())), "")
     text = f"Use {found.use} - {found.reason}" if found.use else found.reason
-    yield from _wrapped(f"{text} (quality: {told})" if told else text, "   ")
-    yield from _wrapped(f"Rule: {found.rule}", "   ")
+    yield from _wrap(f"{text} (quality: {mark})" if mark else text, "   ")
+    yield from _wrap(f"Rule: {found.rule}", "   ")
 
 
 def _task_lines(tasks: Sequence[Performance]) -> Iterator[str]:
-    speeds = [_figure(row.tokens_per_s, ".1f") for row in tasks]
+    speeds = [_format_figure(row.tokens_per_s, ".1f") for row in tasks]
     name_width = max(_TASK_WIDTH, *(len(row.task or "") for row in tasks))
     speed_width = max(_SPEED_WIDTH, *map(len, speeds))
     for row, speed in zip(tasks, speeds, strict=True):
-        duration = _figure(row.duration_s_mean, ".2f", "s")
-        quality = marked(_figure(row.quality, ".0f", "/100"), performance_mark(row))
+        duration = _format_figure(row.duration_s_mean, ".2f", "s")
+        quality = append_mark(_format_figure(row.quality, ".0f", "/100"), performance_mark(row))
         yield (
             f"    {row.task:<{name_width}}{duration:>7}  |  {speed:>{speed_width}} tok/s  |  Q: "
             f"{quality}"
@@ -79,21 +75,23 @@ def _task_lines(tasks: Sequence[Performance]) -> Iterator[str]:
 
 
 def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
-    speeds = [_figure(row.tokens_per_s, ".1f") for row in rows]
+    speeds = [_format_figure(row.tokens_per_s, ".1f") for row in rows]
     name_width = max(_NAME_WIDTH, *(len(row.candidate) for row in rows))
     speed_width = max(_SPEED_WIDTH, *map(len, speeds))
     for row, speed in zip(rows, speeds, strict=True):
         yield (
             f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: "
-            f"{_quality(row)}"
+            f"{_format_quality(row)}"
         )
 
 
 def _pair_lines(found: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:
-    """What the others differ by from the one to use, or from the best, on common prompts."""
+    """How the others differ from the candidate to use, or else from the best, on common prompts."""
     base = found.use or next(iter(found.best), "")
     pairs = [
-        turned(pair) if pair.b == base else pair for pair in found.pairs if base in (pair.a, pair.b)
+        swap_sides(pair) if pair.b == base else pair
+        for pair in found.pairs
+        if base in (pair.a, pair.b)
     ]
     if not pairs:
         return
@@ -111,31 +109,31 @@ def _pair_lines(found: Recommendation, whole: Mapping[str, Performance]) -> Iter
             if pair.difference is None
             else f"{pair.difference:+.1f}{span} points on {pair.n}"
         )
-        more = "" if pair.more is None else f"; ~{about(pair.more):,} more would tell"
+        more = "" if pair.more is None else f"; ~{round_up(pair.more):,} more would tell"
         row = whole.get(pair.b)
-        yield marked(
+        yield append_mark(
             f"   {pair.b:<{width}} {figure}{more}", performance_mark(row) if row is not None else ""
         )
 
 
-def _listed(label: str, names: Sequence[str], note: str = "") -> Iterator[str]:
+def _list_names(label: str, names: Sequence[str], note: str = "") -> Iterator[str]:
     text = f"{', '.join(names) or NOTHING}" + (f" ({note})" if note else "")
-    return _wrapped(f"{label:<20} {text}", "")
+    return _wrap(f"{label:<20} {text}", "")
 
 
-def _wrapped(text: str, indent: str) -> Iterator[str]:
+def _wrap(text: str, indent: str) -> Iterator[str]:
     yield from wrap(
         text, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
     )
 
 
-def _quality(row: Performance) -> str:
-    """The quality with its 95 % interval: half its width, or its ends; and its mark."""
-    spread = in_words(row.quality, quality_interval(row), 1)
-    figure = _figure(row.quality, ".1f", "/100") + (
+def _format_quality(row: Performance) -> str:
+    """Formats a quality with its 95 % interval (half its width, or its ends) and its mark."""
+    spread = format_interval(row.quality, quality_interval(row), 1)
+    figure = _format_figure(row.quality, ".1f", "/100") + (
         spread and (f" {spread}" if spread.startswith("±") else f" ({spread})")
     )
-    return marked(figure, performance_mark(row))
+    return append_mark(figure, performance_mark(row))
 
 
 def performance_mark(row: Performance) -> str:
@@ -143,5 +141,5 @@ def performance_mark(row: Performance) -> str:
     return "" if row.quality is None else mark(row.n_scored, row.estimates, row.fallbacks)
 
 
-def _figure(value: float | None, form: str, unit: str = "") -> str:
+def _format_figure(value: float | None, form: str, unit: str = "") -> str:
     return NOTHING if value is None else f"{value:{form}}{unit}"

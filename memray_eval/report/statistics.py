@@ -1,11 +1,11 @@
-"""What a difference between scores is worth: standard errors, intervals, tests, and the smallest
-difference that would show.
+"""Statistics of differences between scores: standard errors, intervals, tests, and the smallest
+detectable difference.
 
-Every function takes figures as one-dimensional arrays, a figure a unit, none of them NaN.
+Every function takes figures as one-dimensional arrays, one figure per unit, none of them NaN.
 `clusters` gives each unit's cluster as an integer: units of one user, context or document are not
-independent, and are drawn, flipped and summed together. Figures are None where the data say
-nothing: one unit has no standard error, and equal values have no interval. Tested against scipy's
-figures; statsmodels' formulas by hand."""
+independent, and are drawn, flipped and summed together. A figure that the data do not determine is
+None: one unit has no standard error, and equal values have no interval. Tested against scipy's
+figures, and statsmodels' formulas by hand."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from memray_eval.types import Frozen
 Clusters = npt.NDArray[np.intp]
 Rows = npt.NDArray[np.intp]
 FEW_CLUSTERS = 10  # with fewer, clustered standard errors come out too small
-TIE = 1e-9  # two scores that lie closer are equal: what is below is float error
-_EXACT = 1e-12  # of the sum of all magnitudes: float error of a sum in another order
+TIE = 1e-9  # scores that differ by no more are equal: the rest is float error
+_EXACT = 1e-12  # float error of a sum in another order, relative to the sum of all magnitudes
 _CELLS_AT_ONCE = 1 << 21  # draws in memory at once: 16 MB of doubles
-_MOST_UNITS = 1 << 40  # more is no number to ask for
+_MOST_UNITS = 1 << 40  # more than anybody can collect
 _NORMAL = NormalDist()
 
 OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Settings(Frozen):
-    """How a comparison is worked out. `resamples` are permutations, and of the bootstrap;
-    `bootstrap` takes its intervals instead of Student's, Wilson's and Tango's. The same `seed`
-    gives the same figures."""
+    """How a comparison is computed. `resamples` counts the permutations of the test and the
+    resamples of the bootstrap. `bootstrap` replaces Student's, Wilson's and Tango's intervals. The
+    same `seed` gives the same figures."""
 
     level: OpenShare = 0.95
     power: OpenShare = 0.8
@@ -52,7 +52,7 @@ class Interval(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Units on which B is higher, equal (within TIE), lower."""
+    """The number of units on which B is higher, equal (within TIE) and lower."""
 
     wins: int
     ties: int
@@ -60,13 +60,14 @@ class Counts(NamedTuple):
 
 
 class Paired(Frozen):
-    """B against A on the same `n` units; `difference` = mean of B - A, in the metric's own scale.
+    """B against A on the same `n` units; `difference` is the mean of B - A, in the metric's own
+    scale.
 
-    `stderr` is clustered (CR1) where clusters were given, and the interval and `detectable` have
-    `n_clusters` - 1 degrees of freedom then. `low` and `high` are as `difference_interval` has
-    them. `p_value` is of the sign-flip test, two-sided. `effect_size` is Cohen's d of the
-    differences. `detectable` is the smallest true difference that a test at 1 - level would find
-    with the power asked for."""
+    If clusters were given, `stderr` is clustered (CR1), and the interval and `detectable` have
+    `n_clusters` - 1 degrees of freedom. `low` and `high` are those of `difference_interval`.
+    `p_value` is two-sided, of the sign-flip test. `effect_size` is Cohen's d of the differences.
+    `detectable` is the smallest true difference that a test at 1 - level would find with the
+    requested power."""
 
     n: int
     n_clusters: int | None = None
@@ -87,13 +88,13 @@ class Paired(Frozen):
 def paired(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> Paired:
-    """The paired comparison of two columns of scores, unit by unit."""
+    """Compares two columns of scores unit by unit."""
     how = settings or Settings()
     n = a.size
     if not n:
         return Paired(n=0)
     differences = b - a
-    error = _error(differences, clusters)
+    error = _mean_error(differences, clusters)
     groups = n if clusters is None else int(np.unique(clusters).size)
     interval = difference_interval(a, b, clusters, how)
     wins, ties, losses = win_tie_loss(differences)
@@ -116,19 +117,20 @@ def paired(
 
 
 def standard_error(values: FloatArray) -> float | None:
-    """Of the mean: sample std / sqrt(n). None for fewer than two values."""
+    """The standard error of the mean: sample std / sqrt(n). None for fewer than two values."""
     return float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else None
 
 
 def clustered_error(
     values: FloatArray, clusters: Clusters, *, correct: bool = True
 ) -> float | None:
-    """Of the mean, robust to any dependence within clusters. None for fewer than two clusters.
+    """The standard error of the mean, robust to any dependence within clusters. None for fewer than
+    two clusters.
 
     CR0 = sqrt(sum over clusters of (sum of residuals)^2) / n; CR1, the default, times sqrt(G / (G -
     1)) for G clusters. These are statsmodels' OLS on a constant with cov_type="cluster",
     use_correction False and True."""
-    residuals, _ = _by_cluster(values - values.mean(), clusters)
+    residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
     groups = residuals.size
     if groups < 2:
         return None
@@ -139,9 +141,10 @@ def clustered_error(
 def mean_interval(
     values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> Interval | None:
-    """The mean's confidence interval: Wilson's for independent zeros and ones, of which Student's
-    would miss the truth far too often near 0 and 1; else Student's; or the bootstrap's (BCa,
-    expanded) where `settings` say so. None without a standard error above 0, but for Wilson's."""
+    """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
+    misses the truth far too often near 0 and 1; otherwise Student's, or the bootstrap's (BCa,
+    expanded) if `settings` ask for it. None without a standard error above 0, except for
+    Wilson's."""
     how = settings or Settings()
     if values.size and clusters is None and not how.bootstrap and is_binary(values):
         return wilson_interval(int(values.sum()), values.size, how.level)
@@ -151,8 +154,8 @@ def mean_interval(
 def difference_interval(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> Interval | None:
-    """Of the mean of B - A, unit by unit: Tango's for independent zeros and ones, else as a
-    mean's."""
+    """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
+    otherwise as in `mean_interval`."""
     how = settings or Settings()
     if a.size and clusters is None and not how.bootstrap and is_binary(a) and is_binary(b):
         return tango_interval(
@@ -162,21 +165,21 @@ def difference_interval(
 
 
 def is_binary(values: FloatArray) -> bool:
-    """Whether all of them are 0 or 1."""
+    """Whether all values are 0 or 1."""
     return bool(np.isin(values, (0.0, 1.0)).all())
 
 
 def _general_interval(
     values: FloatArray, clusters: Clusters | None, how: Settings
 ) -> Interval | None:
-    """Of a mean, by Student or the bootstrap."""
-    error = _error(values, clusters)
+    """A mean's interval, Student's or the bootstrap's."""
+    error = _mean_error(values, clusters)
     if not error:
         return None
     groups = values.size if clusters is None else int(np.unique(clusters).size)
     if how.bootstrap:
         drawn, without = bootstrap_means(values, clusters, how), jackknife_means(values, clusters)
-        return bca_interval(drawn, float(values.mean()), without, expanded(how.level, groups))
+        return bca_interval(drawn, float(values.mean()), without, expand_level(how.level, groups))
     return t_interval(float(values.mean()), error, groups - 1, how.level)
 
 
@@ -187,9 +190,9 @@ def figures_interval(
     level: float = 0.95,
     scale: tuple[float, float] = (0.0, 1.0),
 ) -> Interval | None:
-    """`mean_interval` of n independent values of which only the figures are left, all of them
-    within `scale`. They all lie at its ends if, and only if, their variance is (mean - low) (high -
-    mean): then it is Wilson's, laid over the scale."""
+    """`mean_interval` of n independent values within `scale`, from their mean and standard error
+    alone. All values lie at the ends of the scale if and only if their variance is (mean - low)
+    (high - mean): then the interval is Wilson's, laid over the scale."""
     if mean is None or stderr is None or n < 2:
         return None
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
@@ -205,8 +208,8 @@ def t_interval(mean: float, stderr: float, freedom: int, level: float = 0.95) ->
 
 
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
-    """A share's interval (Wilson 1927, no continuity correction): within 0-1, and not empty where
-    all or none succeed. n is 1 or more."""
+    """A share's interval (Wilson 1927, no continuity correction). It lies within 0-1, and is not
+    empty if all or none succeed. n is 1 or more."""
     z = _NORMAL.inv_cdf((1 + level) / 2)
     share, spread = successes / n, z * z / n
     middle = (share + spread / 2) / (1 + spread)
@@ -215,26 +218,25 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
 
 
 def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
-    """Of the difference of two shares of the same n units, of which `up` went from 0 to 1 and
-    `down` from 1 to 0: all differences that the score test would not reject (Tango 1998). Not empty
-    where no unit went either way."""
+    """The interval of the difference of two shares of the same n units, of which `up` went from 0
+    to 1 and `down` from 1 to 0: all differences that the score test would not reject (Tango 1998).
+    It is not empty even if no unit changed."""
     z = _NORMAL.inv_cdf((1 + level) / 2)
-    seen = (up - down) / n
+    observed = (up - down) / n
 
     def is_apart(difference: float) -> bool:
         linear = (2 * n - up + down) * difference - up - down
         root = math.sqrt(max(0.0, linear * linear + 8 * n * down * difference * (1 - difference)))
-        share = (root - linear) / (
-            4 * n
-        )  # of units that go down: the likeliest, were this the difference
+        # the likeliest share of units that go down, if this were the difference
+        share = (root - linear) / (4 * n)
         variance = max(0.0, n * (2 * share + difference * (1 - difference)))
         return abs(up - down - n * difference) > z * math.sqrt(variance)
 
-    return Interval(_edge(is_apart, -1.0, seen), _edge(is_apart, 1.0, seen))
+    return Interval(_bisect_edge(is_apart, -1.0, observed), _bisect_edge(is_apart, 1.0, observed))
 
 
-def _edge(is_apart: Callable[[float], bool], out: float, within: float) -> float:
-    """Where between a value that may be apart and one that is not the first begins."""
+def _bisect_edge(is_apart: Callable[[float], bool], out: float, within: float) -> float:
+    """Finds by bisection where `is_apart` changes between `out` and `within`, where it is false."""
     if not is_apart(out):
         return out
     for _ in range(60):
@@ -246,13 +248,12 @@ def _edge(is_apart: Callable[[float], bool], out: float, within: float) -> float
 def bootstrap_means(
     values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> FloatArray:
-    """The mean of each resample with replacement, of whole clusters where these are given."""
+    """The mean of each resample with replacement, of whole clusters if these are given."""
     how = settings or Settings()
-    sums, sizes = _by_cluster(values, clusters)
-    n_units = (
-        sizes[0] * sums.size if not np.ptp(sizes) else None
-    )  # clusters of one size: nothing to gather
-    draws = drawn_clusters(sums.size, how.resamples, how.seed)
+    sums, sizes = _sum_by_cluster(values, clusters)
+    # clusters of equal size give every resample the same number of units
+    n_units = None if np.ptp(sizes) else sizes[0] * sums.size
+    draws = resample_clusters(sums.size, how.resamples, how.seed)
     means = [
         sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if n_units is None else n_units)
         for drawn in draws
@@ -266,12 +267,12 @@ def bootstrap_statistics(
     resamples: int,
     seed: int = 0,
 ) -> dict[str, FloatArray]:
-    """Each statistic of each resample of whole clusters. A statistic is given the rows of the
-    resample, as indices."""
+    """Computes each statistic on each resample of whole clusters. A statistic receives the indices
+    of the resample's rows."""
     _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
     found: dict[str, list[float]] = {name: [] for name in statistics}
-    for drawn in drawn_clusters(sizes.size, resamples, seed):
+    for drawn in resample_clusters(sizes.size, resamples, seed):
         for clusters_drawn in drawn:
             rows = np.concatenate([by_cluster[cluster] for cluster in clusters_drawn])
             for name, statistic in statistics.items():
@@ -279,11 +280,11 @@ def bootstrap_statistics(
     return {name: np.array(values, dtype=np.float64) for name, values in found.items()}
 
 
-def drawn_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
-    """Resamples with replacement of clusters 0 to n_clusters - 1, in parts: arrays with a row a
+def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
+    """Yields resamples with replacement of clusters 0 to n_clusters - 1, in arrays with one row per
     resample."""
     random = np.random.default_rng(seed)
-    for rows in _chunks(resamples, n_clusters):
+    for rows in _chunk_sizes(resamples, n_clusters):
         yield random.integers(0, n_clusters, size=(rows, n_clusters))
 
 
@@ -292,10 +293,10 @@ def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval
     return Interval(float(low), float(high))
 
 
-def expanded(level: float, n: int) -> float:
-    """The level at which a bootstrap interval of n units (or clusters) covers what it is to cover:
-    resamples spread by sqrt((n - 1) / n) too little, and by the normal instead of Student's
-    quantiles (Hesterberg 2015)."""
+def expand_level(level: float, n: int) -> float:
+    """Expands the level of a bootstrap interval of n units (or clusters), so that it covers as
+    often as it should: resamples spread too little, by sqrt((n - 1) / n), and by the normal's
+    instead of Student's quantiles (Hesterberg 2015)."""
     if n < 2:
         return level
     return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1)) - 1
@@ -304,8 +305,8 @@ def expanded(level: float, n: int) -> float:
 def bca_interval(
     replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95
 ) -> Interval:
-    """The percentile interval, corrected for bias and skewness (Efron 1987, as
-    scipy.stats.bootstrap has it). `jackknife` holds the estimate without each unit (or cluster) in
+    """The percentile interval, corrected for bias and skewness (Efron 1987, as in
+    scipy.stats.bootstrap). `jackknife` holds the estimate without each unit (or cluster) in
     turn."""
     below = (np.mean(replicates < estimate) + np.mean(replicates <= estimate)) / 2
     if not 0.0 < below < 1.0:
@@ -315,20 +316,17 @@ def bca_interval(
     spread = float(np.sum(apart**2))
     skew = float(np.sum(apart**3)) / (6 * spread**1.5) if spread else 0.0
 
-    def correct_for_multiple_tests(share: float) -> float:
+    def adjust(share: float) -> float:
         z = bias + _NORMAL.inv_cdf(share)
         return _NORMAL.cdf(bias + z / (1 - skew * z))
 
-    low, high = np.quantile(
-        replicates,
-        [correct_for_multiple_tests((1 - level) / 2), correct_for_multiple_tests((1 + level) / 2)],
-    )
+    low, high = np.quantile(replicates, [adjust((1 - level) / 2), adjust((1 + level) / 2)])
     return Interval(float(low), float(high))
 
 
 def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> FloatArray:
-    """The mean without each unit, or without each cluster; at least two of them."""
-    sums, sizes = _by_cluster(values, clusters)
+    """The mean without each unit, or without each cluster, of which there are two or more."""
+    sums, sizes = _sum_by_cluster(values, clusters)
     means: FloatArray = (sums.sum() - sums) / (sizes.sum() - sizes)
     return means
 
@@ -336,12 +334,12 @@ def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> Flo
 def sign_flip_p(
     differences: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> float:
-    """Two-sided p-value of a mean difference of zero: if A and B are exchangeable, each difference
-    (or cluster's sum of them) could as well have had the other sign. Exact, over all patterns,
-    where there are no more than `resamples`; else drawn, with the observed one counted in, so that
-    it is never 0."""
+    """Two-sided p-value of the hypothesis that the mean difference is zero. If A and B are
+    exchangeable, each difference (or cluster's sum of them) could as well have had the other sign.
+    Exact over all patterns of signs if there are no more than `resamples`; otherwise sampled, with
+    the observed pattern counted in, so that it is never 0."""
     how = settings or Settings()
-    sums, _ = _by_cluster(differences, clusters)
+    sums, _ = _sum_by_cluster(differences, clusters)
     sums = sums[np.abs(sums) > TIE]
     total, at_least = float(sums.sum()), abs(float(sums.sum())) - _EXACT * float(np.abs(sums).sum())
     if sums.size < how.resamples.bit_length():  # 2^units <= resamples
@@ -349,7 +347,7 @@ def sign_flip_p(
         return float(np.mean(np.abs(2.0 * (patterns @ sums) - total) >= at_least))
     random = np.random.default_rng(how.seed)
     as_far = 0
-    for rows in _chunks(how.resamples, sums.size):
+    for rows in _chunk_sizes(how.resamples, sums.size):
         eights = random.integers(0, 256, size=(rows, -(-sums.size // 8)), dtype=np.uint8)
         flips = np.unpackbits(eights, axis=1, count=sums.size).astype(np.float64)
         as_far += int(np.count_nonzero(np.abs(2.0 * (flips @ sums) - total) >= at_least))
@@ -357,54 +355,51 @@ def sign_flip_p(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Corrected so that the chance of any false finding stays below the level (Holm 1979). In the
-    order given."""
+    """Corrects p-values so that the chance of any false finding stays below the level (Holm 1979).
+    Keeps their order."""
     n = len(p_values)
-    return _stepped(
+    return _step_correct(
         p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate
     )
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Corrected so that the share of false ones among the findings stays below the level (1995). In
-    the order given."""
+    """Corrects p-values so that the share of false findings stays below the level (Benjamini and
+    Hochberg 1995). Keeps their order."""
     n = len(p_values)
     falling = np.argsort(p_values, kind="stable")[::-1]
-    return _stepped(p_values, falling, lambda rank: n / (n - rank), np.minimum.accumulate)
+    return _step_correct(p_values, falling, lambda rank: n / (n - rank), np.minimum.accumulate)
 
 
-def _stepped(
+def _step_correct(
     p_values: Sequence[float],
     order: npt.NDArray[np.intp],
     factor: Callable[[int], float],
     accumulate: Callable[[FloatArray], FloatArray],
 ) -> list[float]:
-    correct_for_multiple_tests = np.empty(len(p_values))
+    corrected = np.empty(len(p_values))
     factors = np.array([factor(rank) for rank in range(len(p_values))], dtype=np.float64)
-    if correct_for_multiple_tests.size:
-        correct_for_multiple_tests[order] = np.minimum(
-            1.0, accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors)
-        )
-    return [float(p) for p in correct_for_multiple_tests]
+    if corrected.size:
+        ordered = np.asarray(p_values, dtype=np.float64)[order]
+        corrected[order] = np.minimum(1.0, accumulate(ordered * factors))
+    return [float(p) for p in corrected]
 
 
 def cohens_d(differences: FloatArray) -> float | None:
-    """Mean / sample std of paired differences (d_z). None where they do not spread."""
+    """Mean / sample std of paired differences (d_z). None if they are all equal."""
     spread = float(differences.std(ddof=1)) if differences.size > 1 else 0.0
     return float(differences.mean()) / spread if spread > TIE else None
 
 
 def win_tie_loss(differences: FloatArray) -> Counts:
-    wins, losses = (
-        int(np.count_nonzero(differences > TIE)),
-        int(np.count_nonzero(differences < -TIE)),
-    )
+    wins = int(np.count_nonzero(differences > TIE))
+    losses = int(np.count_nonzero(differences < -TIE))
     return Counts(wins, differences.size - wins - losses, losses)
 
 
 def detectable_difference(stderr: float, freedom: int, settings: Settings | None = None) -> float:
     """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 -
-    alpha/2) + t(power)) x stderr (Bloom 1995). In the scale of `stderr`."""
+    alpha/2) + t(power)) x stderr (Bloom 1995), in the scale of `stderr`."""
     how = settings or Settings()
     return (t_quantile((1 + how.level) / 2, freedom) + t_quantile(how.power, freedom)) * stderr
 
@@ -413,12 +408,12 @@ def units_to_show(
     difference: float, stderr: float, units: int, settings: Settings | None = None
 ) -> int | None:
     """About how many units (or clusters) a test at 1 - level needs to find this difference with the
-    given power, where `units` of them give it this standard error: the fewest of which
-    `detectable_difference` is no more. None for no difference."""
+    given power, if `units` of them give this standard error: the fewest whose
+    `detectable_difference` is not larger. None for no difference."""
     how = settings or Settings()
     if abs(difference) <= TIE or units < 2:
         return None
-    if stderr <= TIE:  # all differ by as much: the sign-flip test alone can tell, at 2 x 2^-n
+    if stderr <= TIE:  # all differences are equal: only the sign-flip test can tell, at 2 x 2^-n
         return max(units, math.ceil(1 - math.log2(1 - how.level)))
 
     def is_enough(n: int) -> bool:
@@ -435,8 +430,8 @@ def units_to_show(
     return many
 
 
-def _by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:
-    """The sum and size of each cluster; without clusters every unit is one."""
+def _sum_by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:
+    """The sum and size of each cluster; without clusters each unit is a cluster."""
     if clusters is None:
         return values, np.ones(values.size)
     _, codes = np.unique(clusters, return_inverse=True)
@@ -444,15 +439,15 @@ def _by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArr
     return sums, np.bincount(codes).astype(np.float64)
 
 
-def _error(values: FloatArray, clusters: Clusters | None) -> float | None:
-    """The mean's standard error; 0.0 where the values are equal but for float error, as 0.3 - 0.2
-    and 0.2 - 0.1 are."""
+def _mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
+    """The mean's standard error; 0.0 if the values differ only by float error, as 0.3 - 0.2 and
+    0.2 - 0.1 do."""
     error = standard_error(values) if clusters is None else clustered_error(values, clusters)
     return 0.0 if error is not None and error <= TIE else error
 
 
-def _chunks(rows: int, width: int) -> Iterator[int]:
-    """`rows` in parts that hold about _CELLS_AT_ONCE cells each."""
+def _chunk_sizes(rows: int, width: int) -> Iterator[int]:
+    """Splits `rows` into parts of about _CELLS_AT_ONCE cells each."""
     at_once = max(1, _CELLS_AT_ONCE // max(1, width))
     for start in range(0, rows, at_once):
         yield min(at_once, rows - start)

@@ -1,4 +1,4 @@
-"""Student's t distribution, without scipy: its quantiles, to eight digits of scipy's."""
+"""Quantiles of Student's t distribution without scipy, accurate to eight digits of scipy's."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ _NORMAL = NormalDist()
 
 @lru_cache(maxsize=4096)
 def t_quantile(share: float, freedom: int) -> float:
-    """Student's t below which `share` (0-1, ends excluded) lies, for 1 or more whole degrees of
-    freedom."""
+    """The t below which `share` (0-1, ends excluded) of Student's distribution lies, for 1 or more
+    whole degrees of freedom."""
     if share < 0.5:
         return -t_quantile(1 - share, freedom)
     if freedom > _SERIES_UP_TO:
-        return _t_expanded(_NORMAL.inv_cdf(share), freedom)
+        return _t_from_normal(_NORMAL.inv_cdf(share), freedom)
     low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < 2 * share - 1 else (low, middle)
+        low, high = (
+            (middle, high) if _central_share(middle, freedom) < 2 * share - 1 else (low, middle)
+        )
     return math.tan((low + high) / 2) * math.sqrt(freedom)
 
 
-def _within(angle: float, freedom: int) -> float:
+def _central_share(angle: float, freedom: int) -> float:
     """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even
     degrees of freedom)."""
     sine, square = math.sin(angle), math.cos(angle) ** 2
@@ -37,17 +39,11 @@ def _within(angle: float, freedom: int) -> float:
     if freedom == 1:
         return 2 * angle / math.pi
     above = np.arange(2, freedom - 2, 2)
-    return (
-        2
-        / math.pi
-        * (
-            angle
-            + sine * math.cos(angle) * (1.0 + float(np.cumprod(above / (above + 1) * square).sum()))
-        )
-    )
+    series = 1.0 + float(np.cumprod(above / (above + 1) * square).sum())
+    return 2 / math.pi * (angle + sine * math.cos(angle) * series)
 
 
-def _t_expanded(z: float, freedom: int) -> float:
+def _t_from_normal(z: float, freedom: int) -> float:
     """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun
     26.7.5."""
     terms = (

@@ -1,5 +1,4 @@
-"""Temperature sweeps: each metric against temperature, for candidates that differ in nothing
-else."""
+"""Temperature sweeps: each metric against temperature, for candidates that differ only in it."""
 
 from __future__ import annotations
 
@@ -8,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from memray_eval.report.marks import mark, marked
-from memray_eval.report.tables import NOTHING, TABLE_WIDTH, aligned
+from memray_eval.report.marks import append_mark, mark
+from memray_eval.report.tables import NOTHING, TABLE_WIDTH, align_columns
 from memray_eval.types import Candidate, MetricSummary, Sweep
 
 
 def temperature_sweeps(
     candidates: Sequence[Candidate], metrics: Sequence[MetricSummary]
 ) -> tuple[Sweep, ...]:
-    """A sweep for every metric and every set of candidates that are the same but for name and
-    temperature, of which it takes two different ones. By set in the order of its first candidate,
-    then by metric as given."""
+    """Makes a sweep for every metric and every set of candidates that differ only in name and
+    temperature, if the set has two temperatures or more. Ordered by the set's first candidate, then
+    by metric as given."""
     sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
@@ -26,7 +25,7 @@ def temperature_sweeps(
     found = {(metric.metric, metric.candidate): metric for metric in metrics}
     names = dict.fromkeys(metric.metric for metric in metrics)
     return tuple(
-        _sweep(rising, [found[name, one.name] for one in rising])
+        _make_sweep(rising, [found[name, one.name] for one in rising])
         for rising in (sorted(alike, key=_temperature) for alike in sets.values())
         if len(set(map(_temperature, rising))) > 1
         for name in names
@@ -35,13 +34,13 @@ def temperature_sweeps(
 
 
 def sweep_lines(sweeps: Sequence[Sweep]) -> Iterator[tuple[str, list[str]]]:
-    """A title and a table for each set of candidates: their names, a row a metric, a column a
-    temperature, as many to a table as its width takes."""
+    """Renders a title and a table for each set of candidates, with a row per metric and a column
+    per temperature, split where it gets too wide."""
     for _, group in groupby(sweeps, key=lambda sweep: sweep.candidates):
         of_set = list(group)
         yield (
             f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}",
-            list(_table(of_set)),
+            list(_table_lines(of_set)),
         )
 
 
@@ -49,7 +48,7 @@ def _temperature(candidate: Candidate) -> float:
     return candidate.sampling.temperature
 
 
-def _sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:
+def _make_sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:
     return Sweep(
         metric=points[0].metric,
         model=candidates[0].model,
@@ -64,7 +63,7 @@ def _sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> 
     )
 
 
-def _table(sweeps: Sequence[Sweep]) -> Iterator[str]:
+def _table_lines(sweeps: Sequence[Sweep]) -> Iterator[str]:
     counts = [n for sweep in sweeps for n in sweep.n]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     yield from wrap(
@@ -73,15 +72,15 @@ def _table(sweeps: Sequence[Sweep]) -> Iterator[str]:
     yield f"Mean ± standard error in the metric's own scale; {span} scored a cell"
     names = ["temperature", *(sweep.metric for sweep in sweeps)]
     columns = [
-        [f"{temperature:g}", *(_cell(sweep, place) for sweep in sweeps)]
+        [f"{temperature:g}", *(_format_cell(sweep, place) for sweep in sweeps)]
         for place, temperature in enumerate(sweeps[0].temperatures)
     ]
-    for shown in _fitting(columns, TABLE_WIDTH - max(map(len, names))):
-        yield from aligned(list(zip(names, *shown, strict=True)))
+    for shown in _split_by_width(columns, TABLE_WIDTH - max(map(len, names))):
+        yield from align_columns(list(zip(names, *shown, strict=True)))
 
 
-def _fitting(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]]]:
-    """The columns, as many at once as there is room for, but at least one."""
+def _split_by_width(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]]]:
+    """Splits the columns into groups that fit the room, each of one column at least."""
     shown: list[list[str]] = []
     left = room
     for column in columns:
@@ -94,18 +93,18 @@ def _fitting(columns: Sequence[list[str]], room: int) -> Iterator[list[list[str]
     yield shown
 
 
-def _cell(sweep: Sweep, place: int) -> str:
+def _format_cell(sweep: Sweep, place: int) -> str:
     mean, stderr = sweep.means[place], sweep.stderrs[place]
     if mean is None:
         return NOTHING
-    return marked(
+    return append_mark(
         f"{mean:.4f} ± {NOTHING if stderr is None else format(stderr, '.4f')}",
         sweep_mark(sweep, place),
     )
 
 
 def sweep_mark(sweep: Sweep, place: int) -> str:
-    """The mark of a sweep's figure; summaries of older versions do not say."""
+    """The mark of a sweep's figure; "" for summaries of older versions, which lack the counts."""
     if not sweep.estimates:
         return ""
     return mark(sweep.n[place], sweep.estimates[place], sweep.fallbacks[place])

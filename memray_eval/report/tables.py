@@ -1,10 +1,10 @@
-"""The tables of a run by task, and its heat maps by length and depth, as text."""
+"""Renders a run's tables by task, and its heat maps by length and depth, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from memray_eval.report.marks import ESTIMATE, mark, marked
+from memray_eval.report.marks import ESTIMATE, append_mark, mark
 from memray_eval.report.statistics import Interval
 from memray_eval.types import (
     DISAGREEMENTS,
@@ -37,23 +37,25 @@ Row = Sequence[str]
 
 
 def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
-    """A line a task, its buckets below it, and what they amount to; then the means of the metrics
-    that have no column. The judge's column is named after who judged, and what rules scored is
-    marked."""
+    """Renders a line per task with its buckets below, and the macro mean; then a table of the
+    metrics that have no column above. The judge's column is named after the judge, and what rules
+    scored is marked."""
     tasks = [task for task in summary.tasks if task.candidate == macro.candidate]
     judge = judge_label(summary, macro.candidate)
     if any(task.metrics for task in tasks):
         head = tuple(name.format(judge=judge) for name in _HEAD)
-        yield from aligned(
-            _with_marks([head, *map(_task_row, tasks), _macro_row(macro, tasks)], tasks)
+        yield from align_columns(
+            _append_marks([head, *map(_task_row, tasks), _macro_row(macro, tasks)], tasks)
         )
         yield (
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         )
         yield "the least covered metric. errors, calls, cost ($): over all metrics."
-        yield from _others(tasks, macro)
+        yield from _other_metrics(tasks, macro)
     elif macro.agreement is not None:
-        yield _over_all(macro.agreement, judge)
+        share, kappa = _agreement_figures(macro.agreement)
+        units = f"{share} of {macro.agreement.n} units"
+        yield f"{_capitalise_role(judge)} and rule agree on {units}, kappa {kappa}"
     if fallbacks := sum(
         metric.fallbacks for task in tasks if task.bucket is None for metric in task.metrics
     ):
@@ -64,8 +66,8 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
 
 
 def judge_label(summary: Summary, candidate: str | None = None) -> str:
-    """Who gave the verdicts of a candidate (None: of all), in a few characters: a model's name,
-    "jury", "judges" where several judged one unit or the other, "estimate" where rules did."""
+    """Names who judged a candidate (None: all of them), in a few characters: a model, "jury",
+    "judges" if different ones judged different units, or "estimate" if rules did."""
     judged = [
         metric
         for metric in summary.metrics
@@ -86,20 +88,20 @@ def judge_label(summary: Summary, candidate: str | None = None) -> str:
 def disagreements_line(summary: Summary) -> str:
     count = summary.n_disagreements or 0
     where = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
-    return (
-        f"{_who(judge_label(summary))} and rule disagree on {count} unit{'s' * (count != 1)}{where}"
-    )
+    units = f"{count} unit{'s' * (count != 1)}"
+    return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{where}"
 
 
 def heat_map(heat: HeatMap) -> Iterator[str]:
-    """Lengths as columns, depths as rows, each cell the metric's mean as percent of its scale with
-    a block as dark as it is high. More than LENGTHS_AT_ONCE lengths go on in a further grid."""
+    """Renders lengths as columns and depths as rows. A cell is the metric's mean in percent of its
+    scale, with a block as dark as it is high. More than LENGTHS_AT_ONCE lengths take several
+    grids."""
     counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
-    told = mark(sum(counts), heat.estimates, heat.fallbacks)
+    marked = mark(sum(counts), heat.estimates, heat.fallbacks)
     yield (
-        f"Mean as percent{f', {told}' * bool(told)}. Columns: {length}; rows: depth. {span} "
+        f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. {span} "
         f"scored a cell"
     )
     for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
@@ -108,14 +110,14 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
         for depth, values in zip(heat.depths, heat.values, strict=True):
             yield _heat_row(
                 f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%",
-                _cells(heat, values[part]),
+                _heat_cells(heat, values[part]),
             )
         if heat.without_depth:
-            yield _heat_row(_NO_DEPTH, _cells(heat, heat.without_depth[part]))
+            yield _heat_row(_NO_DEPTH, _heat_cells(heat, heat.without_depth[part]))
 
 
 def length_label(length: float) -> str:
-    """A number of tokens in five characters at most: 512, 4k (4,096), 1M (1,048,576), ~98k
+    """Formats a number of tokens in at most five characters: 512, 4k (4,096), 1M (1,048,576), ~98k
     (100,000), ~1.4M."""
     for unit, suffix in _UNITS:
         if length >= unit and length % unit == 0:
@@ -128,16 +130,16 @@ def length_label(length: float) -> str:
     )
 
 
-def aligned(rows: Sequence[Row]) -> Iterator[str]:
-    """Rows as lines, the first column to the left, the others to the right."""
+def align_columns(rows: Sequence[Row]) -> Iterator[str]:
+    """Aligns rows as lines, the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         figures = (f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True))
         yield "  ".join((f"{first:<{widths[0]}}", *figures)).rstrip()
 
 
-def in_words(mean: float | None, found: Interval | None, digits: int) -> str:
-    """An interval as half its width, or as its ends where these are not as far from the mean."""
+def format_interval(mean: float | None, found: Interval | None, digits: int) -> str:
+    """Formats an interval as half its width, or as its ends if it is not symmetric."""
     if mean is None or found is None:
         return ""
     below, above = f"{mean - found.low:.{digits}f}", f"{found.high - mean:.{digits}f}"
@@ -149,8 +151,14 @@ def _task_row(task: TaskSummary) -> Row:
     name = (task.task or "(no task)") if task.bucket is None else f"  {task.bucket}"
     means = (by_name[metric].mean if metric in by_name else None for metric in _COMPARED)
     coverages = [metric.coverage for metric in task.metrics if metric.coverage is not None]
-    return (name, str(task.n), *map(_hundredths, means), *_agreed(task.agreement),
-            _percent(min(coverages, default=None)), *_spent(task.metrics))  # fmt: skip
+    return (
+        name,
+        str(task.n),
+        *map(_format_hundredths, means),
+        *_agreement_figures(task.agreement),
+        _format_percent(min(coverages, default=None)),
+        *_spending_figures(task.metrics),
+    )
 
 
 def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
@@ -159,15 +167,15 @@ def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
     return (
         "macro",
         str(macro.n),
-        *map(_hundredths, means),
-        *_agreed(macro.agreement),
+        *map(_format_hundredths, means),
+        *_agreement_figures(macro.agreement),
         "",
-        *_spent(metrics),
+        *_spending_figures(metrics),
     )
 
 
-def _spent(metrics: Sequence[TaskMetric]) -> Row:
-    """Errors, calls and cost of some metrics."""
+def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
+    """The errors, calls and cost of some metrics, summed."""
     cost = sum(metric.cost_usd for metric in metrics)
     return (
         str(sum(metric.n_failed for metric in metrics)),
@@ -176,30 +184,25 @@ def _spent(metrics: Sequence[TaskMetric]) -> Row:
     )
 
 
-def _agreed(agreement: Agreement | None) -> Row:
+def _agreement_figures(agreement: Agreement | None) -> Row:
     if agreement is None:
         return NOTHING, NOTHING
-    return _percent(
-        agreement.share
-    ), NOTHING if agreement.kappa is None else f"{round(agreement.kappa, 2) + 0.0:.2f}"
+    # + 0.0: no "-0.00"
+    kappa = NOTHING if agreement.kappa is None else f"{round(agreement.kappa, 2) + 0.0:.2f}"
+    return _format_percent(agreement.share), kappa
 
 
-def _who(judge: str) -> str:
-    """A judge's label at the start of a sentence."""
+def _capitalise_role(judge: str) -> str:
+    """Capitalises a judge's label at the start of a sentence, unless it is a model's name."""
     return judge.capitalize() if judge in ("judge", "judges", "jury", ESTIMATE) else judge
 
 
-def _over_all(agreement: Agreement, judge: str) -> str:
-    share, kappa = _agreed(agreement)
-    return f"{_who(judge)} and rule agree on {share} of {agreement.n} units, kappa {kappa}"
-
-
-def _others(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
-    """Means of the metrics without a column above, in their own scale and marked, as many to a
-    table as its width takes."""
+def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
+    """Renders the means of the metrics without a column above, in their own scale and marked, in as
+    many tables as the width needs."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
     columns = [
-        (name, *_means(name, tasks), _macro_mean(name, tasks, macro))
+        (name, *_task_means(name, tasks), _macro_mean(name, tasks, macro))
         for name in macro.means
         if name not in _COMPARED
     ]
@@ -209,17 +212,17 @@ def _others(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
             taken += 1
         shown, columns = columns[:taken], columns[taken:]
         yield ""
-        yield from aligned(list(zip(first, *shown, strict=True)))
+        yield from align_columns(list(zip(first, *shown, strict=True)))
 
 
-def _means(name: str, tasks: Sequence[TaskSummary]) -> Iterator[str]:
-    """A metric's mean in each task."""
+def _task_means(name: str, tasks: Sequence[TaskSummary]) -> Iterator[str]:
+    """Yields a metric's mean in each task."""
     for task in tasks:
         found = next((metric for metric in task.metrics if metric.metric == name), None)
         yield (
             NOTHING
             if found is None or found.mean is None
-            else marked(_own_scale(found.mean), task_mark([found]))
+            else append_mark(_format_mean(found.mean), task_mark([found]))
         )
 
 
@@ -232,20 +235,19 @@ def _macro_mean(name: str, tasks: Sequence[TaskSummary], macro: MacroSummary) ->
         if metric.metric == name
     ]
     mean = macro.means[name]
-    return NOTHING if mean is None else marked(_own_scale(mean), task_mark(found))
+    return NOTHING if mean is None else append_mark(_format_mean(mean), task_mark(found))
 
 
 def task_mark(metrics: Sequence[TaskMetric]) -> str:
-    """The mark of a metric's figures in one task or more."""
+    """The mark of a metric's figures over one or more tasks."""
     scored = sum(metric.n_scored for metric in metrics)
     return mark(
         scored, sum(each.estimates for each in metrics), sum(each.fallbacks for each in metrics)
     )
 
 
-def _with_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
-    """The rows with a further column that says what the verdicts in them are, where any are not a
-    judge's."""
+def _append_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
+    """Adds a column that marks the verdicts that are not a judge's, if there are any."""
     verdicts = [
         [metric for metric in task.metrics if metric.metric == VERDICT_METRIC] for task in tasks
     ]
@@ -256,19 +258,22 @@ def _with_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
         for metric in found
     ]
     marks = ["", *map(task_mark, verdicts), task_mark(whole)]
-    return (
-        [(*row, told) for row, told in zip(rows, marks, strict=True)] if any(marks) else list(rows)
-    )
+    if not any(marks):
+        return list(rows)
+    return [(*row, marked) for row, marked in zip(rows, marks, strict=True)]
 
 
-def _cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
+def _heat_cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
     low, high = heat.scale
-    return [NOTHING if value is None else _cell((value - low) / (high - low)) for value in values]
-
-
-def _cell(share: float) -> str:
-    shade = SHADES[min(int(max(share, 0.0) * len(SHADES)), len(SHADES) - 1)]
-    return f"{shade}{share:4.0%}"
+    cells = []
+    for value in values:
+        if value is None:
+            cells.append(NOTHING)
+        else:
+            share = (value - low) / (high - low)
+            shade = SHADES[min(int(max(share, 0.0) * len(SHADES)), len(SHADES) - 1)]
+            cells.append(f"{shade}{share:4.0%}")
+    return cells
 
 
 def _heat_row(label: str, cells: Sequence[str]) -> str:
@@ -277,13 +282,13 @@ def _heat_row(label: str, cells: Sequence[str]) -> str:
     ).rstrip()
 
 
-def _printed(form: str) -> Callable[[float | None], str]:
+def _formatter(form: str) -> Callable[[float | None], str]:
     return lambda value: NOTHING if value is None else format(value, form)
 
 
-_percent = _printed(".1%")
-_own_scale = _printed(".4f")
+_format_percent = _formatter(".1%")
+_format_mean = _formatter(".4f")
 
 
-def _hundredths(value: float | None) -> str:
+def _format_hundredths(value: float | None) -> str:
     return NOTHING if value is None else f"{value * 100:.2f}"

@@ -1,12 +1,13 @@
-"""The run folder: where a run's config, records and summaries are written, and read again.
+"""The run folder: where a run's config, records and summaries are written and read back.
 
 results/<run_id>/run.yaml            the resolved config, no secrets
-                 manifest.json       versions, dataset fingerprint, judge per metric, timings, counts, status
-                 records/*.parquet   one row a unit
+                 manifest.json       versions, dataset fingerprint, judge per metric, timings,
+                                     counts, status
+                 records/*.parquet   one row per unit
                  problems.jsonl      the dataset's invalid entries, when a run skipped them
                  disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -30,14 +31,20 @@ from pydantic import ValidationError
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
-from memray_eval.storage.leases import leased, taken_over
-from memray_eval.storage.paths import is_object_store, locate, reaching, whole_file, write_whole
+from memray_eval.storage.leases import hold_lease, taken_over_error
+from memray_eval.storage.paths import (
+    is_object_store,
+    locate,
+    translate_cloud_errors,
+    whole_file,
+    write_whole,
+)
 from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
 
 Kind = Literal["records", "responses"]
 RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
-LOCK, LEASE = ".lock", ".lease"  # who is at work, on a local disk and in the cloud
+LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
 
 
 class RunFolder:
@@ -53,8 +60,8 @@ class RunFolder:
         return self.path.rpartition("/")[2]
 
     def create(self) -> None:
-        """Makes the folder. Raises ConfigError where it cannot be written; an object store says
-        that at the first object."""
+        """Creates the folder. Raises ConfigError if it cannot be written; in an object store that
+        shows only at the first object."""
         if is_object_store(self._filesystem):
             return
         try:
@@ -84,12 +91,11 @@ class RunFolder:
 
     @contextmanager
     def held(
-        self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = leased
+        self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = hold_lease
     ) -> Iterator[None]:
-        """Keeps other processes out of the run folder until this one ends, however it ends: those
-        of this machine by a lock, in the cloud all of them by a lease; who loses that writes no
-        manifest over the next one's. Raises ConfigError where one is at work, and what `leased`
-        raises."""
+        """Keeps other processes out of the run folder while the block runs: on a local disk by a
+        file lock, in the cloud by a lease. After losing the lease, this folder refuses to write.
+        Raises ConfigError if another process is at work, and what `hold_lease` raises."""
         if not isinstance(self._filesystem, fs.LocalFileSystem):
             with lease(self._filesystem, f"{self._inner}/{LEASE}", self.path) as self._is_lost:
                 yield
@@ -109,22 +115,15 @@ class RunFolder:
             yield
 
     def has_manifest(self) -> bool:
-        """Whether a run has begun here."""
-        with reaching(self.path):
-            return bool(
-                self._filesystem.get_file_info(f"{self._inner}/manifest.json").type
-                == fs.FileType.File
-            )
+        """Whether a run has begun in this folder."""
+        return self._has_file("manifest.json")
 
     def has_config(self) -> bool:
-        """Whether the run's config lies here."""
-        with reaching(self.path):
-            return bool(
-                self._filesystem.get_file_info(f"{self._inner}/run.yaml").type == fs.FileType.File
-            )
+        """Whether the folder holds a run's config."""
+        return self._has_file("run.yaml")
 
     def read_manifest(self) -> dict[str, Any]:
-        """Raises DataError when there is none, or it is no JSON object."""
+        """Reads the manifest. Raises DataError if it is missing or not a JSON object."""
         try:
             return dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
@@ -136,11 +135,11 @@ class RunFolder:
         )
 
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Writes a line of JSON a row as they come, and returns how many. What an earlier session
-        wrote is replaced, and stays where `rows` raises."""
+        """Writes one line of JSON per row and returns how many. Replaces what an earlier session
+        wrote, unless `rows` raises."""
         count = 0
         with (
-            reaching(self.path),
+            translate_cloud_errors(self.path),
             whole_file(self._filesystem, f"{self._inner}/{DISAGREEMENTS}") as file,
         ):
             for row in rows:
@@ -153,7 +152,7 @@ class RunFolder:
         self._write("summary.txt", text)
 
     def read_summary(self) -> Summary:
-        """Raises DataError when there is none, or it is not one."""
+        """Reads the summary. Raises DataError if it is missing or invalid."""
         try:
             return Summary.model_validate_json(self._read("summary.json"))
         except ValidationError as error:
@@ -163,39 +162,39 @@ class RunFolder:
             ) from None
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS) -> str:
-        """Writes a block as one file, named by its units, so that a retried task writes the same
-        file again."""
+        """Writes a block as one file, named after its units, so that a retried task overwrites the
+        same file. Returns the file's name."""
         units = "\n".join(table.column("unit_id").to_pylist())
         name = f"part-{hashlib.blake2b(units.encode(), digest_size=8).hexdigest()}.parquet"
         buffer = io.BytesIO()
         pq.write_table(table.cast(RECORD_SCHEMA), buffer, compression="zstd")
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             write_whole(self._filesystem, f"{self._inner}/{kind}/{name}", buffer.getvalue())
         return name
 
     def parts(self, kind: Kind = RECORDS) -> list[str]:
-        """The names of the parts written so far, sorted."""
+        """Lists the names of the parts written so far, sorted."""
         selector = fs.FileSelector(f"{self._inner}/{kind}", allow_not_found=True)
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             infos = self._filesystem.get_file_info(selector)
         return sorted(info.base_name for info in infos if info.base_name.endswith(".parquet"))
 
     def read_part(
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             return pq.read_table(
                 f"{self._inner}/{kind}/{name}", columns=columns, filesystem=self._filesystem
             )
 
     def delete_part(self, name: str, kind: Kind = RECORDS) -> None:
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             self._filesystem.delete_file(f"{self._inner}/{kind}/{name}")
 
     def last_written(self) -> float:
-        """When a run last wrote something to the folder, in epoch seconds; 0.0 for an empty one."""
+        """When the folder was last written to, in epoch seconds; 0.0 for an empty one."""
         selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
-        with reaching(self.path):
+        with translate_cloud_errors(self.path):
             infos = self._filesystem.get_file_info(selector)
         moments = (
             info.mtime.timestamp()
@@ -205,8 +204,8 @@ class RunFolder:
         return max(moments, default=0.0)
 
     def delete_responses(self) -> None:
-        """Drops what was kept for a resume; nothing where there is nothing."""
-        with reaching(self.path):
+        """Deletes the responses kept for a resume, if there are any."""
+        with translate_cloud_errors(self.path):
             if (
                 self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type
                 == fs.FileType.Directory
@@ -214,7 +213,7 @@ class RunFolder:
                 self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
 
     def records(self) -> pads.Dataset:
-        """All records written so far, as an Arrow dataset. Raises DataError when there are none."""
+        """All records written so far, as an Arrow dataset. Raises DataError if there are none."""
         files = [f"{self._inner}/{RECORDS}/{name}" for name in self.parts()]
         if not files:
             raise DataError(f"{self.path} holds no records")
@@ -223,23 +222,28 @@ class RunFolder:
         )
 
     def each(self) -> Iterator[Record]:
-        """All records, a block at a time in memory; a row that broke a stage and is none any more
-        is left out."""
+        """Yields all records, holding one block in memory at a time. A row that broke a stage and
+        no longer reads as a record is left out."""
         for batch in self.records().to_batches():
             yield from from_table_apart(
                 pa.Table.from_batches([batch]), lambda sample_id, error: None
             )[0]
 
+    def _has_file(self, name: str) -> bool:
+        with translate_cloud_errors(self.path):
+            info = self._filesystem.get_file_info(f"{self._inner}/{name}")
+        return bool(info.type == fs.FileType.File)
+
     def _write(self, name: str, text: str) -> None:
         if self._is_lost():
-            raise taken_over(self.path)
-        with reaching(self.path):
+            raise taken_over_error(self.path)
+        with translate_cloud_errors(self.path):
             write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
 
     def _read(self, name: str) -> bytes:
         try:
             with (
-                reaching(self.path),
+                translate_cloud_errors(self.path),
                 self._filesystem.open_input_stream(f"{self._inner}/{name}") as stream,
             ):
                 return bytes(stream.read())

@@ -1,8 +1,8 @@
 """Records as Arrow rows: the schema of every block between stages and of records/*.parquet.
 
 Free-form parts (memory, history, metadata, judgment, ...) travel as JSON strings, because Arrow
-would invent keys for the missing ones; everything that an aggregate or a filter reads is a typed
-column."""
+would add the keys of one row to all others; everything that an aggregate or a filter reads is a
+typed column."""
 
 from __future__ import annotations
 
@@ -68,89 +68,89 @@ RECORD_SCHEMA = pa.schema(
 
 
 def to_table(records: Iterable[Record]) -> pa.Table:
-    """Records as a table with RECORD_SCHEMA. A sample's context is not among the columns."""
+    """Converts records to a table with RECORD_SCHEMA. A sample's context is left out."""
     return pa.Table.from_pylist([to_row(record) for record in records], schema=RECORD_SCHEMA)
 
 
 def from_table(table: pa.Table) -> Iterator[Record]:
-    """The records of a table with RECORD_SCHEMA."""
+    """Converts a table with RECORD_SCHEMA back to records."""
     return (from_row(row) for row in table.to_pylist(maps_as_pydicts="strict"))
 
 
-Broken: TypeAlias = Callable[
-    [str, Exception], None
-]  # hears of a sample's id, and of what its record raised
+# called with the id of a sample whose record is broken, and with what it raised
+OnBroken: TypeAlias = Callable[[str, Exception], None]
 
 
-def to_table_apart(records: Sequence[Record], on_broken: Broken) -> pa.Table:
-    """The table of the records. One that no table can hold, such as one with half of a surrogate
-    pair in a text, becomes an error of its unit, of which `on_broken` hears; one that cannot even
-    be that is left out."""
+def to_table_apart(records: Sequence[Record], on_broken: OnBroken) -> pa.Table:
+    """Converts records to a table, one by one if any of them fails. A record that Arrow cannot
+    hold, such as one whose text has half of a surrogate pair, becomes an error of its unit and is
+    reported to `on_broken`; if even that fails, it is left out."""
     try:
         return to_table(records)
     except Exception:
         return pa.concat_tables(
-            [RECORD_SCHEMA.empty_table(), *(_alone(record, on_broken) for record in records)]
+            [RECORD_SCHEMA.empty_table(), *(_table_of_one(record, on_broken) for record in records)]
         )
 
 
-def _alone(record: Record, on_broken: Broken) -> pa.Table:
+def _table_of_one(record: Record, on_broken: OnBroken) -> pa.Table:
     try:
         return to_table([record])
     except Exception as error:
         on_broken(record.sample.id, error)
         why = describe_error(error)
-    for whole in (_with_sound_scores, unanswered):
+    for repair in (_fail_unstorable_scores, unanswered):
         try:
-            return to_table([whole(record, why)])
+            return to_table([repair(record, why)])
         except Exception:
             continue
-    return RECORD_SCHEMA.empty_table()  # its unit will be missing, and counted so at the run's end
+    return RECORD_SCHEMA.empty_table()  # the run counts its unit as missing
 
 
-def _with_sound_scores(record: Record, error: str) -> Record:
-    """The record whose scores that no table can hold are errors."""
+def _fail_unstorable_scores(record: Record, error: str) -> Record:
+    """Replaces each score that Arrow cannot hold by an error."""
 
-    def sound(score: Score) -> Score:
+    def check(score: Score) -> Score:
         try:
-            pa.array([_score_row(score)], SCORE_TYPE)
+            pa.array([_to_score_row(score)], SCORE_TYPE)
         except Exception:
             return Score(metric=score.metric, status="error", judge=score.judge, error=error)
         return score
 
-    return record.model_copy(update={"scores": tuple(map(sound, record.scores))})
+    return record.model_copy(update={"scores": tuple(map(check, record.scores))})
 
 
-def from_table_apart(table: pa.Table, on_broken: Broken) -> tuple[list[Record], pa.Table]:
-    """The records of a table with RECORD_SCHEMA, and the rows that are none any more, as rows with
-    an error."""
+def from_table_apart(table: pa.Table, on_broken: OnBroken) -> tuple[list[Record], pa.Table]:
+    """Converts a table with RECORD_SCHEMA to records. Rows that no longer read as records come back
+    as a table of their own, each with an error."""
     records, broken = [], []
     for row in table.to_pylist(maps_as_pydicts="strict"):
         try:
             records.append(from_row(row))
         except Exception as error:
-            if row["error"] is None:  # else the stage before has told
+            if row["error"] is None:  # otherwise an earlier stage has reported it
                 on_broken(str(row["sample_id"]), error)
             broken.append(row | {"scores": [], "error": row["error"] or describe_error(error)})
     return records, pa.Table.from_pylist(broken, schema=RECORD_SCHEMA)
 
 
 def unanswered(record: Record, error: str) -> Record:
-    """The record as one whose candidate gave no answer, with no text that UTF-8 has no bytes
-    for."""
-    return _encodable(record.model_copy(update={"response": Response(error=error), "scores": ()}))
+    """Returns the record with an error in place of its response and scores, and with lone
+    surrogates escaped, because UTF-8 cannot encode them."""
+    return _escape_lone_surrogates(
+        record.model_copy(update={"response": Response(error=error), "scores": ()})
+    )
 
 
-def _encodable(record: Record) -> Record:
-
-    def of(value: Any) -> Any:
+def _escape_lone_surrogates(record: Record) -> Record:
+    def escape(value: Any) -> Any:
         if isinstance(value, str):
             return value.encode("utf-8", "backslashreplace").decode()
         if isinstance(value, Mapping):
-            return {of(key): of(each) for key, each in value.items()}
-        return [of(each) for each in value] if isinstance(value, list | tuple) else value
+            return {escape(key): escape(each) for key, each in value.items()}
+        return [escape(each) for each in value] if isinstance(value, list | tuple) else value
 
-    return Record.model_validate(of(record.model_dump()))
+    return Record.model_validate(escape(record.model_dump()))
 
 
 def to_row(record: Record) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def to_row(record: Record) -> dict[str, Any]:
         "candidate": record.candidate.name,
         "model": record.candidate.model,
         "candidate_config": record.candidate.model_dump_json(),
-        "scores": [_score_row(score) for score in record.scores],
+        "scores": [_to_score_row(score) for score in record.scores],
     }
     row.update({name: sample[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)})
     row.update({name: dumps(sample[name]) for name in SAMPLE_JSON})
@@ -186,18 +186,18 @@ def from_row(row: Mapping[str, Any]) -> Record:
         sample=Sample.model_validate(sample),
         candidate=Candidate.model_validate_json(row["candidate_config"]),
         response=response,
-        scores=tuple(_score(score) for score in row["scores"] or ()),
+        scores=tuple(_from_score_row(score) for score in row["scores"] or ()),
     )
 
 
-def _score_row(score: Score) -> dict[str, Any]:
+def _to_score_row(score: Score) -> dict[str, Any]:
     row = score.model_dump(exclude={"usage", "parts"})
     row.update(score.usage.model_dump())
     row["parts"] = list(score.parts.items())
     return row
 
 
-def _score(row: Mapping[str, Any]) -> Score:
+def _from_score_row(row: Mapping[str, Any]) -> Score:
     usage = Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"])
     fields = {name: row[name] for name in Score.model_fields if name in row and name != "parts"}
     return Score.model_validate({**fields, "usage": usage, "parts": dict(row["parts"])})

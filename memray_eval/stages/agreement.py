@@ -1,8 +1,7 @@
-"""The judge's verdict against the suite's own rule: how far they agree, and on which units they do
-not.
+"""Agreement of the judge's verdict with the suite's own rule, and the units on which they differ.
 
-A score that a rule gave because the judge failed (judging.on_judge_failure) is no verdict and is
-not compared."""
+A score that a rule gave because the judge failed (judging.on_judge_failure) is not a verdict, and
+is not compared."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ import pyarrow.parquet as pq
 from memray_eval.metric import Metric
 from memray_eval.types import FALLBACKS, JURORS, RULE_METRIC, VERDICT_METRIC, Agreement
 
-CORRECT_FROM = 0.5  # a score from here on says that the answer is correct
-RESPONSE_CHARACTERS = 500  # of a response, in the list of disagreements
+CORRECT_FROM = 0.5  # a score of at least this says that the answer is correct
+RESPONSE_CHARACTERS = 500  # how much of a response the list of disagreements shows
 
 _SCORE = "scores.list.element"
 _COMPARED = tuple(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))
@@ -43,9 +42,9 @@ def compares(metrics: Sequence[Metric]) -> bool:
 
 
 def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agreement:
-    """Cohen's kappa and the share agreed, of a table with at least one unit."""
+    """Computes Cohen's kappa and the share agreed from the counts of a 2x2 table, not all 0."""
     n = both + neither + only_judge + only_rule
-    apart = (both + only_judge) * (only_judge + neither) + (both + only_rule) * (
+    denominator = (both + only_judge) * (only_judge + neither) + (both + only_rule) * (
         only_rule + neither
     )
     return Agreement(
@@ -55,36 +54,36 @@ def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agree
         only_judge=only_judge,
         only_rule=only_rule,
         share=(both + neither) / n,
-        kappa=2 * (both * neither - only_judge * only_rule) / apart if apart else None,
+        kappa=2 * (both * neither - only_judge * only_rule) / denominator if denominator else None,
     )
 
 
 def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
-    """The units that judge and rule disagree on, for people to look at; texts are decoded only
-    where there is one. Units are taken as they stand: one that was written twice is here twice,
-    unless execution/resume_state.py dropped it before."""
+    """Yields the units on which judge and rule disagree, for people to look at. Texts are decoded
+    only for row groups that hold such a unit. A unit that was written twice is listed twice, unless
+    execution/resume_state.py dropped one of them before."""
     for file in records.get_fragments():
         with file.open() as stream:
             parquet = pq.ParquetFile(stream)
             for group in range(parquet.num_row_groups):
-                rows = _apart(
+                rows = _find_disagreeing(
                     parquet.read_row_group(group, columns=_COMPARED)["scores"].combine_chunks()
                 )
                 if rows.any():
                     found = parquet.read_row_group(group, columns=_TEXTS).filter(pa.array(rows))
-                    yield from map(_disagreement, found.to_pylist())
+                    yield from map(_describe_disagreement, found.to_pylist())
 
 
-def _apart(scores: pa.ListArray) -> npt.NDArray[np.bool_]:
-    """Which units have a verdict and a rule's score that say different things."""
+def _find_disagreeing(scores: pa.ListArray) -> npt.NDArray[np.bool_]:
+    """Marks the units whose verdict and rule's score contradict each other."""
     unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
-    metric = mapped(
+    metric = map_names(
         pc.struct_field(each, "metric"),
         (VERDICT_METRIC, RULE_METRIC).index,
         among=(VERDICT_METRIC, RULE_METRIC),
     )
     values = pc.struct_field(each, "value").to_numpy(zero_copy_only=False)
-    fallback = mapped(pc.struct_field(each, "judge"), is_fallback) > 0
+    fallback = map_names(pc.struct_field(each, "judge"), is_fallback) > 0
     verdict, rule = np.full(len(scores), np.nan), np.full(len(scores), np.nan)
     of_judge, of_rule = (metric == 0) & ~fallback, metric == 1
     verdict[unit[of_judge]], rule[unit[of_rule]] = values[of_judge], values[of_rule]
@@ -94,7 +93,7 @@ def _apart(scores: pa.ListArray) -> npt.NDArray[np.bool_]:
     return differ
 
 
-def _disagreement(row: dict[str, Any]) -> dict[str, Any]:
+def _describe_disagreement(row: dict[str, Any]) -> dict[str, Any]:
     scores = {score["metric"]: score for score in row["scores"]}
     judged, ruled = scores[VERDICT_METRIC], scores[RULE_METRIC]
     return {
@@ -109,12 +108,12 @@ def _disagreement(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def mapped(
+def map_names(
     names: pa.Array, figure: Callable[[str], int], among: Sequence[str] | None = None
 ) -> npt.NDArray[np.int64]:
-    """A figure for each name of a column, worked out once a distinct name; -1 for those not
-    `among`."""
-    coded = names.dictionary_encode()  # as it is, where it was read so
+    """Maps each name of a column to a figure, computed once per distinct name; -1 for names that
+    are not `among`."""
+    coded = names.dictionary_encode()  # a no-op if it was read as codes
     known = [
         figure(name) if among is None or name in among else -1
         for name in coded.dictionary.to_pylist()

@@ -1,7 +1,7 @@
-"""What the records say by task, and by length and depth: seed 001's monitoring.
+"""Breaks a run's results down by task, and by length and depth (seed 001's monitoring).
 
-Only the columns that a figure needs are decoded (no texts, no judgments). They go to DuckDB as they
-are read, as numbers; it keeps a narrow row a unit and a score. A unit written twice counts once.
+Only the columns that a figure needs are decoded (no texts, no judgments). They are streamed to
+DuckDB, which keeps one narrow row per unit and one per score. A unit written twice counts once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
-from memray_eval.stages.agreement import CORRECT_FROM, agreement, compares, is_fallback, mapped
+from memray_eval.stages.agreement import CORRECT_FROM, agreement, compares, is_fallback, map_names
 from memray_eval.types import (
     JURORS,
     RULE_METRIC,
@@ -34,10 +34,8 @@ from memray_eval.types import (
     is_estimate,
 )
 
-MAX_LENGTHS, MAX_DEPTHS = (
-    12,
-    21,
-)  # more distinct ones are binned: lengths by powers of two, depths by 5 percent
+# Of more distinct ones, lengths are binned by powers of two and depths by 5 percent.
+MAX_LENGTHS, MAX_DEPTHS = 12, 21
 
 _ROWS_AT_ONCE = 8192
 _SCORE = "scores.list.element"
@@ -66,38 +64,46 @@ _SCORE_ROWS = pa.schema(
     ]
 )
 
-# A depth of null says that the task has none (common words); a sample that does not speak of depth
-# is on no heat map.
+# A depth of null says that the task has no depth (common words). A sample whose metadata has no
+# depth at all is on no heat map.
 _TAKE_UNITS = """
-CREATE MACRO number(said, path) AS
-    CASE WHEN json_type(said, path) IN ('BIGINT', 'UBIGINT', 'DOUBLE') THEN json_extract_string(said, path)::DOUBLE END;
+CREATE MACRO number(document, path) AS
+    CASE WHEN json_type(document, path) IN ('BIGINT', 'UBIGINT', 'DOUBLE')
+         THEN json_extract_string(document, path)::DOUBLE END;
 CREATE TABLE every AS
-WITH valid AS (SELECT * REPLACE (CASE WHEN json_valid(metadata) THEN metadata END AS metadata) FROM unit_rows),
-said AS (
-    SELECT unit, unit_id, candidate, task, number(metadata, '$.length') AS length, number(metadata, '$.depth') AS depth,
-           json_type(metadata, '$.depth') AS depth_type, json_extract_string(metadata, '$.bucket') AS bucket
+WITH valid AS (
+    SELECT * REPLACE (CASE WHEN json_valid(metadata) THEN metadata END AS metadata)
+    FROM unit_rows),
+fields AS (
+    SELECT unit, unit_id, candidate, task,
+           number(metadata, '$.length') AS length, number(metadata, '$.depth') AS depth,
+           json_type(metadata, '$.depth') AS depth_type,
+           json_extract_string(metadata, '$.bucket') AS bucket
     FROM valid)
 SELECT unit, unit_id, candidate, task, bucket, depth,
-       CASE WHEN length > 0 AND (depth_type = 'NULL' OR depth BETWEEN 0 AND 100) THEN length END AS length
-FROM said;
+       CASE WHEN length > 0 AND (depth_type = 'NULL' OR depth BETWEEN 0 AND 100)
+            THEN length END AS length
+FROM fields;
 CREATE TABLE units AS
 SELECT * EXCLUDE (unit_id) FROM every WHERE unit IN (SELECT min(unit) FROM every GROUP BY unit_id);
 DROP TABLE every;
-"""  # noqa: E501
+"""
 _CONTENTS = """
-SELECT coalesce(bool_or(task != ''), false), count(DISTINCT length), count(DISTINCT depth) FILTER (length IS NOT NULL)
+SELECT coalesce(bool_or(task != ''), false), count(DISTINCT length),
+       count(DISTINCT depth) FILTER (length IS NOT NULL)
 FROM units
-"""  # noqa: E501
-_BY_TASK = (
-    "GROUP BY GROUPING SETS ((candidate, task{0}), (candidate, task, bucket{0})) HAVING "
-    "grouping(bucket) = 1 OR bucket != ''"
-)
-_TASKS = (
-    f"SELECT candidate, task, bucket, count(*) AS n FROM units {_BY_TASK.format('')} ORDER "
-    f"BY ALL NULLS FIRST"
-)
+"""
+_BY_TASK = """
+GROUP BY GROUPING SETS ((candidate, task{0}), (candidate, task, bucket{0}))
+HAVING grouping(bucket) = 1 OR bucket != ''
+"""
+_TASKS = f"""
+SELECT candidate, task, bucket, count(*) AS n FROM units {_BY_TASK.format("")}
+ORDER BY ALL NULLS FIRST
+"""
 _TASK_METRICS = f"""
-SELECT candidate, task, bucket, metric, count(*) AS n, count(value) AS n_scored, count_if(is_failed) AS n_failed,
+SELECT candidate, task, bucket, metric,
+       count(*) AS n, count(value) AS n_scored, count_if(is_failed) AS n_failed,
        avg(value) AS mean, stddev_samp(value) / sqrt(count(value)) AS stderr,
        count(value) / nullif(count_if(is_applicable), 0) AS coverage,
        count_if(is_failed) / nullif(count_if(is_applicable), 0) AS error_rate,
@@ -107,19 +113,22 @@ SELECT candidate, task, bucket, metric, count(*) AS n, count(value) AS n_scored,
        avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
        count(value) FILTER (is_fixed) AS fixed
 FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
-"""  # noqa: E501
-# Rows without a task are those of all of a candidate's units.
+"""
+# A row without a task covers all of a candidate's units.
 _AGREEMENTS = f"""
 WITH pairs AS (
-    SELECT unit, bool_or(value >= {CORRECT_FROM}) FILTER (metric = '{VERDICT_METRIC}' AND NOT is_fallback) AS judge,
+    SELECT unit,
+           bool_or(value >= {CORRECT_FROM})
+               FILTER (metric = '{VERDICT_METRIC}' AND NOT is_fallback) AS judge,
            bool_or(value >= {CORRECT_FROM}) FILTER (metric = '{RULE_METRIC}') AS rule
     FROM scores WHERE value IS NOT NULL GROUP BY unit)
-SELECT candidate, task, bucket, count_if(judge AND rule), count_if(NOT judge AND NOT rule), count_if(judge AND NOT rule),
-       count_if(rule AND NOT judge)
+SELECT candidate, task, bucket,
+       count_if(judge AND rule), count_if(NOT judge AND NOT rule),
+       count_if(judge AND NOT rule), count_if(rule AND NOT judge)
 FROM pairs JOIN units USING (unit) WHERE judge IS NOT NULL AND rule IS NOT NULL
 GROUP BY GROUPING SETS ((candidate), (candidate, task), (candidate, task, bucket))
 HAVING grouping(bucket) = 1 OR bucket != ''
-"""  # noqa: E501
+"""
 _CELLS = """
 SELECT candidate, metric, {length} AS cell_length, {depth} AS cell_depth, avg(value), count(value),
        count_if(is_estimate AND value IS NOT NULL), count_if(is_fallback AND value IS NOT NULL)
@@ -132,7 +141,7 @@ Place: TypeAlias = tuple[str, str | None, str | None]  # candidate, task, bucket
 
 @dataclass(frozen=True)
 class Breakdown:
-    """What `Summary` says by task, over tasks, and by length and depth."""
+    """The parts of `Summary` by task, over tasks, and by length and depth."""
 
     tasks: tuple[TaskSummary, ...] = ()
     macro: tuple[MacroSummary, ...] = ()
@@ -140,17 +149,16 @@ class Breakdown:
 
 
 def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
-    """Aggregates by candidate and task, also by bucket, of Parquet files with RECORD_SCHEMA. Empty
-    where no sample names a task, or length and depth in its metadata, and no rule was compared with
-    the judge: then no score is read."""
+    """Aggregates Parquet files with RECORD_SCHEMA by candidate, task and bucket. The result is
+    empty, and no score is read, if no sample names a task or a length and depth, and no rule was
+    compared with the judge."""
     files = list(records.get_fragments())
     with duckdb.connect() as database:
         database.register(
             "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(files))
         )
         database.execute(_TAKE_UNITS)
-        (found,) = database.execute(_CONTENTS).fetchall()
-        has_tasks, n_lengths, n_depths = found
+        [(has_tasks, n_lengths, n_depths)] = database.execute(_CONTENTS).fetchall()
         if not (has_tasks or n_lengths or compares(metrics)):
             return Breakdown()
         database.register(
@@ -158,23 +166,23 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
             pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(files, metrics)),
         )
         database.execute("CREATE TABLE scores AS SELECT * FROM score_rows")
-        agreements = _agreements(database)
-        tasks = tuple(_tasks(database, metrics, agreements)) if has_tasks else ()
-        return Breakdown(
-            tasks=tasks,
-            macro=tuple(_macro(database, metrics, tasks, agreements))
-            if has_tasks or agreements
-            else (),
-            heat_maps=tuple(
-                _heat_maps(database, metrics, n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS)
-            )
-            if n_lengths
-            else (),
-        )
+        agreements = {
+            (candidate, task, bucket): agreement(*counts)
+            for candidate, task, bucket, *counts in database.execute(_AGREEMENTS).fetchall()
+        }
+        tasks = tuple(_summarise_tasks(database, metrics, agreements)) if has_tasks else ()
+        macro: tuple[MacroSummary, ...] = ()
+        if has_tasks or agreements:
+            macro = tuple(_summarise_macro(database, metrics, tasks, agreements))
+        heat_maps: tuple[HeatMap, ...] = ()
+        if n_lengths:
+            bins = n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS
+            heat_maps = tuple(_heat_maps(database, metrics, *bins))
+        return Breakdown(tasks=tasks, macro=macro, heat_maps=heat_maps)
 
 
 def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordBatch]:
-    """A row a unit, numbered over all files."""
+    """Yields one row per unit, numbered across all files."""
     first = 0
     for file in files:
         with file.open() as stream:
@@ -189,57 +197,56 @@ def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordB
 def _score_rows(
     files: Sequence[pads.ParquetFileFragment], metrics: Sequence[Metric]
 ) -> Iterator[pa.RecordBatch]:
-    """A row a score of one of the metrics, with the number of its unit."""
+    """Yields one row per score of the metrics, with the number of its unit."""
     first = 0
-    # Parts are decoded only where one of the metrics may hold the one that is counted here.
-    columns = (
-        (*_OF_SCORES, f"{_SCORE}.parts")
-        if any(FIXED in metric.columns for metric in metrics)
-        else _OF_SCORES
-    )
+    columns = _OF_SCORES
+    if any(FIXED in metric.columns for metric in metrics):  # the only part that is counted here
+        columns = (*columns, f"{_SCORE}.parts")
     for file in files:
         with file.open() as stream:
             parquet = pq.ParquetFile(stream, read_dictionary=_NAMES, pre_buffer=True)
-            for group in range(
-                parquet.num_row_groups
-            ):  # pyarrow cannot join the codes of two groups within a list
+            # Row groups are read apart: pyarrow cannot join their dictionary codes within a list.
+            for group in range(parquet.num_row_groups):
                 for batch in parquet.iter_batches(
                     _ROWS_AT_ONCE, row_groups=[group], columns=columns
                 ):
-                    yield _scores(batch["scores"], first, metrics)
+                    yield _flatten_scores(batch["scores"], first, metrics)
                     first += batch.num_rows
 
 
-def _scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
+def _flatten_scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
     unit, each = pc.list_parent_indices(column).to_numpy() + first, column.flatten()
     names = [metric.name for metric in metrics]
-    metric = mapped(pc.struct_field(each, "metric"), names.index, among=names)
+    metric = map_names(pc.struct_field(each, "metric"), names.index, among=names)
     status, judge = pc.struct_field(each, "status"), pc.struct_field(each, "judge")
-    figures = {name: _figures(each, name) for name in _FIGURES}
+    figures = {}
+    for name in _FIGURES:  # files of older versions lack some of them
+        place = each.type.get_field_index(name)
+        type_ = _SCORE_ROWS.field(name).type
+        figures[name] = each.field(place) if place >= 0 else pa.nulls(len(each), type_)
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
     was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
-    guessed = pa.array(
-        np.where(was_asked, mapped(judge, _n_asked), 0)
-    )  # where an older version did not count them
+    # older versions did not count calls: one for each model behind the score, then
+    guessed = pa.array(np.where(was_asked, map_names(judge, _count_models), 0))
     columns = {
         **figures,
         "unit": pa.array(unit),
         "metric": pa.DictionaryArray.from_arrays(
             pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
         ),
-        "is_failed": pa.array(mapped(status, lambda name: name == "error") > 0),
-        "is_applicable": pa.array(mapped(status, lambda name: name != "not_applicable") > 0),
-        "is_fallback": pa.array(mapped(judge, is_fallback) > 0),
-        "is_estimate": pa.array(is_judged & (mapped(judge, is_estimate) > 0)),
-        "is_fixed": pa.array(_is_fixed(each)),
+        "is_failed": pa.array(map_names(status, lambda name: name == "error") > 0),
+        "is_applicable": pa.array(map_names(status, lambda name: name != "not_applicable") > 0),
+        "is_fallback": pa.array(map_names(judge, is_fallback) > 0),
+        "is_estimate": pa.array(is_judged & (map_names(judge, is_estimate) > 0)),
+        "is_fixed": pa.array(_has_fixed_part(each)),
         "calls": pc.coalesce(figures["calls"], guessed),
     }
     rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
     return rows.filter(pa.array(metric >= 0))
 
 
-def _is_fixed(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
-    """Which of the scores have the part FIXED."""
+def _has_fixed_part(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
+    """Marks the scores that have the part FIXED."""
     found = np.zeros(len(scores), dtype=np.bool_)
     if "parts" in {field.name for field in scores.type}:
         parts = pc.struct_field(scores, "parts")
@@ -249,28 +256,13 @@ def _is_fixed(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _figures(scores: pa.StructArray, name: str) -> pa.Array:
-    """A column of figures; nothing but nulls where the file was written before there was one."""
-    place = scores.type.get_field_index(name)
-    return (
-        scores.field(place) if place >= 0 else pa.nulls(len(scores), _SCORE_ROWS.field(name).type)
-    )
-
-
-def _n_asked(judge: str) -> int:
-    """How many models stand behind a score: none where it was estimated by rules, or failed before
-    a judge was asked."""
+def _count_models(judge: str) -> int:
+    """How many models judged a score: 0 if rules estimated it, or it failed before any was
+    asked."""
     return 0 if not judge or judge.startswith(RULES) else len(judge.split(JURORS))
 
 
-def _agreements(database: Any) -> dict[Place, Agreement]:
-    rows = database.execute(_AGREEMENTS).fetchall()
-    return {
-        (candidate, task, bucket): agreement(*counts) for candidate, task, bucket, *counts in rows
-    }
-
-
-def _tasks(
+def _summarise_tasks(
     database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
 ) -> Iterator[TaskSummary]:
     found: dict[tuple[Place, str], TaskMetric] = {}
@@ -291,7 +283,7 @@ def _tasks(
         )
 
 
-def _macro(
+def _summarise_macro(
     database: Any,
     metrics: Sequence[Metric],
     tasks: Sequence[TaskSummary],

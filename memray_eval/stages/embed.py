@@ -1,5 +1,5 @@
-"""The embed stage: embedded metrics, and offline estimates that compare paraphrases. One embedding
-call for a whole batch."""
+"""The embed stage: scores embedded metrics, and offline estimates that compare paraphrases, with
+one embedding call per batch."""
 
 from __future__ import annotations
 
@@ -22,42 +22,35 @@ from memray_eval.types import Record, Response, Score
 async def embed_records(
     records: Sequence[Record], metrics: Sequence[Metric], embedder: Embedder
 ) -> list[Record]:
-    """The records with a score for each of the metrics that they have none for. If the embedding
-    call fails, those scores are errors; if it fails in a way that no embedder should, each record
-    is tried alone, for one odd text may be the reason."""
-    wanted = [_wanted(record, metrics) for record in records]
-    texts = sorted(
-        {
-            text
-            for asked in wanted
-            for found in asked.values()
-            if not isinstance(found, Score)
-            for text in found
-        }
-    )
+    """Adds a score for each metric that a record has none for. If the embedding call fails, those
+    scores are errors. If it fails with anything but an EmbeddingError, each record is tried alone,
+    because one odd text may be the reason."""
+    wanted = [_collect_texts(record, metrics) for record in records]
+    lists = (found for by_metric in wanted for found in by_metric.values())
+    texts = sorted({text for found in lists if not isinstance(found, Score) for text in found})
     try:
         vectors: Vectors = (
             dict(zip(texts, await embedder.embed(texts), strict=True)) if texts else {}
         )
     except EmbeddingError as error:
-        return [_failed(record, metrics, str(error), embedder.name) for record in records]
+        return [_fail_missing(record, metrics, str(error), embedder.name) for record in records]
     except Exception as error:
         if len(records) == 1:
-            return [_failed(records[0], metrics, describe_error(error), embedder.name)]
+            return [_fail_missing(records[0], metrics, describe_error(error), embedder.name)]
         return [
             one for record in records for one in await embed_records([record], metrics, embedder)
         ]
     return [
-        _scored(record, metrics, asked, vectors, embedder.name)
+        _add_scores(record, metrics, asked, vectors, embedder.name)
         for record, asked in zip(records, wanted, strict=True)
     ]
 
 
-def _wanted(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
-    """By metric the texts whose vectors it wants, or the score that it has because it could not
-    say."""
+def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
+    """Returns, by metric, the texts whose vectors it needs, or an error score if it could not name
+    them."""
     found: dict[str, list[str] | Score] = {}
-    for metric in _missing(record, metrics):
+    for metric in _missing_metrics(record, metrics):
         try:
             texts = list(_texts(record, metric))
             if other := [text for text in texts if not isinstance(text, str)]:
@@ -70,11 +63,12 @@ def _wanted(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | 
     return found
 
 
-def _failed(record: Record, metrics: Sequence[Metric], error: str, embedder: str) -> Record:
-    missing = _missing(record, metrics)
-    return _with(
-        record, [Score(metric=m.name, status="error", judge=embedder, error=error) for m in missing]
-    )
+def _fail_missing(record: Record, metrics: Sequence[Metric], error: str, embedder: str) -> Record:
+    scores = [
+        Score(metric=metric.name, status="error", judge=embedder, error=error)
+        for metric in _missing_metrics(record, metrics)
+    ]
+    return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
 def _texts(record: Record, metric: Metric) -> Sequence[str]:
@@ -88,37 +82,28 @@ def _texts(record: Record, metric: Metric) -> Sequence[str]:
     return ()
 
 
-def _scored(
+def _add_scores(
     record: Record,
     metrics: Sequence[Metric],
     asked: Mapping[str, list[str] | Score],
     vectors: Vectors,
     embedder: str,
 ) -> Record:
-    response, scores = record.response or Response(error="not generated"), []
-    for metric in _missing(record, metrics):
+    sample, response = record.sample, record.response or Response(error="not generated")
+    scores = []
+    for metric in _missing_metrics(record, metrics):
         texts = asked[metric.name]
-        scores.append(
-            texts
-            if isinstance(texts, Score)
-            else _score(record, response, metric, vectors, embedder)
-        )
-    return _with(record, scores)
-
-
-def _missing(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
-    there = {score.metric for score in record.scores}
-    return [metric for metric in metrics if metric.name not in there]
-
-
-def _with(record: Record, scores: Sequence[Score]) -> Record:
+        if isinstance(texts, Score):
+            scores.append(texts)
+        elif isinstance(metric, EmbeddedMetric):
+            scores.append(score_by_vectors(metric, sample, response, vectors, embedder))
+        else:
+            assert isinstance(metric, JudgedMetric)
+            rules = f"{RULES}+{embedder}"
+            scores.append(score_by_rules(metric, sample, response, vectors, rules))
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
-def _score(
-    record: Record, response: Response, metric: Metric, vectors: Vectors, embedder: str
-) -> Score:
-    if isinstance(metric, EmbeddedMetric):
-        return score_by_vectors(metric, record.sample, response, vectors, embedder)
-    assert isinstance(metric, JudgedMetric)
-    return score_by_rules(metric, record.sample, response, vectors, f"{RULES}+{embedder}")
+def _missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
+    there = {score.metric for score in record.scores}
+    return [metric for metric in metrics if metric.name not in there]

@@ -1,5 +1,5 @@
-"""The generate stage: a sample becomes the unit that asks a candidate, and the candidate's answer a
-Response."""
+"""The generate stage: makes a unit of a sample and a candidate, and a Response of the candidate's
+answer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from memray_eval.types import Candidate, Prompt, Record, Response, Sample, split
 
 
 def new_record(sample: Sample, candidate: Candidate) -> Record:
-    """The unit of a sample and a candidate, without the sample's context: after the prompt is built
-    nothing needs it."""
+    """Makes the unit of a sample and a candidate. It leaves out the sample's context, which nothing
+    needs once the prompt is built."""
     bare = sample.model_copy(update={"context": None})
     return Record(
         unit_id=unit_id(sample.id, candidate, sample.suite), sample=bare, candidate=candidate
@@ -23,8 +23,8 @@ def new_record(sample: Sample, candidate: Candidate) -> Record:
 async def generate(
     record: Record, prompt: Prompt, truncated_tokens: int | None, generator: Generator
 ) -> Record:
-    """The record with the candidate's answer. Whatever a client did not foresee is the answer's
-    error."""
+    """Adds the candidate's answer to the record. An exception that the client did not foresee
+    becomes the answer's error."""
     try:
         response = await generator.generate(prompt, record.candidate)
     except EvalError:
@@ -37,24 +37,24 @@ async def generate(
 
 
 def engine_response(row: Mapping[str, Any]) -> Response:
-    """What the vLLM stage left in a row (see execution/ray/engine.py), as a Response. Time to first
+    """Converts a row of the vLLM stage (see execution/ray/engine.py) to a Response. Time to first
     token counts from the request's arrival in the engine; duration adds the decoding after it."""
-    asked = {"prompt_form": row["prompt_form"], "truncated_tokens": row["truncated_tokens"]}
+    prompt = {"prompt_form": row["prompt_form"], "truncated_tokens": row["truncated_tokens"]}
     if failed := row.get("__inference_error__"):
-        return Response(error=f"the engine refused the prompt: {failed}", **asked)
+        return Response(error=f"the engine refused the prompt: {failed}", **prompt)
     metrics = row.get("metrics") or {}
     ttft_s = metrics.get("first_token_latency")
     decode_s = (metrics.get("last_token_ts") or 0.0) - (metrics.get("first_token_ts") or 0.0)
-    spoken = split_thinking(row["generated_text"])
+    parsed = split_thinking(row["generated_text"])
     return Response(
-        text=spoken.text,
-        thinking=spoken.thinking,
-        thinking_blocks=spoken.blocks,
+        text=parsed.text,
+        thinking=parsed.thinking,
+        thinking_blocks=parsed.blocks,
         finish_reason=row["finish_reason"],
         prompt_tokens=int(row["num_input_tokens"]),
         cached_tokens=row["num_cached_tokens"],
         output_tokens=len(row["generated_tokens"]),
         ttft_s=ttft_s,
         duration_s=None if ttft_s is None else ttft_s + decode_s,
-        **asked,
+        **prompt,
     )

@@ -1,5 +1,5 @@
-"""The judge stage: every metric that needs no vectors. LLM judges, computed metrics, and estimates
-from words alone."""
+"""The judge stage: scores every metric that needs no vectors, by LLM judges, by code, or by rules
+that read words alone."""
 
 from __future__ import annotations
 
@@ -39,18 +39,20 @@ from memray_eval.types import (
     dumps,
 )
 
-# "metric" or "metric/task" -> who judges it; a judged metric that is not named, or by nobody, goes
-# by its rules
+# "metric" or "metric/task" -> who judges it. A judged metric that is missing here, or has no judge,
+# is scored by its rules.
 Judges = Mapping[str, Sequence[Judge]]
 Vote = Literal["median", "majority"]
 T = TypeVar("T")
 
 
 class JudgingOptions(Frozen):
-    """How judges are asked: how several verdicts are settled, with which rubric text where it is
-    not the metric's own (by "metric" or "metric/task"), what stands in for a verdict that no judge
-    gave, where the metric has such a way, and, by the same keys, why the rules give no estimate
-    where they do not."""
+    """How judges are asked.
+
+    `vote` combines several verdicts. `rubrics` replaces a metric's own rubric text, by "metric" or
+    "metric/task". `on_failure` says what replaces a verdict that no judge gave, if the metric
+    supports it. `withheld` gives, by the same keys, the reason why rules may not estimate a
+    metric."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
@@ -59,8 +61,8 @@ class JudgingOptions(Frozen):
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
-    """Whether this stage scores the metric, given which metrics a model judges; the embed stage
-    scores the others."""
+    """Whether this stage scores the metric, given the names of the metrics that a model judges. The
+    embed stage scores the others."""
     if isinstance(metric, JudgedMetric):
         return metric.name in judges or metric.rules_texts is None
     return isinstance(metric, ComputedMetric)
@@ -69,87 +71,90 @@ def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
 async def judge_record(
     record: Record, metrics: Sequence[Metric], judges: Judges, asking: JudgingOptions | None = None
 ) -> Record:
-    """The record with a score for each of the metrics that it has none for, asked side by side;
-    several judges of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call
-    that was made has ended."""
-    there = {score.metric for score in record.scores}
-    wanted = [metric for metric in metrics if metric.name not in there]
-    scores = await _all(
-        _score(record, metric, judges, asking or JudgingOptions()) for metric in wanted
+    """Adds a score for each metric that the record has none for, all concurrently. Several judges
+    of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call that was made
+    has ended."""
+    options = asking or JudgingOptions()
+    scores = await _gather_all(
+        _score(record, metric, judges, options) for metric in _missing_metrics(record, metrics)
     )
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
 def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
-    """The record with an error for each of the metrics that it has no score for: what judging it
-    raised."""
-    there = {score.metric for score in record.scores}
-    scores = [failed_score(metric, error) for metric in metrics if metric.name not in there]
+    """Adds an error for each metric that the record has no score for: what judging it raised."""
+    scores = [failed_score(metric, error) for metric in _missing_metrics(record, metrics)]
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
-async def _all(asked: Iterable[Awaitable[T]]) -> list[T]:
-    """All results; what one of them raises, once the others have ended: a call that was paid is
-    never left alone."""
-    results = await asyncio.gather(*asked, return_exceptions=True)
-    return [_raised(result) for result in results]
+def _missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
+    there = {score.metric for score in record.scores}
+    return [metric for metric in metrics if metric.name not in there]
 
 
-def _raised(result: T | BaseException) -> T:
-    if isinstance(result, BaseException):
-        raise result
-    return result
+async def _gather_all(tasks: Iterable[Awaitable[T]]) -> list[T]:
+    """Awaits all tasks, then raises what the first of them raised. A call that was paid for is
+    never abandoned."""
+    results = []
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+        results.append(result)
+    return results
 
 
-async def _score(record: Record, metric: Metric, judges: Judges, asking: JudgingOptions) -> Score:
+async def _score(record: Record, metric: Metric, judges: Judges, options: JudgingOptions) -> Score:
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
         return score_by_code(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
     jury = lookup_for_task(judges, metric.name, record.sample.task)
     if jury and not response.is_empty:
-        return await _judged(record, response, metric, jury, asking)
+        return await _ask_jury(record, response, metric, jury, options)
     if jury:
         return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
-    if (reason := lookup_for_task(asking.withheld, metric.name, record.sample.task)) is not None:
+    if (reason := lookup_for_task(options.withheld, metric.name, record.sample.task)) is not None:
         return unscorable(metric, record.sample, response) or Score(
             metric=metric.name, status="not_applicable", error=reason
         )
     return score_by_rules(metric, record.sample, response, {}, RULES)
 
 
-async def _judged(
+async def _ask_jury(
     record: Record,
     response: Response,
     metric: JudgedMetric,
     jury: Sequence[Judge],
-    asking: JudgingOptions,
+    options: JudgingOptions,
 ) -> Score:
-    """The score of a jury; where none of it gave a verdict, what `asking` has for that."""
+    """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
+    `options.on_failure`."""
     if (without := unscorable(metric, record.sample, response)) is not None:
         return without
     try:
         messages = metric.messages(
             record.sample,
             response,
-            lookup_for_task(asking.rubrics, metric.name, record.sample.task),
+            lookup_for_task(options.rubrics, metric.name, record.sample.task),
         )
     except Exception as error:
         return failed_score(metric, error)
-    asked = await _all(_ask(record, response, metric, judge, messages) for judge in jury)
-    score = combine_votes([one.score for one in asked], asking.vote)
-    if asking.on_failure in metric.without_judge and not any(one.is_verdict for one in asked):
-        return score_without_judge(metric, record.sample, response, asking.on_failure, score)
+    outcomes = await _gather_all(
+        _ask_judge(record, response, metric, judge, messages) for judge in jury
+    )
+    score = combine_votes([one.score for one in outcomes], options.vote)
+    if options.on_failure in metric.without_judge and not any(one.is_verdict for one in outcomes):
+        return score_without_judge(metric, record.sample, response, options.on_failure, score)
     return score
 
 
 def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
-    """One score of several judges: the verdict in the middle (the lower of two), or the most
-    frequent one (ties: the middle).
+    """Combines the scores of several judges into one: the median verdict (the lower of two), or the
+    most frequent one (the median on a tie).
 
-    It names all who were heard and keeps their values (`jury` in its judgment) and how far they
-    were apart (part DISAGREEMENT); tokens and costs are those of all. Without any verdict the first
-    failure stands."""
+    The score names every judge that gave a verdict, and keeps all values (`jury` in its judgment)
+    and how far apart they were (part DISAGREEMENT). Tokens and costs are the sums over all judges.
+    Without any verdict the first failure stands."""
     if len(scores) == 1:
         return scores[0]
     heard = sorted(
@@ -183,20 +188,20 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     )
 
 
-class _Asked(NamedTuple):
-    """What came of asking one judge, and whether it gave a verdict at all."""
+class _JudgeOutcome(NamedTuple):
+    """The score of one judge, and whether the judge gave a verdict at all."""
 
     score: Score
     is_verdict: bool
 
 
-async def _ask(
+async def _ask_judge(
     record: Record,
     response: Response,
     metric: JudgedMetric,
     judge: Judge,
     messages: Sequence[Message],
-) -> _Asked:
+) -> _JudgeOutcome:
     try:
         verdict = await judge.judge(messages, metric.judgment)
     except JudgeError as error:
@@ -209,9 +214,11 @@ async def _ask(
             calls=error.calls,
             error=describe_error(error),
         )
-        return _Asked(failed, is_verdict=False)
-    except EvalError:  # the run's affair: its money, its services, its end
+        return _JudgeOutcome(failed, is_verdict=False)
+    except EvalError:  # concerns the whole run: its budget, its services, its end
         raise
-    except Exception as error:  # whatever a client did not foresee is the outcome of this one call
-        return _Asked(failed_score(metric, error, judge.name), is_verdict=False)
-    return _Asked(score_by_verdict(metric, record.sample, response, verdict), is_verdict=True)
+    except Exception as error:  # what the client did not foresee fails this one call
+        return _JudgeOutcome(failed_score(metric, error, judge.name), is_verdict=False)
+    return _JudgeOutcome(
+        score_by_verdict(metric, record.sample, response, verdict), is_verdict=True
+    )

@@ -1,8 +1,8 @@
-"""The reduce stage: written records to a summary. A unit written twice counts once.
+"""The reduce stage: aggregates written records for a summary. A unit written twice counts once.
 
-Of each file only the columns that a summary needs are decoded (no texts, no judgments), names as
-dictionary codes, and the scores are taken apart at once. What stays in memory is a number a unit
-for every column of every metric."""
+Only the columns that a summary needs are decoded (no texts, no judgments), names as dictionary
+codes, and the scores are split by metric at once. What stays in memory is one number per unit for
+every column of every metric."""
 
 from __future__ import annotations
 
@@ -27,19 +27,13 @@ from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.types import Cause, GenerationSummary, MetricSummary
 
-MOST_CAUSES = 20  # of failures, the most frequent ones
-_FILES_AT_ONCE = 8  # more than there may be cores, because a cloud's files take their time to come
-_UNITS_AT_ONCE = (
-    8192  # of a large file, so that its scores are not all in memory before they are taken apart
-)
+MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
+_FILES_AT_ONCE = 8  # may exceed the cores: reading from a cloud is mostly waiting
+_UNITS_AT_ONCE = 8192  # bounds how many scores are in memory before they are split
 _SCORE = "scores.list.element"
 _CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
-_OF_ENGINE = (
-    "prompt_form",
-    "truncated_tokens",
-    "cached_tokens",
-    "thinking_blocks",
-)  # records of older versions lack them
+# records of older versions lack these
+_OF_ENGINE = ("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks")
 _OF_UNITS = (
     "candidate",
     "model",
@@ -61,25 +55,26 @@ SELECT candidate, any_value(model), count(*), count_if(unanswered), coalesce(sum
        coalesce(sum(output_tokens), 0), avg(ttft_s), quantile_cont(ttft_s, 0.95), avg(duration_s),
        sum(cached_tokens), sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL),
        count(*) FILTER (truncated_tokens > 0), count(*) FILTER (thinking_blocks > 0),
-       count(*) FILTER (finish_reason IS NOT NULL AND (prompt_tokens IS NULL OR output_tokens IS NULL))
+       count(*) FILTER (
+           finish_reason IS NOT NULL AND (prompt_tokens IS NULL OR output_tokens IS NULL))
 FROM units GROUP BY candidate ORDER BY candidate
-"""  # noqa: E501
-_FINISH = (
-    "SELECT finish_reason, count(*) FROM units WHERE candidate = ? AND finish_reason IS NOT "
-    "NULL GROUP BY 1 ORDER BY 1"
-)
-_FORMS = (
-    "SELECT prompt_form, count(*) FROM units WHERE candidate = ? AND prompt_form IS NOT NULL "
-    "GROUP BY 1 ORDER BY 1"
-)
+"""
+_FINISH = """
+SELECT finish_reason, count(*) FROM units
+WHERE candidate = ? AND finish_reason IS NOT NULL GROUP BY 1 ORDER BY 1
+"""
+_FORMS = """
+SELECT prompt_form, count(*) FROM units
+WHERE candidate = ? AND prompt_form IS NOT NULL GROUP BY 1 ORDER BY 1
+"""
 
-Flags: TypeAlias = npt.NDArray[np.bool_]  # one a unit, or one a score
+Flags: TypeAlias = npt.NDArray[np.bool_]  # one per unit, or one per score
 Indices: TypeAlias = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """What the records amount to."""
+    """The aggregates of a run's records."""
 
     n_units: int
     n_failed_units: int
@@ -91,14 +86,14 @@ class Reduced:
 def reduce_records(
     records: pads.Dataset, metrics: Sequence[Metric], generation_s: float | None
 ) -> Reduced:
-    """Aggregates per candidate and metric, of Parquet files with RECORD_SCHEMA. `generation_s` is
-    the stage's wall time, for tokens per second."""
+    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric. `generation_s` is the
+    wall time of generation, for tokens per second."""
     files = list(records.get_fragments())
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        kept = _first_of_each(list(pool.map(_unit_ids, files)))
+        kept = _mark_first(list(pool.map(_read_unit_ids, files)))
         found = [
             block
-            for blocks in pool.map(partial(_read, metrics=metrics), files, kept)
+            for blocks in pool.map(partial(_reduce_file, metrics=metrics), files, kept)
             for block in blocks
         ]
     units = pa.Table.from_batches([block.units for block in found], _UNITS)
@@ -106,30 +101,31 @@ def reduce_records(
     for block in found:
         for metric, outcome in block.outcomes:
             outcomes[metric, outcome.candidate].append(outcome)
-    generation = tuple(_generation(units, generation_s))
+    generation = tuple(_summarise_generation(units, generation_s))
     return Reduced(
         n_units=units.num_rows,
         n_failed_units=pc.sum(units["failed"]).as_py() or 0,
         generation=generation,
         metrics=tuple(
             summarise(
-                metric, _joined(candidate.candidate, outcomes[metric.name, candidate.candidate])
+                metric,
+                _concatenate(candidate.candidate, outcomes[metric.name, candidate.candidate]),
             )
             for metric in metrics
             for candidate in generation
         ),
-        causes=tuple(_causes(block.causes for block in found)),
+        causes=tuple(_merge_causes(block.causes for block in found)),
     )
 
 
-def _unit_ids(file: pads.ParquetFileFragment) -> pa.ChunkedArray:
+def _read_unit_ids(file: pads.ParquetFileFragment) -> pa.ChunkedArray:
     with file.open() as stream:
         return pq.ParquetFile(stream).read(columns=["unit_id"])["unit_id"]
 
 
-def _first_of_each(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
-    """Per file, which of its units no earlier row has. A retried write task may leave a unit in two
-    files; the units are the same, so any one of them will do."""
+def _mark_first(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
+    """Marks, file by file, the first row of each unit. A retried write task may leave a unit in two
+    files; both rows are the same."""
     column = pa.chunked_array([chunk for file in ids for chunk in file.chunks], pa.string())
     rows = pa.table({"unit_id": column, "row": np.arange(len(column))})
     kept = np.zeros(len(column), dtype=np.bool_)
@@ -138,55 +134,55 @@ def _first_of_each(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
 
 
 class _Block(NamedTuple):
-    """What a block of records holds: a row a unit, the outcomes of each metric and candidate, and
-    why units failed."""
+    """The parts of one block of records: a row per unit, the outcomes of each metric and candidate,
+    and why units failed."""
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, MetricColumns]]
     causes: dict[str, Cause]
 
 
-def _read(file: pads.ParquetFileFragment, kept: Flags, metrics: Sequence[Metric]) -> list[_Block]:
+def _reduce_file(
+    file: pads.ParquetFileFragment, kept: Flags, metrics: Sequence[Metric]
+) -> list[_Block]:
+    """Reads the rows of a file that are `kept`, in blocks of _UNITS_AT_ONCE."""
     blocks, row = [], 0
     with file.open() as stream:
-        for batch in _batches(pq.ParquetFile(stream, read_dictionary=_CODED, pre_buffer=True)):
-            wanted = kept[row : row + batch.num_rows]
-            row += batch.num_rows
-            blocks.append(
-                _block(batch if wanted.all() else batch.filter(pa.array(wanted)), metrics)
-            )
+        parquet = pq.ParquetFile(stream, read_dictionary=_CODED, pre_buffer=True)
+        # Row groups are read apart: pyarrow cannot join their dictionary codes within a list.
+        for group in range(parquet.num_row_groups):
+            for batch in parquet.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=_COLUMNS):
+                wanted = kept[row : row + batch.num_rows]
+                row += batch.num_rows
+                if not wanted.all():
+                    batch = batch.filter(pa.array(wanted))
+                blocks.append(_reduce_block(batch, metrics))
     return blocks
 
 
-def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    for group in range(
-        file.num_row_groups
-    ):  # a batch across two fails: pyarrow cannot join their codes within a list
-        yield from file.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=_COLUMNS)
-
-
-def _block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
-    """Takes a batch of records apart. A unit has failed if it is unanswered, or any of its scores
-    is an error."""
+def _reduce_block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
+    """Splits a batch of records into its units, its outcomes and its causes of failure. A unit has
+    failed if it is unanswered, or if any of its scores is an error."""
     scores, unit = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"]).to_numpy()
-    names = {name: _coded(pc.struct_field(scores, name)) for name in ("metric", "status", "judge")}
+    names = {name: _encode(pc.struct_field(scores, name)) for name in ("metric", "status", "judge")}
     unanswered = batch["error"].is_valid().to_numpy(zero_copy_only=False)
+    is_error = names["status"].where("error")
     failed = unanswered.copy()
-    failed[unit[names["status"].where("error")]] = True
+    failed[unit[is_error]] = True
     columns = [
-        *(_column(batch, name) for name in _OF_UNITS),
+        *(_column_or_nulls(batch, name) for name in _OF_UNITS),
         pa.array(unanswered),
         pa.array(failed),
     ]
-    outcomes = _outcomes(scores, names, _coded(batch["candidate"]), unit, metrics)
-    errors = pc.struct_field(scores, "error").filter(pa.array(names["status"].where("error")))
-    causes = _block_causes(batch, unit[names["status"].where("error")], errors)
+    outcomes = _metric_columns(scores, names, _encode(batch["candidate"]), unit, metrics)
+    errors = pc.struct_field(scores, "error").filter(pa.array(is_error))
+    causes = _find_causes(batch, unit[is_error], errors)
     return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes), causes)
 
 
-def _block_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:
-    """Why units of a block failed, by cause. `errors` are those of scores, of the rows `unit`;
-    where an answer failed, that is the cause, not what its metrics say of it."""
+def _find_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:
+    """Counts the failed units of a block by cause. `errors` are the errors of scores, and `unit`
+    the row of each. If an answer failed, its error is the cause, not those of its scores."""
     texts = {
         row: {text: None} for row, text in enumerate(batch["error"].to_pylist()) if text is not None
     }
@@ -195,8 +191,8 @@ def _block_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dic
             continue
         texts.setdefault(row, {})[text or "no reason was given"] = None
     found: dict[str, Cause] = {}
-    for row, told in texts.items():
-        for cause, text in {cause_of(text): text for text in told}.items():
+    for row, in_row in texts.items():
+        for cause, text in {cause_of(text): text for text in in_row}.items():
             known = found.get(cause) or Cause(
                 cause=cause, n_units=0, example=text, unit_id=batch["unit_id"][row].as_py()
             )
@@ -204,22 +200,19 @@ def _block_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dic
     return found
 
 
-def _causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
-    """Those of all blocks, the most frequent first."""
+def _merge_causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
+    """Adds up the causes of all blocks, the most frequent first."""
     found: dict[str, Cause] = {}
     for block in blocks:
         for cause, here in block.items():
-            before = found.get(cause)
-            found[cause] = (
-                here
-                if before is None
-                else before.model_copy(update={"n_units": before.n_units + here.n_units})
-            )
+            n_before = found[cause].n_units if cause in found else 0
+            known = found.setdefault(cause, here)
+            found[cause] = known.model_copy(update={"n_units": n_before + here.n_units})
     return sorted(found.values(), key=lambda cause: (-cause.n_units, cause.cause))[:MOST_CAUSES]
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of the batch; nothing but nulls where its file was written before there was one."""
+def _column_or_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of the batch, or nulls if an older version wrote the file without it."""
     return (
         batch[name]
         if name in batch.schema.names
@@ -227,18 +220,18 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     )
 
 
-def _outcomes(
+def _metric_columns(
     scores: pa.StructArray,
-    names: Mapping[str, _Coded],
-    candidates: _Coded,
+    names: Mapping[str, _CodedColumn],
+    candidates: _CodedColumn,
     unit: Indices,
     metrics: Sequence[Metric],
 ) -> Iterator[tuple[str, MetricColumns]]:
-    """Metric and outcomes, for each metric and candidate of a block. `unit` is the row that each of
-    the scores is from."""
+    """Yields the outcomes of each metric and candidate of a block. `unit` holds the row that each
+    score belongs to."""
     values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
-    parts = _parts(pc.struct_field(scores, "parts"))
-    candidate = _Coded(candidates.names, candidates.codes[unit])
+    parts = _part_columns(pc.struct_field(scores, "parts"))
+    candidate = _CodedColumn(candidates.names, candidates.codes[unit])
     for metric in metrics:
         of_metric, scored = names["metric"].where(metric.name), names["status"].where("scored")
         for name in candidate.names:
@@ -252,26 +245,26 @@ def _outcomes(
                 metric.name,
                 MetricColumns(
                     candidate=name,
-                    by_status=names["status"].counted(rows),
-                    by_judge=names["judge"].counted(figures),
+                    by_status=names["status"].tally(rows),
+                    by_judge=names["judge"].tally(figures),
                     columns={"value": values[figures], **columns},
                 ),
             )
 
 
-def _parts(parts: pa.MapArray) -> dict[str, FloatArray]:
-    """Part -> its figure a score, 0 where a score has no such part."""
+def _part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
+    """Returns, by part, one figure per score, 0 for a score without that part."""
     offsets = parts.offsets.to_numpy()
     score = np.repeat(np.arange(len(parts)), np.diff(offsets))
     entries = slice(offsets[0], offsets[-1])
-    part = _coded(parts.keys[entries])
+    part = _encode(parts.keys[entries])
     figures = np.zeros((len(part.names), len(parts)))
     figures[part.codes, score] = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
     return dict(zip(part.names, figures, strict=True))
 
 
-class _Coded(NamedTuple):
-    """A column of names as codes: the names, and for each row the place of its name among them."""
+class _CodedColumn(NamedTuple):
+    """A column of names as codes: the distinct names, and for each row the index of its name."""
 
     names: list[str]
     codes: npt.NDArray[np.int32]
@@ -280,39 +273,39 @@ class _Coded(NamedTuple):
         found: Flags = self.codes == (self.names.index(name) if name in self.names else -1)
         return found
 
-    def counted(self, rows: Flags | Indices) -> Counter[str]:
+    def tally(self, rows: Flags | Indices) -> Counter[str]:
         counts = np.bincount(self.codes[rows], minlength=len(self.names))
         return Counter(
             {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
         )
 
 
-def _coded(names: pa.Array) -> _Coded:
-    coded = names.dictionary_encode()  # as it is, where it was read so
-    return _Coded(coded.dictionary.to_pylist(), coded.indices.to_numpy())
+def _encode(names: pa.Array) -> _CodedColumn:
+    coded = names.dictionary_encode()  # a no-op if it was read as codes
+    return _CodedColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy())
 
 
-def _joined(candidate: str, outcomes: Sequence[MetricColumns]) -> MetricColumns:
-    """The outcomes of one metric and candidate, as one."""
+def _concatenate(candidate: str, outcomes: Sequence[MetricColumns]) -> MetricColumns:
+    """Joins the outcomes of one metric and candidate from all blocks."""
     names = outcomes[0].columns if outcomes else ()
     return MetricColumns(
         candidate=candidate,
-        by_status=_total(outcome.by_status for outcome in outcomes),
-        by_judge=_total(outcome.by_judge for outcome in outcomes),
+        by_status=_sum_counts(outcome.by_status for outcome in outcomes),
+        by_judge=_sum_counts(outcome.by_judge for outcome in outcomes),
         columns={
             name: np.concatenate([outcome.columns[name] for outcome in outcomes]) for name in names
         },
     )
 
 
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
     return dict(sorted(total.items()))
 
 
-def _generation(units: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
+def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
     with duckdb.connect() as database:
         database.register("units", units)
         for row in database.execute(_GENERATION).fetchall():

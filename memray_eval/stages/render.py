@@ -1,5 +1,5 @@
-"""The render stage: what a candidate is asked, as its own tokens, and without its middle where it
-is too long."""
+"""The render stage: turns a prompt into the candidate's own tokens, and cuts the middle out of one
+that is too long."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Message, Prompt
 
-SEAM_TOKENS = 8  # text cut at token borders and joined may tokenize to a few more
-CUTS = 4
+SEAM_TOKENS = 8  # text cut at token borders and joined may tokenize to a few more tokens
+CUTS = 4  # how often a prompt is cut before it is left whole
 
 
 class Rendered(NamedTuple):
-    """A prompt as tokens; the messages that they say; how many tokens of the middle were cut out;
-    `chat` or `plain`."""
+    """A prompt as tokens, the messages that they stand for, how many tokens were cut out of the
+    middle, and the form: `chat` or `plain`."""
 
     tokens: list[int]
     messages: tuple[Message, ...]
@@ -24,12 +24,12 @@ class Rendered(NamedTuple):
 
 
 def render(prompt: Prompt, tokenizer: Tokenizer, room: int | None) -> Rendered:
-    """The prompt in at most `room` tokens (None: as many as it has), cut in the middle of its
-    longest message.
+    """Renders the prompt in at most `room` tokens (None: no limit), cutting the middle out of its
+    longest message (LongBench's way).
 
     A prompt that may not be cut, or whose other messages alone take the room, comes back whole: the
-    engine refuses it, and says by how much it is too long. A model without a chat template is asked
-    with plain text."""
+    engine refuses it, and reports by how much it is too long. A model without a chat template gets
+    plain text."""
     is_chat = prompt.is_chat and tokenizer.has_chat
     tokens = _tokens(prompt.messages, tokenizer, is_chat)
     form = "chat" if is_chat else "plain"
@@ -43,9 +43,9 @@ def render(prompt: Prompt, tokenizer: Tokenizer, room: int | None) -> Rendered:
         keep -= len(cut) - room + SEAM_TOKENS
         if keep <= 0:
             break
-        shorter = messages[longest].model_copy(
-            update={"content": _without_middle(content, keep, tokenizer)}
-        )
+        head, tail = content[: keep - keep // 2], content[len(content) - keep // 2 :]
+        text = tokenizer.decode(head) + tokenizer.decode(tail)
+        shorter = messages[longest].model_copy(update={"content": text})
         messages = (*prompt.messages[:longest], shorter, *prompt.messages[longest + 1 :])
         cut = _tokens(messages, tokenizer, is_chat)
         if len(cut) <= room:
@@ -57,9 +57,3 @@ def _tokens(messages: Sequence[Message], tokenizer: Tokenizer, is_chat: bool) ->
     if is_chat:
         return tokenizer.chat(messages)
     return tokenizer.encode("".join(message.content for message in messages))
-
-
-def _without_middle(content: Sequence[int], keep: int, tokenizer: Tokenizer) -> str:
-    """The first and the last half of `keep` tokens, as text (LongBench's way)."""
-    head = keep - keep // 2
-    return tokenizer.decode(content[:head]) + tokenizer.decode(content[len(content) - keep // 2 :])

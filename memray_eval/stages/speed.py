@@ -1,8 +1,7 @@
-"""Speed beside quality: what answers took and what they were worth, by candidate and task (seed
-004's benchmark).
+"""Measures speed beside quality, by candidate and task (seed 004's benchmark).
 
-Only the columns that a figure needs are decoded. They go to DuckDB as they are read; it keeps a
-narrow row a unit. A unit written twice counts once."""
+Only the columns that a figure needs are decoded. They are streamed to DuckDB, which keeps one
+narrow row per unit. A unit written twice counts once."""
 
 from __future__ import annotations
 
@@ -16,14 +15,12 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.metric import JudgedMetric, Metric
-from memray_eval.stages.agreement import is_fallback, mapped
+from memray_eval.stages.agreement import is_fallback, map_names
 from memray_eval.types import Performance, is_estimate
 
 _SCORE = "scores.list.element"
-_TEXTS, _FIGURES = (
-    ("unit_id", "candidate", "task", "prompt_type"),
-    ("output_tokens", "ttft_s", "duration_s"),
-)
+_TEXTS = ("unit_id", "candidate", "task", "prompt_type")
+_FIGURES = ("output_tokens", "ttft_s", "duration_s")
 _COLUMNS = (
     *_TEXTS,
     *_FIGURES,
@@ -43,33 +40,38 @@ _ROWS = pa.schema(
     ]
 )
 
-# A failed answer took its time, but for nothing. The task is the prompt type where a sample names
-# no task.
+# The time of a failed answer does not count. A sample without a task goes by its prompt type.
 _PERFORMANCE = """
 WITH units AS (
-    SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback, coalesce(nullif(task, ''), prompt_type, '') AS task,
+    SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback,
+           coalesce(nullif(task, ''), prompt_type, '') AS task,
            (value - $low) * 100 / ($high - $low) AS quality,
            is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
-           CASE WHEN is_answered THEN output_tokens END AS tokens, CASE WHEN is_answered THEN ttft_s END AS ttft_s,
+           CASE WHEN is_answered THEN output_tokens END AS tokens,
+           CASE WHEN is_answered THEN ttft_s END AS ttft_s,
            CASE WHEN is_answered THEN duration_s END AS duration_s
     FROM unit_rows)
-SELECT candidate, task, count(*) AS n, sum(duration_s) AS duration_s_total, avg(duration_s) AS duration_s_mean,
+SELECT candidate, task, count(*) AS n,
+       sum(duration_s) AS duration_s_total, avg(duration_s) AS duration_s_mean,
        coalesce(sum(tokens), 0)::BIGINT AS output_tokens,
        sum(tokens) FILTER (is_timed) / sum(duration_s) FILTER (is_timed) AS tokens_per_s,
        avg(ttft_s) AS ttft_s_mean, quantile_cont(ttft_s, 0.95) AS ttft_s_p95,
-       count(quality) AS n_scored, avg(quality) AS quality, stddev_samp(quality) / sqrt(count(quality)) AS quality_stderr,
+       count(quality) AS n_scored, avg(quality) AS quality,
+       stddev_samp(quality) / sqrt(count(quality)) AS quality_stderr,
        count_if(is_estimate) AS estimates, count_if(is_fallback) AS fallbacks
-FROM units GROUP BY GROUPING SETS ((candidate), (candidate, task)) HAVING grouping(task) = 1 OR task != ''
+FROM units GROUP BY GROUPING SETS ((candidate), (candidate, task))
+HAVING grouping(task) = 1 OR task != ''
 ORDER BY candidate, task NULLS FIRST
-"""  # noqa: E501
+"""
 
 
 def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Performance, ...]:
-    """A row a candidate (task None), then one for each of its tasks, of Parquet files with
-    RECORD_SCHEMA. Quality is that of the `headline` metric, None without one."""
+    """Reads Parquet files with RECORD_SCHEMA and returns, for each candidate, a row over all its
+    tasks (task None), then one per task. Quality is that of the `headline` metric, None without
+    one."""
     low, high = headline.scale if headline else (0.0, 1.0)
     with duckdb.connect() as database:
-        rows = _rows(records, headline)
+        rows = _unit_rows(records, headline)
         database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
         found = (
             database.sql(_PERFORMANCE, params={"low": low, "high": high})
@@ -79,7 +81,7 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
     return tuple(Performance(**row) for row in found)
 
 
-def _rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
+def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
     for file in records.get_fragments():
         with file.open() as stream:
             for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_COLUMNS):
@@ -88,13 +90,13 @@ def _rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordB
                     batch["error"].is_null(),
                 ]
                 yield pa.record_batch(
-                    [*columns, *_quality(batch["scores"], headline)], schema=_ROWS
+                    [*columns, *_headline_values(batch["scores"], headline)], schema=_ROWS
                 )
 
 
-def _quality(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
-    """The metric's value in each unit's scores, null where it has none; whether it is an estimate,
-    and whether a fallback."""
+def _headline_values(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
+    """Returns three columns, one row per unit: the metric's value (null without one), whether it is
+    an estimate, and whether it is a fallback."""
     each, unit = scores.flatten(), pc.list_parent_indices(scores)
     values = pc.struct_field(each, "value")
     name = metric.name if metric else ""
@@ -104,6 +106,6 @@ def _quality(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
     found[rows] = values.filter(wanted).to_numpy()
     if isinstance(metric, JudgedMetric):
         judges = pc.struct_field(each, "judge").filter(wanted)
-        kinds[0, rows] = mapped(judges, is_estimate) > 0
-        kinds[1, rows] = mapped(judges, is_fallback) > 0
+        kinds[0, rows] = map_names(judges, is_estimate) > 0
+        kinds[1, rows] = map_names(judges, is_fallback) > 0
     return [pa.array(found, mask=np.isnan(found)), *map(pa.array, kinds)]

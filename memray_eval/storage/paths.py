@@ -23,16 +23,16 @@ from pyarrow import fs
 
 from memray_eval.errors import ConfigError, EvalError, ResourceError
 
-# a file of a submitted job: relative to the working directory, each node's own copy of the job's
-# package
+# Prefix of a file of a submitted job: relative to the working directory, which on each node is its
+# own copy of the job's package.
 JOB_FILE = "job://"
 S3, GCS, ANONYMOUS = "s3", "gcs", "anonymous@"
-GCS_RETRY_S = 20  # the library's own is 15 minutes
-IN_MEMORY_BYTES = 8 << 20  # of a file in the making; what is longer waits on the local disk
+GCS_RETRY_S = 20  # the library's default is 15 minutes
+IN_MEMORY_BYTES = 8 << 20  # a longer file is buffered on the local disk before it is uploaded
 _SCHEMES = {"s3": S3, "gs": GCS, "gcs": GCS}
-_PACKED = {".gz": "gzip", ".zst": "zstd"}
-UNPACK_BYTES = 256 << 10  # of a packed file, unpacked at once
-BOMB_BYTES, BOMB_RATIO = 256 << 20, 200  # a file that unpacks to more than both is refused
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+UNPACK_BYTES = 256 << 10  # how much of a compressed file is decompressed in one step
+BOMB_BYTES, BOMB_RATIO = 256 << 20, 200  # a file that grows past both limits is refused
 _ENVIRONMENT = (
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
@@ -41,7 +41,7 @@ _ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_PROFILE",
 )
-# pyarrow has one exception for whatever a cloud answers; its code stands only in the text.
+# pyarrow raises one exception type for every cloud error; the error code is only in its text.
 _CODE = re.compile(r"AWS Error (\w+)|google::cloud::Status\((\w+)")
 _NOT_ALLOWED = re.compile(
     r"DENIED|ACCESS_KEY|SIGNATURE|TOKEN|CREDENTIAL|UNAUTHENTICATED|OAuth2 access token"
@@ -50,17 +50,17 @@ _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|Bucket '.*' not found|bucket does not e
 
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URL, and the path within it. A cloud URL is tried once a
-    process, so that what is wrong with it is said before any work.
+    """Returns the file system of a path or URL, and the path within it. A cloud URL is probed once
+    per process, so that problems with it are reported before any work.
 
-    Raises ConfigError for a scheme pyarrow does not know, a URL that holds keys, and a cloud that
-    does not let us in; ResourceError for one that does not answer."""
+    Raises ConfigError for a scheme that pyarrow does not know, a URL that holds keys, and a cloud
+    that denies access; ResourceError for a cloud that does not answer."""
     path = path.removeprefix(JOB_FILE)
     if "://" not in path:
         return fs.LocalFileSystem(), os.path.abspath(path)
     scheme, _, inner = path.partition("://")
     if (kind := _SCHEMES.get(scheme)) is None:
-        return _of_uri(path)
+        return _locate_uri(path)
     is_anonymous, inner = inner.startswith(ANONYMOUS), inner.removeprefix(ANONYMOUS).strip("/")
     if "?" in inner or "@" in inner.partition("/")[0] or not inner:
         raise ConfigError(
@@ -69,10 +69,10 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
             "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION)"
         )
     environment = tuple(os.environ.get(name) for name in _ENVIRONMENT)
-    return _tried(kind, inner, is_anonymous, environment), inner
+    return _open_cloud(kind, inner, is_anonymous, environment), inner
 
 
-def _of_uri(path: str) -> tuple[fs.FileSystem, str]:
+def _locate_uri(path: str) -> tuple[fs.FileSystem, str]:
     scheme, _, inner = path.partition("://")
     if ":" in inner.partition("/")[0].rpartition("@")[0]:
         raise ConfigError(
@@ -86,64 +86,58 @@ def _of_uri(path: str) -> tuple[fs.FileSystem, str]:
 
 
 @lru_cache(maxsize=1024)
-def _tried(
+def _open_cloud(
     kind: str, inner: str, is_anonymous: bool, environment: tuple[str | None, ...]
 ) -> fs.FileSystem:
-    """The file system, once the path in it could be asked for."""
+    """Opens a cloud file system and checks that the path in it can be reached."""
     url, bucket = f"{'s3' if kind == S3 else 'gs'}://{inner}", inner.partition("/")[0]
-    with reaching(url):
-        filesystem = _filesystem(kind, bucket, is_anonymous, environment)
-        # Not of the bucket at first: whoever may use a prefix need not be allowed to look at the
-        # bucket.
-        if filesystem.get_file_info(inner).type == fs.FileType.NotFound and _is_missing(
-            filesystem, bucket
-        ):
-            raise ConfigError(f"{url}: there is no bucket {bucket!r}; make it, or name another")
+    with translate_cloud_errors(url):
+        filesystem = _make_filesystem(kind, bucket, is_anonymous, environment)
+        # The path is probed before the bucket: a key may be limited to a prefix of the bucket.
+        if filesystem.get_file_info(inner).type == fs.FileType.NotFound:
+            try:
+                is_missing = filesystem.get_file_info(bucket).type == fs.FileType.NotFound
+            except OSError:  # the bucket may exist without being visible to this key
+                is_missing = False
+            if is_missing:
+                raise ConfigError(f"{url}: there is no bucket {bucket!r}; make it, or name another")
     return filesystem
 
 
 @lru_cache(maxsize=64)
-def _filesystem(
+def _make_filesystem(
     kind: str, bucket: str, is_anonymous: bool, environment: tuple[str | None, ...]
 ) -> fs.FileSystem:
     if kind == GCS:
         return fs.GcsFileSystem(
             anonymous=is_anonymous, retry_time_limit=timedelta(seconds=GCS_RETRY_S)
         )
-    said = dict(zip(_ENVIRONMENT, environment, strict=True))
-    endpoint = (
-        said["AWS_ENDPOINT_URL_S3"] or said["AWS_ENDPOINT_URL"]
-    )  # which pyarrow reads for a URL only
+    variables = dict(zip(_ENVIRONMENT, environment, strict=True))
+    # pyarrow itself reads these only when it is given a URL
+    endpoint = variables["AWS_ENDPOINT_URL_S3"] or variables["AWS_ENDPOINT_URL"]
     region = (
-        said["AWS_REGION"]
-        or said["AWS_DEFAULT_REGION"]
+        variables["AWS_REGION"]
+        or variables["AWS_DEFAULT_REGION"]
         or (None if endpoint else fs.resolve_s3_region(bucket))
     )
-    # allow_delayed_open: a small file is one PUT, not the three calls of a multipart upload
+    # allow_delayed_open: a small file takes one PUT, not the three calls of a multipart upload
     return fs.S3FileSystem(
         anonymous=is_anonymous, region=region, endpoint_override=endpoint, allow_delayed_open=True
     )
 
 
-def _is_missing(filesystem: fs.FileSystem, bucket: str) -> bool:
-    try:
-        return bool(filesystem.get_file_info(bucket).type == fs.FileType.NotFound)
-    except OSError:  # it may be there, and not ours to look at
-        return False
-
-
 def is_object_store(filesystem: fs.FileSystem) -> bool:
-    """Whether a file appears there whole, by its upload, and folders need not be made."""
+    """Whether uploads are atomic on this file system and folders need not be created."""
     return filesystem.type_name in (S3, GCS)
 
 
 @contextmanager
-def reaching(path: str) -> Iterator[None]:
-    """Says what is wrong with a cloud URL in one message. Local errors, and files that are not
-    there, pass as they are.
+def translate_cloud_errors(path: str) -> Iterator[None]:
+    """Translates a cloud's errors inside the block to one message each. Local errors and missing
+    files pass unchanged.
 
-    Raises ConfigError where we are not let in or there is no bucket, ResourceError where nothing
-    answers."""
+    Raises ConfigError if access is denied or the bucket is missing, ResourceError if the cloud
+    cannot be reached."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError):
@@ -151,16 +145,15 @@ def reaching(path: str) -> Iterator[None]:
     except OSError as error:
         if "://" not in path or path.startswith("file://"):
             raise
-        raise _refusal(path, str(error)) from None
+        raise _explain_cloud_error(path, str(error)) from None
 
 
-def _refusal(url: str, text: str) -> EvalError:
+def _explain_cloud_error(url: str, text: str) -> EvalError:
     code = next((first or second for first, second in _CODE.findall(text)), "no code")
     if _NO_BUCKET.search(text):
         return ConfigError(f"{url}: there is no such bucket; make it, or name another")
-    if _NOT_ALLOWED.search(
-        code if url.startswith("s3://") else text
-    ):  # a text may quote a path that holds such a word
+    # of S3 only the code: the text may quote a path that contains one of these words
+    if _NOT_ALLOWED.search(code if url.startswith("s3://") else text):
         whose = (
             "its key"
             if os.environ.get("AWS_ACCESS_KEY_ID")
@@ -189,30 +182,29 @@ def _refusal(url: str, text: str) -> EvalError:
 
 
 class DamagedFile(OSError):
-    """A packed file that cannot be unpacked to its end: damaged, cut off, not packed at all, or a
-    decompression bomb."""
+    """A compressed file cannot be read to its end: it is damaged, cut off, not compressed at all,
+    or a decompression bomb."""
 
 
-# What pyarrow says of packed bytes that are wrong; it has one type for these and for a network that
-# fails.
+# pyarrow raises the same type for damaged data as for a failing network: its text tells them apart.
 _DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
 
 
-class _Unpacked(io.RawIOBase):
-    """A packed file as its bytes unpacked. Seeking reads on, or anew from the start: there is no
-    other way into it.
+class _DecompressedFile(io.RawIOBase):
+    """The decompressed bytes of a compressed file. Seeking forward reads on; seeking backward
+    starts again from the beginning.
 
-    It is unpacked in steps of UNPACK_BYTES, the same ones in every pass, so that a damaged file can
-    be read up to the same place every time. Raises DamagedFile there."""
+    The file is decompressed in steps of UNPACK_BYTES, the same in every pass, so that a damaged
+    file can be read up to the same byte every time. Raises DamagedFile there."""
 
-    def __init__(self, filesystem: fs.FileSystem, path: str, packing: str) -> None:
-        self._filesystem, self._path, self._packing = filesystem, path, packing
+    def __init__(self, filesystem: fs.FileSystem, path: str, compression: str) -> None:
+        self._filesystem, self._path, self._compression = filesystem, path, compression
         self._most = max(BOMB_BYTES, BOMB_RATIO * int(filesystem.get_file_info(path).size or 0))
         self._rewind()
 
     def _rewind(self) -> None:
         self._stream: Any = self._filesystem.open_input_stream(
-            self._path, compression=self._packing
+            self._path, compression=self._compression
         )
         self._at = 0
 
@@ -231,7 +223,7 @@ class _Unpacked(io.RawIOBase):
         return len(data)
 
     def _read(self, size: int) -> bytes:
-        """Up to `size` bytes, none beyond the end of this step; none at all at the end of the
+        """Reads up to `size` bytes, but not past the end of this step; b"" at the end of the
         file."""
         try:
             data = bytes(self._stream.read(min(size, UNPACK_BYTES - self._at % UNPACK_BYTES)))
@@ -243,8 +235,7 @@ class _Unpacked(io.RawIOBase):
         if self._at > self._most:
             raise DamagedFile(
                 f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression bomb "
-                f"does; if it is meant to, "
-                "unpack it and name the unpacked file"
+                f"does; if it is meant to, unpack it and name the unpacked file"
             )
         return data
 
@@ -266,13 +257,19 @@ class _Unpacked(io.RawIOBase):
 
 
 def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.BufferedReader:
-    """A buffered binary reader from byte `start`; of a .gz or .zst, of what it unpacks to. Raises
-    OSError, also for what is no regular file: a FIFO would be waited on for ever, a device may have
-    no end."""
+    """Opens a buffered binary reader from byte `start`; a .gz or .zst file is decompressed. Raises
+    OSError, also for anything but a regular file: reading a FIFO could block for ever, and a device
+    may have no end."""
     if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
-    packing = next((packing for suffix, packing in _PACKED.items() if path.endswith(suffix)), None)
-    file = _Unpacked(filesystem, path, packing) if packing else filesystem.open_input_file(path)
+    compression = next(
+        (way for suffix, way in _COMPRESSIONS.items() if path.endswith(suffix)), None
+    )
+    file = (
+        _DecompressedFile(filesystem, path, compression)
+        if compression
+        else filesystem.open_input_file(path)
+    )
     if start:
         file.seek(start)
     return io.BufferedReader(file, buffer_size=1 << 20)
@@ -286,19 +283,19 @@ def write_whole(filesystem: fs.FileSystem, path: str, data: bytes) -> None:
 
 @contextmanager
 def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
-    """A file to write to that appears when the block ends, and never where it raises: under a
-    pending name, then moved; in an object store, where a move is a copy, made here first and
-    uploaded as one object. Overwrites. Raises OSError."""
+    """Opens a file for writing that appears when the block ends, and not at all if it raises.
+    Locally it is written under a pending name, then moved; for an object store, where a move is a
+    copy, it is buffered here and uploaded as one object. Overwrites. Raises OSError."""
     if is_object_store(filesystem):
         with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as made:
             yield cast(IO[bytes], made)
             made.seek(0)
-            # compression=None: pyarrow's own choice packs whatever is named .zst or .gz, packed
-            # already or not
+            # compression=None: by default pyarrow compresses whatever is named .zst or .gz, even
+            # if it is compressed already
             with filesystem.open_output_stream(path, compression=None) as stream:
                 shutil.copyfileobj(made, stream, IN_MEMORY_BYTES)
         return
-    # containers that share a folder have the same numbers
+    # the random part: containers that share a folder may have equal process ids
     pending = f"{path}.pending-{os.getpid()}-{secrets.token_hex(3)}"
     try:
         with filesystem.open_output_stream(pending, compression=None) as stream:

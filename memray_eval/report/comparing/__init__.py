@@ -1,6 +1,6 @@
-"""Two or more candidates, of one run or of several, compared on the units that they share: what
-differs, whether that could be chance, and what makes the runs hard to compare. Units are common by
-sample id and task."""
+"""Compares two or more candidates, of one run or several, on the units that they share: what
+differs, whether that could be chance, and what makes the runs hard to compare. Two units are the
+same if their sample id and task are."""
 
 from memray_eval.report.comparing.console import render
 from memray_eval.report.comparing.models import Comparison, Flip, MetricComparison, Side

@@ -1,4 +1,4 @@
-"""Where two sides meet: the units that both have."""
+"""Aligns two sides of a comparison on the units that both have."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing.models import CommonUnits, Side
-from memray_eval.report.scores import CLUSTER_COLUMNS, numbered
+from memray_eval.report.scores import CLUSTER_COLUMNS, number_clusters
 from memray_eval.report.statistics import Clusters
 
 
 @dataclass(frozen=True)
 class AlignedUnits:
-    """The common units of A and another: their rows on each side, and their clusters, of which
-    `n_alone` units name none."""
+    """The units common to A and another side: their rows on each side, and their clusters.
+    `n_alone` of them name no cluster."""
 
     base: Side
     other: Side
@@ -29,6 +29,8 @@ class AlignedUnits:
 
 
 def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> AlignedUnits:
+    """Finds the units that both sides have, with their clusters if a `cluster` field is named.
+    Raises DataError if there are none, and ConfigError if no unit names the field."""
     keys = base.scores.units["key"]
     places = pc.index_in(other.scores.units["key"], value_set=keys.combine_chunks())
     is_common = places.is_valid().to_numpy()
@@ -51,7 +53,7 @@ def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> Al
                 f"no unit names a {cluster!r} to cluster by; there are: {there}, and the keys of "
                 f"the samples' metadata"
             )
-        groups = numbered(names)
+        groups = number_clusters(names)
     n, n_a, n_b = rows_b.size, len(keys), len(is_common)
     common = CommonUnits(other=other.name, letter=letter, n=n, only_a=n_a - n, only_b=n_b - n)
     return AlignedUnits(base, other, rows_a, rows_b, groups, n_alone, common)

@@ -1,30 +1,30 @@
-"""A comparison as text."""
+"""Renders a comparison as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from memray_eval.report.comparing.models import Comparison, MetricComparison
-from memray_eval.report.tables import NOTHING, aligned
+from memray_eval.report.tables import NOTHING, align_columns
 
 
 def render(comparison: Comparison, n_flips: int | None = None) -> str:
-    """The comparison as text: warnings first, then two tables a candidate, and the first `n_flips`
-    of the units that changed (all that the comparison lists where that is None)."""
+    """Renders warnings first, then two tables per candidate, and the first `n_flips` units that
+    changed (None: all that the comparison lists)."""
     return "\n".join(_lines(comparison, n_flips)) + "\n"
 
 
 def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
     yield f"A: {comparison.baseline}"
     yield from (f"{common.letter}: {common.other}" for common in comparison.common)
-    yield from (f"warning: {told}" for told in comparison.warnings)
+    yield from (f"warning: {warning}" for warning in comparison.warnings)
     for common in comparison.common:
         rows = [metric for metric in comparison.metrics if metric.other == common.other]
         other = common.letter
         yield from ("", f"{other} against A: {common.n} common units", "")
         level = f"{comparison.settings.level:.0%} of {other}-A"
         heads = ("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")
-        yield from aligned(_with_marks([heads, *map(_difference_row, rows)], rows))
+        yield from align_columns(_append_marks([heads, *map(_difference_row, rows)], rows))
         yield ""
         head = (
             "metric",
@@ -36,21 +36,19 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
             f"only {other}",
             "detectable",
         )
-        yield from aligned(_with_marks([head, *map(_detail_row, rows)], rows))
+        yield from align_columns(_append_marks([head, *map(_detail_row, rows)], rows))
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     yield from ("", *_legend(comparison))
 
 
-def _with_marks(
+def _append_marks(
     table: Sequence[Sequence[str]], rows: Sequence[MetricComparison]
 ) -> list[Sequence[str]]:
-    """The table with a further column that says what is no judge's verdict, where anything is."""
+    """Adds a column that marks what is not a judge's verdict, if any row has such a mark."""
     marks = ["", *(row.mark for row in rows)]
-    return (
-        [(*line, told) for line, told in zip(table, marks, strict=True)]
-        if any(marks)
-        else list(table)
-    )
+    if not any(marks):
+        return list(table)
+    return [(*line, mark) for line, mark in zip(table, marks, strict=True)]
 
 
 def _difference_row(row: MetricComparison) -> Sequence[str]:
@@ -66,22 +64,28 @@ def _difference_row(row: MetricComparison) -> Sequence[str]:
 
 def _detail_row(row: MetricComparison) -> Sequence[str]:
     found = row.paired
-    flips = NOTHING if row.flips_up is None else f"+{row.flips_up} -{row.flips_down}"
-    return (row.metric, _figure(found.stderr), _figure(found.effect_size, "+.2f"),
-    f"{found.wins}/{found.ties}/{found.losses}",
-            flips, str(row.only_a), str(row.only_b), _figure(found.detectable))  # fmt: skip
+    return (
+        row.metric,
+        _figure(found.stderr),
+        _figure(found.effect_size, "+.2f"),
+        f"{found.wins}/{found.ties}/{found.losses}",
+        NOTHING if row.flips_up is None else f"+{row.flips_up} -{row.flips_down}",
+        str(row.only_a),
+        str(row.only_b),
+        _figure(found.detectable),
+    )
 
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
-    shown, told = row.flips[:n_flips], f" ({row.mark})" if row.mark else ""
+    shown, mark = row.flips[:n_flips], f" ({row.mark})" if row.mark else ""
     if shown and row.flips_up is not None:
-        yield from ("", f"{row.metric}, flipped units{told}:")
+        yield from ("", f"{row.metric}, flipped units{mark}:")
         yield from (
             f"  {'+' if flip.direction == 'up' else '-'} {flip.sample_id} {flip.task}".rstrip()
             for flip in shown
         )
     elif shown:
-        yield from ("", f"{row.metric}, units that changed most{told}:")
+        yield from ("", f"{row.metric}, units that changed most{mark}:")
         yield from (
             f"  {flip.a:g} -> {flip.b:g}  {flip.sample_id} {flip.task}".rstrip() for flip in shown
         )
@@ -105,7 +109,7 @@ def _legend(comparison: Comparison) -> Iterator[str]:
 
 
 def how_measured(comparison: Comparison) -> str:
-    """Which standard errors and intervals these are."""
+    """Says how the standard errors and intervals were computed."""
     clusters = [
         row.paired.n_clusters for row in comparison.metrics if row.paired.n_clusters is not None
     ]

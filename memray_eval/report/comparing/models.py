@@ -1,4 +1,4 @@
-"""What a comparison is made of, and what comes of it."""
+"""The input and the result of a comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Direction = Literal["up", "down"]
 
 @dataclass(frozen=True)
 class Side:
-    """One candidate of one run, under the name it has in this comparison. `manifest` is the run's
+    """One candidate of one run, under its name in this comparison. `manifest` is the run's
     manifest.json."""
 
     name: str
@@ -25,8 +25,7 @@ class Side:
 
 
 class Flip(Frozen):
-    """A unit whose score differs: `a` and `b` are its two scores, `direction` is up where B's is
-    higher."""
+    """A unit whose two scores, `a` and `b`, differ. `direction` is up if B's is higher."""
 
     sample_id: str
     task: str
@@ -36,15 +35,15 @@ class Flip(Frozen):
 
 
 class MetricComparison(Frozen):
-    """One metric of B (`other`) against A, over the `paired.n` common units that both have a score
-    of; `only_a` and `only_b` count the common units that one side alone has one of.
+    """One metric of B (`other`) against A, over the `paired.n` common units that both sides scored.
+    `only_a` and `only_b` count the common units that only one side scored.
 
-    The p-values are corrected over all metrics and candidates of the comparison: `p_holm` for any
-    false finding, `p_fdr` for the share of them (Benjamini-Hochberg). `interval_a` and `interval_b`
-    are those of the means. `flips_up` and `flips_down` are there for metrics whose values are 0 and
-    1 only. `flips` lists the first of the units that changed, of other metrics those that changed
-    most. `mark_a` and `mark_b` say how many of the paired values are offline estimates, or a rule's
-    in place of a judge that failed."""
+    The p-values are corrected over all metrics and candidates of the comparison: `p_holm` bounds
+    the chance of any false finding, `p_fdr` the share of false ones (Benjamini-Hochberg).
+    `interval_a` and `interval_b` are those of the means. `flips_up` and `flips_down` exist only for
+    metrics whose values are all 0 or 1. `flips` lists the first units that changed; for other
+    metrics, those that changed most. `mark_a` and `mark_b` say how many of the paired values are
+    offline estimates, or a rule's in place of a judge that failed."""
 
     metric: str
     other: str
@@ -64,19 +63,16 @@ class MetricComparison(Frozen):
 
     @property
     def mark(self) -> str:
-        """Both marks as one."""
+        """Both marks in one text."""
         if self.mark_a == self.mark_b:
             return self.mark_a
-        return "; ".join(
-            f"{side}: {told}"
-            for side, told in (("A", self.mark_a), (self.letter, self.mark_b))
-            if told
-        )
+        sides = (("A", self.mark_a), (self.letter, self.mark_b))
+        return "; ".join(f"{side}: {mark}" for side, mark in sides if mark)
 
 
 class CommonUnits(Frozen):
-    """How the units of A and of `other` meet. `letter` is what warnings and tables call that one:
-    B, C, ..."""
+    """How many units A and `other` share. `letter` is how warnings and tables call the other: B, C,
+    ..."""
 
     other: str
     letter: str
@@ -86,8 +82,8 @@ class CommonUnits(Frozen):
 
 
 class Comparison(Frozen):
-    """All that `compare` found. `baseline` is A; `cluster` the field that units were clustered by.
-    `failed_gates` says in words what `failures` found."""
+    """The result of `compare`. `baseline` is A, `cluster` the field that units were clustered by,
+    and `failed_gates` what `failures` found, in words."""
 
     baseline: str
     others: tuple[str, ...]

@@ -1,5 +1,4 @@
-"""The comparison itself: every metric of every side against the first, on the units that both
-have."""
+"""Compares every metric of every side with the first side, on the units that both have."""
 
 from __future__ import annotations
 
@@ -35,9 +34,9 @@ def compare(
     settings: Settings | None = None,
     flips: int = 0,
 ) -> Comparison:
-    """Compares each side after the first with the first, over `metrics` (none: all that they
-    share), listing up to `flips` changed units a metric. Raises ConfigError for fewer than two
-    sides, an unknown metric or cluster field, and DataError where two sides share no unit."""
+    """Compares each further side with the first, over `metrics` (none: all that they share), and
+    lists up to `flips` changed units per metric. Raises ConfigError for fewer than two sides, an
+    unknown metric or cluster field, and DataError if two sides share no unit."""
     if len(sides) < 2:
         raise ConfigError("compare takes two or more run folders: compare A B [C...]")
     base, *others = sides
@@ -45,34 +44,29 @@ def compare(
     letters = ascii_uppercase[1:]
     if len(others) > len(letters):
         raise ConfigError(f"compare takes up to {len(letters) + 1} runs, not {len(sides)}")
-    meetings = [
+    pairs = [
         align_units(base, other, letter, cluster)
         for other, letter in zip(others, letters, strict=False)
     ]
-    chosen = [_chosen(base.scores, other.scores, metrics) for other in others]
-    found = [
-        _metric(meeting, name, how, flips)
-        for meeting, names in zip(meetings, chosen, strict=True)
-        for name in names
-    ]
-    warnings = [
-        told
-        for meeting, names in zip(meetings, chosen, strict=True)
-        for told in find_warnings(base, meeting, names, is_chosen=bool(metrics))
-    ]
+    chosen = [_choose_metrics(base.scores, other.scores, metrics) for other in others]
+    found: list[MetricComparison] = []
+    warnings: list[str] = []
+    for units, names in zip(pairs, chosen, strict=True):
+        found += [_compare_metric(units, name, how, flips) for name in names]
+        warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
     return Comparison(
         baseline=base.name,
         others=tuple(side.name for side in others),
         cluster=cluster,
         settings=how,
-        common=tuple(meeting.common for meeting in meetings),
-        metrics=tuple(_corrected(found)),
+        common=tuple(units.common for units in pairs),
+        metrics=tuple(_correct_p_values(found)),
         warnings=tuple(warnings),
     )
 
 
-def _chosen(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
-    """The metrics to compare, in A's order or the one asked for."""
+def _choose_metrics(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
+    """The metrics to compare, in the order asked for, or else in A's."""
     shared = [name for name in a.values if name in b.values]
     if unknown := [name for name in metrics if name not in shared]:
         raise ConfigError(
@@ -81,23 +75,25 @@ def _chosen(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
     return list(metrics) or shared
 
 
-def _metric(meeting: AlignedUnits, name: str, settings: Settings, n_flips: int) -> MetricComparison:
-    a = meeting.base.scores.values[name][meeting.rows_a]
-    b = meeting.other.scores.values[name][meeting.rows_b]
+def _compare_metric(
+    units: AlignedUnits, name: str, settings: Settings, n_flips: int
+) -> MetricComparison:
+    a = units.base.scores.values[name][units.rows_a]
+    b = units.other.scores.values[name][units.rows_b]
     has_a, has_b = ~np.isnan(a), ~np.isnan(b)
     both = has_a & has_b
-    clusters = None if meeting.clusters is None else meeting.clusters[both]
+    clusters = None if units.clusters is None else units.clusters[both]
     found = MetricComparison(
         metric=name,
-        other=meeting.other.name,
+        other=units.other.name,
         paired=paired(a[both], b[both], clusters, settings),
         interval_a=mean_interval(a[both], clusters, settings),
         interval_b=mean_interval(b[both], clusters, settings),
         only_a=int(np.count_nonzero(has_a & ~has_b)),
         only_b=int(np.count_nonzero(has_b & ~has_a)),
-        letter=meeting.common.letter,
-        mark_a=_mark(meeting.base.scores, name, meeting.rows_a[both]),
-        mark_b=_mark(meeting.other.scores, name, meeting.rows_b[both]),
+        letter=units.common.letter,
+        mark_a=_mark(units.base.scores, name, units.rows_a[both]),
+        mark_b=_mark(units.other.scores, name, units.rows_b[both]),
     )
     if not both.any():
         return found
@@ -106,7 +102,7 @@ def _metric(meeting: AlignedUnits, name: str, settings: Settings, n_flips: int) 
         counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
         found = found.model_copy(update=counts)
     return found.model_copy(
-        update={"flips": tuple(_flips(meeting, a, b, _furthest(changed)[:n_flips]))}
+        update={"flips": tuple(_flips(units, a, b, _rank_changed(changed)[:n_flips]))}
     )
 
 
@@ -117,27 +113,22 @@ def _mark(scores: Scores, name: str, rows: Rows) -> str:
     )
 
 
-def _furthest(changed: FloatArray) -> Rows:
-    """The rows that changed, those that did most first; in the order they came where they did as
-    much."""
+def _rank_changed(changed: FloatArray) -> Rows:
+    """The rows that changed, the largest change first; equal changes keep their order."""
     rows: Rows = np.argsort(-np.abs(changed), kind="stable")[
         : np.count_nonzero(np.abs(changed) > TIE)
     ]
     return rows
 
 
-def _flips(meeting: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
-    units = (
-        meeting.other.scores.units.select(["sample_id", "task"])
-        .take(meeting.rows_b[rows])
-        .to_pylist()
-    )
-    for unit, row in zip(units, rows, strict=True):
+def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
+    named = units.other.scores.units.select(["sample_id", "task"]).take(units.rows_b[rows])
+    for unit, row in zip(named.to_pylist(), rows, strict=True):
         yield Flip(**unit, direction="up" if b[row] > a[row] else "down", a=a[row], b=b[row])
 
 
-def _corrected(found: Sequence[MetricComparison]) -> Iterator[MetricComparison]:
-    """With the p-values corrected over all that have one."""
+def _correct_p_values(found: Sequence[MetricComparison]) -> Iterator[MetricComparison]:
+    """Adds p-values corrected over all comparisons that have one."""
     raw = [metric.paired.p_value for metric in found if metric.paired.p_value is not None]
     corrected = iter(zip(holm(raw), benjamini_hochberg(raw), strict=True))
     for metric in found:

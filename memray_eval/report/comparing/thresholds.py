@@ -1,4 +1,4 @@
-"""Conditions under which a check fails: "empathy < -0.1"."""
+"""Gates: conditions under which a check fails, such as "empathy < -0.1"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memray_eval.types import Frozen
 
 
 class Gate(Frozen):
-    """A condition on a metric's difference B - A under which a check fails."""
+    """A condition on a metric's difference B - A that makes a check fail."""
 
     text: str
     metric: str
@@ -32,7 +32,7 @@ _GATE = re.compile(
 
 
 def parse_gate(text: str) -> Gate:
-    """ "empathy < -0.1" as a gate. Raises ConfigError for anything else."""
+    """Parses a gate such as "empathy < -0.1". Raises ConfigError for anything else."""
     found = _GATE.fullmatch(text)
     if found is None:
         raise ConfigError(
@@ -43,8 +43,8 @@ def parse_gate(text: str) -> Gate:
 
 
 def failures(comparison: Comparison, gates: Sequence[Gate]) -> list[str]:
-    """Which gates fail, in words. One whose metric has no difference, for want of common scored
-    units, fails too: it was not passed. Raises ConfigError for a metric that was not compared."""
+    """Says which gates fail. A gate fails too if no unit was scored on both sides, because nothing
+    shows that it passed. Raises ConfigError for a metric that was not compared."""
     known = list(dict.fromkeys(metric.metric for metric in comparison.metrics))
     if unknown := [gate for gate in gates if gate.metric not in known]:
         raise ConfigError(
@@ -52,20 +52,19 @@ def failures(comparison: Comparison, gates: Sequence[Gate]) -> list[str]:
             f"{', '.join(known)}"
         )
     return [
-        told
+        failure
         for gate in gates
         for metric in comparison.metrics
-        if metric.metric == gate.metric and (told := _failure(gate, metric))
+        if metric.metric == gate.metric and (failure := _describe_failure(gate, metric))
     ]
 
 
-def _failure(gate: Gate, metric: MetricComparison) -> str:
+def _describe_failure(gate: Gate, metric: MetricComparison) -> str:
+    """Why the metric fails the gate; "" if it passes."""
     difference = metric.paired.difference
     if difference is None:
         return f"{gate.text}: {metric.other} has no unit scored on both sides"
-    told = f" ({metric.mark})" if metric.mark else ""
-    return (
-        f"{gate.text}: {metric.other} differs by {difference:+.4f}{told}"
-        if _SIGNS[gate.sign](difference, gate.bound)
-        else ""
-    )
+    if not _SIGNS[gate.sign](difference, gate.bound):
+        return ""
+    mark = f" ({metric.mark})" if metric.mark else ""
+    return f"{gate.text}: {metric.other} differs by {difference:+.4f}{mark}"

@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing else: no network, no server."""
+"""Renders a run as one self-contained HTML file, which needs no network and no server."""
 
 from memray_eval.report.html.page import Run, render_html, write_html
 

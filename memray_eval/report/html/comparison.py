@@ -1,5 +1,5 @@
-"""A comparison as one HTML file: differences around zero, every figure, warnings, and the texts of
-the units that changed."""
+"""Renders a comparison as one HTML file: a forest plot of the differences, every figure, warnings,
+and the texts of the units that changed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, M
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import Cell, Grid, label, number
-from memray_eval.report.marks import marked
+from memray_eval.report.marks import append_mark
 from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval
 from memray_eval.report.tables import NOTHING
 
-MOST_CHARACTERS = 20_000  # of one answer; the rest stays in the run
-_LEAST_SPAN = (
-    0.05  # of a scale to both sides of zero, so that next to nothing does not look like much
-)
+MOST_CHARACTERS = 20_000  # shown of one answer; the rest is only in the run
+# of a scale, to both sides of zero, so that a tiny difference does not look large
+_LEAST_SPAN = 0.05
 Scales = Mapping[str, tuple[float, float]]  # by metric
 Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample id and task
 
 
 class Difference(NamedTuple):
-    """A row of the forest plot: a metric's difference on its scale, in percent and in the metric's
-    own figures."""
+    """A row of the forest plot: a metric's difference drawn in percent of its scale, and in the
+    metric's own figures."""
 
     metric: str
     plot: Markup
@@ -49,7 +48,7 @@ class Changed(NamedTuple):
 
 
 class ChangedUnits(NamedTuple):
-    """The units of one metric that are listed, of all that changed."""
+    """The changed units of one metric that are listed."""
 
     metric: str
     note: str
@@ -74,12 +73,15 @@ def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path:
 
 
 def render_comparison(comparison: Comparison, scales: Scales, texts: Texts) -> str:
-    """The page. A metric without a scale is in the table alone; a unit without a text says so."""
+    """Renders the page. A metric without a scale appears only in the table."""
     return render_page(
         "comparison.html",
         ("theme.js", "comparison.js"),
         comparison=comparison,
-        against=[_against(comparison, common, scales, texts) for common in comparison.common],
+        against=[
+            _compare_with_baseline(comparison, common, scales, texts)
+            for common in comparison.common
+        ],
         how_measured=how_measured(comparison),
         own_style=Markup(asset("comparison.css")),
         level=f"{comparison.settings.level:.0%}",
@@ -88,10 +90,15 @@ def render_comparison(comparison: Comparison, scales: Scales, texts: Texts) -> s
     )
 
 
-def _against(comparison: Comparison, common: CommonUnits, scales: Scales, texts: Texts) -> Against:
+def _compare_with_baseline(
+    comparison: Comparison, common: CommonUnits, scales: Scales, texts: Texts
+) -> Against:
     rows = [row for row in comparison.metrics if row.other == common.other]
     drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
-    axis = _axis(drawn, scales)
+    # one axis for all metrics, with zero in its middle
+    ends = [abs(end) for row in drawn for end in _shares_of_scale(row, scales[row.metric])]
+    span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
+    axis = Axis(-span, span, 12, 308)
     return Against(
         common=common,
         differences=tuple(
@@ -109,16 +116,8 @@ def _against(comparison: Comparison, common: CommonUnits, scales: Scales, texts:
     )
 
 
-def _axis(rows: Sequence[MetricComparison], scales: Scales) -> Axis:
-    """The same for all metrics, with zero in its middle."""
-    ends = [abs(end) for row in rows for end in _on_scale(row, scales[row.metric])]
-    span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
-    return Axis(-span, span, 12, 308)
-
-
-def _on_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
-    """A difference, and the ends of its interval where it has one, as shares of the metric's
-    scale."""
+def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
+    """A difference and the ends of its interval, if it has one, as shares of the metric's scale."""
     width = (scale[1] - scale[0]) or 1.0
     return [
         value / width
@@ -130,18 +129,18 @@ def _on_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
 def _difference(
     row: MetricComparison, scale: tuple[float, float], axis: Axis, alpha: float
 ) -> Difference:
-    middle, *ends = _on_scale(row, scale)
+    middle, *ends = _shares_of_scale(row, scale)
     corrected = row.p_holm
     is_found = corrected is not None and corrected <= alpha
-    figure, between = _signed(row.paired.difference), _between(row)
+    figure, between = _format_signed(row.paired.difference), _format_interval(row)
     hint = f"{label(row.metric)}: {figure} {between}".rstrip()
     return Difference(
         metric=label(row.metric),
         plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_found, hint),
         figure=figure,
         interval=between,
-        p=_p(corrected),
-        verdict=marked(
+        p=_format_p(corrected),
+        verdict=append_mark(
             ("higher" if middle > 0 else "lower") if is_found else "may be chance",
             row.mark and f"({row.mark})",
         ),
@@ -151,18 +150,18 @@ def _difference(
 
 def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: Comparison) -> Grid:
     heads = (
-        "metric", "n", "A", common.letter, f"{common.letter} - " f"" f"" f"A",
+        "metric", "n", "A", common.letter, f"{common.letter} - A",
         f"{comparison.settings.level:.0%} interval", "detectable",
         "p", "p Holm", "p BH", "effect d", "win / tie / loss", "flips", f"only A / {common.letter}",
     )  # fmt: skip
     return Grid(
         f"{common.other} against {comparison.baseline}",
         heads,
-        tuple((_name(row), _cells(row)) for row in rows),
+        tuple((_label_with_mark(row), _cells(row)) for row in rows),
     )
 
 
-def _name(row: MetricComparison) -> str:
+def _label_with_mark(row: MetricComparison) -> str:
     return label(row.metric) + (f" ({row.mark})" if row.mark else "")
 
 
@@ -171,13 +170,14 @@ def _cells(row: MetricComparison) -> tuple[Cell, ...]:
     flips = NOTHING if row.flips_up is None else f"+{row.flips_up} / -{row.flips_down}"
     texts = (
         f"{found.n:,}", number(found.mean_a, 4), number(found.mean_b, 4),
-        _signed(found.difference), _between(row) or NOTHING,
-        number(found.detectable, 4), _p(found.p_value), _p(row.p_holm), _p(row.p_fdr),
-        _signed(found.effect_size, 2),
-        f"{found.wins:,} / {found.ties:,} / " f"" f"" f"{found.losses:,}", flips,
-        f"{row.only_a:,} / " f"" f"" f"" f"{row.only_b:,}",
+        _format_signed(found.difference), _format_interval(row) or NOTHING,
+        number(found.detectable, 4),
+        _format_p(found.p_value), _format_p(row.p_holm), _format_p(row.p_fdr),
+        _format_signed(found.effect_size, 2),
+        f"{found.wins:,} / {found.ties:,} / {found.losses:,}", flips,
+        f"{row.only_a:,} / {row.only_b:,}",
     )  # fmt: skip
-    hints = {1: _ends(row.interval_a), 2: _ends(row.interval_b)}
+    hints = {1: _format_ends(row.interval_a), 2: _format_ends(row.interval_b)}
     return tuple(Cell(text, None, hints.get(place, "")) for place, text in enumerate(texts))
 
 
@@ -187,44 +187,46 @@ def _changed(
     found = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     note = f"{len(row.flips):,} of {found.wins + found.losses:,} units {what}"
-    return ChangedUnits(_name(row), note, tuple(_with_texts(row.flips, a, b)))
+    return ChangedUnits(_label_with_mark(row), note, tuple(_add_texts(row.flips, a, b)))
 
 
-def _with_texts(
+def _add_texts(
     flips: Sequence[Flip], a: Mapping[tuple[str, str], Text], b: Mapping[tuple[str, str], Text]
 ) -> Iterator[Changed]:
     for flip in flips:
         first, second = a.get((flip.sample_id, flip.task)), b.get((flip.sample_id, flip.task))
         query = (first or second or Text("", "", "")).query
-        yield Changed(flip, _cut(query), _answer(first), _answer(second))
+        yield Changed(flip, _shorten(query), _answer_text(first), _answer_text(second))
 
 
-def _answer(text: Text | None) -> str:
+def _answer_text(text: Text | None) -> str:
     if text is None:
         return "(not in the records)"
-    return f"(failed: {_cut(text.error)})" if text.error else _cut(text.response) or "(empty)"
+    return (
+        f"(failed: {_shorten(text.error)})" if text.error else _shorten(text.response) or "(empty)"
+    )
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]} … ({len(text) - MOST_CHARACTERS:,} more characters)"
 
 
-def _signed(value: float | None, digits: int = 4) -> str:
+def _format_signed(value: float | None, digits: int = 4) -> str:
     return NOTHING if value is None else f"{value:+.{digits}f}"
 
 
-def _between(row: MetricComparison) -> str:
+def _format_interval(row: MetricComparison) -> str:
     found = row.paired
     return (
         "" if found.low is None or found.high is None else f"{found.low:+.4f} to {found.high:+.4f}"
     )
 
 
-def _ends(found: Interval | None) -> str:
+def _format_ends(found: Interval | None) -> str:
     return "" if found is None else f"{found.low:.4f} to {found.high:.4f}"
 
 
-def _p(value: float | None) -> str:
+def _format_p(value: float | None) -> str:
     return NOTHING if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

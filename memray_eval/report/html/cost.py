@@ -1,7 +1,6 @@
-"""What a run took, from the typed columns of its records: latencies of generation, and each judge's
-calls, tokens and cost.
+"""Measures what a run cost: latencies of generation, and each judge's calls, tokens and money.
 
-Only these columns are read, a batch at a time, so that a run of any length fits."""
+Only the columns needed are read, a batch at a time, so that memory does not grow with the run."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _COLUMNS = ["candidate", "ttft_s", "duration_s", "scores"]
 
 
 class Latency(Frozen):
-    """Percentiles (by PERCENTILES, in seconds) of one candidate's answers that were measured."""
+    """The PERCENTILES, in seconds, over one candidate's answers that were measured."""
 
     candidate: str
     of: str
@@ -31,8 +30,8 @@ class Latency(Frozen):
 
 
 class JudgeSpending(Frozen):
-    """All scores that one judge gave: how many came from the cache, and what the others took.
-    Latency is the mean over the scores that took any time."""
+    """The scores of one judge: how many came from the cache, and what the others cost. The mean
+    latency is over the scores that took any time."""
 
     judge: str
     scores: int
@@ -49,7 +48,7 @@ class Spending(Frozen):
 
 
 @dataclass
-class _Judge:
+class _JudgeTotals:
     scores: int = 0
     cached: int = 0
     input_tokens: int = 0
@@ -59,18 +58,18 @@ class _Judge:
     timed: int = 0
 
     def add(self, scores: pa.StructArray) -> None:
-        latency = _numbers(scores.field("latency_s"))
+        latency = _to_floats(scores.field("latency_s"))
         self.scores += len(scores)
         self.cached += int(pc.sum(scores.field("cached")).as_py() or 0)
-        self.input_tokens += int(_numbers(scores.field("input_tokens")).sum())
-        self.output_tokens += int(_numbers(scores.field("output_tokens")).sum())
-        self.cost_usd += float(_numbers(scores.field("cost_usd")).sum())
+        self.input_tokens += int(_to_floats(scores.field("input_tokens")).sum())
+        self.output_tokens += int(_to_floats(scores.field("output_tokens")).sum())
+        self.cost_usd += float(_to_floats(scores.field("cost_usd")).sum())
         self.latency_s += float(latency.sum())
         self.timed += int((latency > 0).sum())
 
 
 @dataclass
-class _Times:
+class _LatencyValues:
     columns: dict[tuple[str, str], list[FloatArray]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -79,7 +78,7 @@ class _Times:
         for candidate in pc.unique(batch.column("candidate")).to_pylist():
             of_it = batch.filter(pc.equal(batch.column("candidate"), candidate))
             for column, what in (("ttft_s", "first token"), ("duration_s", "whole answer")):
-                if (values := _numbers(of_it.column(column))).size:
+                if (values := _to_floats(of_it.column(column))).size:
                     self.columns[candidate, what].append(values)
 
     def latencies(self) -> Iterator[Latency]:
@@ -90,8 +89,8 @@ class _Times:
 
 
 def measure_cost(records: pads.Dataset) -> Spending:
-    """What the records say of time, tokens and money."""
-    times, judges = _Times(), defaultdict[str, _Judge](_Judge)
+    """Sums up the time, tokens and money in the records."""
+    times, judges = _LatencyValues(), defaultdict[str, _JudgeTotals](_JudgeTotals)
     for batch in records.to_batches(columns=_COLUMNS):
         times.add(batch)
         scores = batch.column("scores").flatten()
@@ -102,18 +101,20 @@ def measure_cost(records: pads.Dataset) -> Spending:
     return Spending(
         latencies=tuple(times.latencies()),
         judges=tuple(
-            _spent(name, judge)
+            JudgeSpending(
+                judge=name,
+                scores=judge.scores,
+                cached=judge.cached,
+                input_tokens=judge.input_tokens,
+                output_tokens=judge.output_tokens,
+                cost_usd=judge.cost_usd,
+                latency_s_mean=judge.latency_s / judge.timed if judge.timed else None,
+            )
             for name, judge in sorted(judges.items(), key=lambda item: -item[1].scores)
         ),
     )
 
 
-def _spent(name: str, judge: _Judge) -> JudgeSpending:
-    mean = judge.latency_s / judge.timed if judge.timed else None
-    sums = {key: value for key, value in vars(judge).items() if key not in ("latency_s", "timed")}
-    return JudgeSpending(judge=name, latency_s_mean=mean, **sums)
-
-
-def _numbers(column: pa.Array) -> FloatArray:
-    """A column's values as floats, without its nulls."""
+def _to_floats(column: pa.Array) -> FloatArray:
+    """Converts a column to floats, without its nulls."""
     return np.asarray(pc.drop_null(column).cast(pa.float64()).to_numpy(zero_copy_only=False))

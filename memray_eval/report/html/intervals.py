@@ -1,5 +1,6 @@
-"""The 95 % intervals of a page: of the summary's own figures, or, where the samples name the user
-or context that they share, of standard errors clustered by it, for which the records are read."""
+"""The 95 % intervals of a page. They come from the summary's own figures or, if the samples name
+the user or context that they share, from standard errors clustered by it, which need the
+records."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.dataset as pads
 
-from memray_eval.report.scores import find_cluster, numbered, read_scores
+from memray_eval.report.scores import find_cluster, number_clusters, read_scores
 from memray_eval.report.statistics import (
     FEW_CLUSTERS,
     Interval,
@@ -26,8 +27,8 @@ Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all o
 
 @dataclass(frozen=True)
 class Intervals:
-    """`errors` holds the clustered standard error of a mean, and the number of clusters, under each
-    key that has one; `cluster` is the field of the metadata, None where units stand alone."""
+    """`errors` holds, by key, the clustered standard error of a mean and the number of clusters.
+    `cluster` is the metadata field, None if units are independent."""
 
     cluster: str | None = None
     errors: Mapping[Key, tuple[float, int]] = field(default_factory=dict)
@@ -40,8 +41,8 @@ class Intervals:
         n: int,
         scale: tuple[float, float] = (0.0, 1.0),
     ) -> Interval | None:
-        """Of a mean in the summary, with its plain standard error, over n scored units of a metric
-        with this scale."""
+        """The interval of a mean in the summary, given its plain standard error over n scored units
+        of a metric with this scale."""
         if mean is None:
             return None
         if key in self.errors:
@@ -70,7 +71,8 @@ class Intervals:
 
 
 def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
-    """Clustered by what the samples say, over all units and by task."""
+    """Measures clustered standard errors over all units and by task, if the samples name a
+    cluster."""
     cluster = find_cluster(records)
     if cluster is None:
         return Intervals()
@@ -79,7 +81,7 @@ def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
         scores = read_scores(records, candidate.candidate, cluster)
         if not scores.units.num_rows:
             continue
-        clusters = numbered(scores.units["cluster"])
+        clusters = number_clusters(scores.units["cluster"])
         tasks = np.asarray(scores.units["task"].to_pylist(), dtype=object)
         named = {task.task for task in summary.tasks if task.bucket is None}
         chosen: dict[str | None, Flags] = {

@@ -1,5 +1,5 @@
-"""The page: a summary, the manifest's stages and the records' texts, laid into one template. In a
-file the records stand in the page; a page that is served asks for them."""
+"""Renders a run's page from its summary, its manifest and its records' texts. A file embeds the
+records; a page that is served asks the server for them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Source = Literal["embedded.js", "served.js"]  # where the browser's records come
 
 
 class Run(Protocol):
-    """What a page is made of: a run that is finished, or still being written. A RunFolder is
-    one."""
+    """What a page is rendered from: a run that is finished or still being written, such as a
+    RunFolder."""
 
     @property
     def path(self) -> str: ...
@@ -37,15 +37,15 @@ class Run(Protocol):
 
 
 def write_html(folder: Run, path: str) -> None:
-    """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError for a
-    folder that is no finished run, and ConfigError for a place that cannot be written."""
+    """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError if the
+    folder holds no finished run, and ConfigError if the place cannot be written."""
     write_page(render_html(folder), path, "--out")
 
 
 def render_html(folder: Run) -> str:
-    """The run's page. Every text of the run is escaped by the template, or travels as JSON and is
-    set as text by the script; the page's own policy runs no other script and opens no
-    connection."""
+    """Renders the run's page. Every text of the run is escaped by the template, or travels as JSON
+    and is set as text by the script. The page's content security policy allows no other script and
+    no connection."""
     summary = folder.read_summary()
     embedded = embed(folder.each(), {metric.metric: metric.scale for metric in summary.metrics})
     return _render(folder, summary, folder.read_manifest(), "embedded.js", embedded)
@@ -54,9 +54,9 @@ def render_html(folder: Run) -> str:
 def render_served(
     folder: Run, summary: Summary | None, manifest: Mapping[str, Any], index: Mapping[str, Any]
 ) -> str:
-    """The same page for a server to answer with: of the records it holds only what they are called
-    by (`index`), and its policy lets it ask the server. Without a summary, for a run that goes on,
-    it has no figures yet."""
+    """Renders the same page for a server. Of the records it holds only the names that number them
+    (`index`), and its policy lets it ask the server. Without a summary, as of a run that is not
+    finished, it has no figures yet."""
     return _render(folder, summary, manifest, "served.js", Embedded(Markup(to_json(index)), (), 0))
 
 
@@ -67,7 +67,7 @@ def _render(
     source: Source,
     embedded: Embedded,
 ) -> str:
-    shown = summary or _unfinished(folder.run_id)
+    shown = summary or _empty_summary(folder.run_id)
     intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
     return render_page(
         "page.html",
@@ -84,8 +84,8 @@ def _render(
     )  # fmt: skip
 
 
-def _unfinished(run_id: str) -> Summary:
-    """A summary of nothing."""
+def _empty_summary(run_id: str) -> Summary:
+    """The summary of a run that has none yet."""
     return Summary(
         run_id=run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,
         generation_s=None, evaluation_s=None,

@@ -1,5 +1,4 @@
-"""What every page is made with: the templates, the scripts that it carries, and how it is
-written."""
+"""Renders and writes pages from the templates, with their style and scripts inside."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from memray_eval.report.html import view_model
 
 
 def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
-    """A template with its style and, as one script, the named ones: the page's policy runs no
-    other."""
+    """Renders a template with its style and the named scripts, joined into one: the page's policy
+    allows no other."""
     script = script_of(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     own = {"style": Markup(asset("page.css")), "script": Markup(script), "script_digest": digest}
@@ -26,8 +25,8 @@ def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
 
 
 def write_page(page: str, path: str, option: str) -> None:
-    """Writes a page to a path or cloud URL, whole or not at all. Raises ConfigError for a place
-    that cannot be written, which the command's `option` names."""
+    """Writes a page to a path or cloud URL, whole or not at all. Raises ConfigError if the place
+    cannot be written; the message names the command's `option` for another one."""
     with write_atomically(path, f"name another place with {option}") as file:
         # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own
         # escape.

@@ -1,6 +1,6 @@
-"""The records as the page's sample browser reads them: a short row each, and their whole texts when
-one is opened. A file embeds both, the texts in chunks that the browser parses only when it shows
-them; `memray-eval view` answers with the same."""
+"""Prepares records for the page's sample browser: a short row per record, and its whole texts when
+it is opened. A file embeds both, with the texts in chunks that the browser parses only when it
+shows them; `memray-eval view` serves the same."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from markupsafe import Markup
 from memray_eval.types import Record, Response, Score, Status
 
 MOST_RECORDS = 10_000
-MOST_CHARACTERS = 200_000_000  # of JSON in one page: past this a browser has trouble with it
-CHUNK = 100  # records parsed at once when one of them is opened
+MOST_CHARACTERS = 200_000_000  # of JSON in one page: browsers have trouble with more
+CHUNK = 100  # records that the browser parses at once
 SNIPPET = 180
 STATUSES: tuple[Status, ...] = get_args(Status)
 
@@ -33,7 +33,7 @@ class Embedded:
 
 @dataclass
 class Names:
-    """Numbers of names in the order they first came. A name keeps its number."""
+    """Numbers names in the order of their first use. A name keeps its number."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -47,7 +47,8 @@ def embed(
     most_records: int = MOST_RECORDS,
     most_characters: int = MOST_CHARACTERS,
 ) -> Embedded:
-    """The first records, as many as the limits allow, but at least one. `scales` by metric name."""
+    """Embeds the first records, as many as the limits allow, but at least one. `scales` by
+    metric."""
     metrics, candidates, tasks = Names(), Names(), Names()
     rows: list[list[Any]] = []
     chunks: list[Markup] = []
@@ -65,14 +66,14 @@ def embed(
             pending = []
     if pending:
         chunks.append(_chunk(pending))
-    index = {**named(metrics, candidates, tasks, scales), "chunk": CHUNK, "rows": rows}
+    index = {**describe_numbers(metrics, candidates, tasks, scales), "chunk": CHUNK, "rows": rows}
     return Embedded(Markup(to_json(index)), tuple(chunks), len(rows))
 
 
-def named(
+def describe_numbers(
     metrics: Names, candidates: Names, tasks: Names, scales: Mapping[str, tuple[float, float]]
 ) -> dict[str, Any]:
-    """What the numbers in rows and records stand for."""
+    """Lists what the numbers in rows and records stand for."""
     return {
         "metrics": [
             {"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics.numbers
@@ -88,30 +89,32 @@ def _chunk(wholes: Sequence[str]) -> Markup:
 
 
 def to_json(value: Any) -> str:
-    """JSON that no text in it can end a script with: every `<` is written as its escape, so no
-    </script> or <!-- appears."""
+    """Encodes JSON that is safe inside a script element: every `<` is written as its escape, so
+    that no </script> or <!-- appears."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:  # a browser reads no NaN
         text = json.dumps(
-            _finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+            _replace_non_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
     return text.replace("<", "\\u003c")
 
 
-def _finite(value: Any) -> Any:
-    """The same value with None for numbers that JSON cannot say."""
+def _replace_non_finite(value: Any) -> Any:
+    """Replaces NaN and infinities, which JSON lacks, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _finite(part) for name, part in value.items()}
-    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+        return {name: _replace_non_finite(part) for name, part in value.items()}
+    return (
+        [_replace_non_finite(part) for part in value] if isinstance(value, list | tuple) else value
+    )
 
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
-    """What the list shows, filters and sorts by: id, candidate, task, whether it failed, the starts
-    of query and answer, duration, output tokens, and a pair (metric, status) or triple (with its
-    value) a score; an estimate ends in a 1."""
+    """Makes the row that the list shows, filters and sorts by: id, candidate, task, whether it
+    failed, the starts of query and answer, duration, output tokens, and the scores. A score is
+    [metric, status], then its value if it has one, then a 1 if that is an estimate."""
     response = record.response or Response()
     return [
         record.sample.id,
@@ -134,7 +137,7 @@ def _outcome(score: Score, metrics: Names) -> list[Any]:
 
 
 def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
-    """All that the detail view shows; empty parts are left out."""
+    """Collects all that the detail view shows, without the empty parts."""
     sample, response = record.sample, record.response or Response(error="no response")
     shown = {
         "unit": record.unit_id,
@@ -147,7 +150,7 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "answers": sample.answers,
         "traits": sample.traits,
         "emotion": sample.emotion,
-        "about": _texts(
+        "about": _to_texts(
             {"scenario": sample.scenario, "prompt type": sample.prompt_type, **sample.metadata}
         ),
         "response": response.text,
@@ -157,13 +160,13 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "tokens": [response.prompt_tokens, response.output_tokens],
         "times": [response.ttft_s, response.duration_s],
         "cut": response.truncated_tokens,
-        "scores": [_score(score, metrics) for score in record.scores],
+        "scores": [_score_details(score, metrics) for score in record.scores],
     }
     return {name: value for name, value in shown.items() if value not in (None, "", [], (), {})}
 
 
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """A sample's own fields as texts: metadata may hold any JSON."""
+def _to_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Converts a sample's own fields to texts, because metadata may hold any JSON."""
     texts = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in values.items()
@@ -171,7 +174,7 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def _score(score: Score, metrics: Names) -> dict[str, Any]:
+def _score_details(score: Score, metrics: Names) -> dict[str, Any]:
     shown = {
         "m": metrics.number(score.metric),
         "s": STATUSES.index(score.status),

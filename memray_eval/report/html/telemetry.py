@@ -1,5 +1,5 @@
-"""How a run went, of its manifest: its stages, what it did over time, and what became of its
-calls."""
+"""Tables and plots of how a run went, from its manifest: stages, throughput over time, and the
+outcomes of calls."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from memray_eval.report.html.plots import throughput
 from memray_eval.report.html.view_model import Cell, Grid, label, number
 from memray_eval.report.tables import NOTHING
 
-_READ = "read"  # a stage that is done in a moment: beside its peak the others would be flat
+_READ = "read"  # so fast a stage that beside its peak the others would look flat
 
 
 def stages(manifest: Mapping[str, Any]) -> Grid | None:
-    """When each stage of the last session ran: rows, span and rate, and its place on the session's
-    own clock."""
+    """The stages of the last session: rows, when each began after the first, its span and its
+    rate."""
     found = {
         name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")
     }
@@ -38,8 +38,8 @@ def stages(manifest: Mapping[str, Any]) -> Grid | None:
 
 
 def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[str]]]:
-    """Rows of each stage and calls of each kind per second over time: a title, a drawing and the
-    names of its lines, where the run kept an account of them."""
+    """Plots rows per second by stage, and calls per second by kind, if the run recorded them.
+    Yields a title, a drawing and the names of its lines."""
     kept = manifest.get("timeline") or {}
     for key, what in (("stages", "rows"), ("calls", "calls")):
         counted = {
@@ -56,15 +56,15 @@ def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[s
 
 
 def calls(manifest: Mapping[str, Any]) -> Grid | None:
-    """What became of the run's judge calls, in all and, where there are several, by judge; what
-    never happened is left out."""
+    """The outcomes of the run's judge calls, in all and, if there are several, by judge. Outcomes
+    that never occurred are left out."""
     whole = manifest.get("calls") or {}
     judges = whole.get("judges") or {}
     columns = {"all": whole, **(judges if len(judges) > 1 else {})}
     rows = [
         (label(name), [one.get(name, 0) for one in columns.values()])
         for name, count in whole.items()
-        if _is_count(count)
+        if isinstance(count, int | float) and count
     ]
     for tries in whole.get("tries") or {}:
         name = "verdicts at the first call" if tries == "1" else f"verdicts after {tries} calls"
@@ -74,12 +74,7 @@ def calls(manifest: Mapping[str, Any]) -> Grid | None:
 
 
 def _count_cell(count: float) -> Cell:
-    return Cell(
-        f"{count:,}"
-        if isinstance(count, int)
-        else f"{count:,.{2 if count >= 1 or not count else 4}f}"
-    )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | float) and bool(value)
+    """Formats an integer, or a float with two digits (four below 1)."""
+    if isinstance(count, int):
+        return Cell(f"{count:,}")
+    return Cell(f"{count:,.{2 if count >= 1 or not count else 4}f}")

@@ -1,5 +1,5 @@
-"""A summary's figures as the page's templates show them: rows and cells, formatted, with nothing
-left to compute."""
+"""Formats a summary's figures for the page's templates, as rows and cells with nothing left to
+compute."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from memray_eval.report.html.plots import (
     speed_quality,
     temperature_curves,
 )
-from memray_eval.report.marks import fallbacks_of, mark, marked, metric_mark
+from memray_eval.report.marks import append_mark, fallbacks_of, mark, metric_mark
 from memray_eval.report.statistics import Interval
 from memray_eval.report.sweeps import sweep_mark
-from memray_eval.report.tables import NOTHING, in_words, judge_label, length_label, task_mark
+from memray_eval.report.tables import NOTHING, format_interval, judge_label, length_label, task_mark
 from memray_eval.types import (
     FALLBACKS,
     Agreement,
@@ -38,7 +38,7 @@ _PLAIN = Intervals()
 
 
 class Cell(NamedTuple):
-    """A figure in a table. `share` of its scale (0-100) shades it; None leaves it plain."""
+    """A figure in a table. `share`, of its scale (0-100), shades the cell; None leaves it plain."""
 
     text: str
     share: int | None = None
@@ -55,8 +55,8 @@ class Grid(NamedTuple):
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate. `mark` says where its figures are no verdicts, `worth` what its
-    estimates are worth, and `reason` why rules could not tell."""
+    """One metric of one candidate. `mark` says which of its figures are not verdicts, `worth` how
+    good its estimates are, and `reason` why rules gave none."""
 
     metric: str
     title: str
@@ -75,8 +75,7 @@ class MetricRow(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A candidate's headline: its figure with half the interval, and what else is to know of it at
-    a glance."""
+    """A candidate's headline figure with its interval, and its most important facts."""
 
     candidate: str
     model: str
@@ -114,8 +113,8 @@ def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
             candidate=candidate.candidate,
             model=candidate.model,
             metric=label(shown.metric) if shown else "nothing scored",
-            figure=_figure(shown.mean, shown) if shown else NOTHING,
-            spread=_spread(shown, intervals) if shown else "",
+            figure=_format_figure(shown.mean, shown) if shown else NOTHING,
+            spread=_format_spread(shown, intervals) if shown else "",
             of=f"of {shown.scale[1]:g}" if shown else "",
             mark=metric_mark(shown) if shown else "",
             facts=tuple(_facts(candidate)),
@@ -143,20 +142,20 @@ def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
 
 def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[MetricRow]:
     for metric in summary.metrics:
-        found = _interval_of(metric, intervals)
+        found = _metric_interval(metric, intervals)
         yield MetricRow(
             metric=label(metric.metric),
             title=metric.title,
             candidate=metric.candidate,
-            mean=_figure(metric.mean, metric),
-            spread=_spread(metric, intervals),
+            mean=_format_figure(metric.mean, metric),
+            spread=_format_spread(metric, intervals),
             scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
             interval=Markup("")
             if metric.mean is None
             else interval(metric.mean, found, metric.scale),
             distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
             coverage=percent(metric.coverage),
-            counts=_counts(metric),
+            counts=_format_counts(metric),
             judges=", ".join(f"{judge} ({count:,})" for judge, count in metric.judges.items())
             or NOTHING,
             mark=metric_mark(metric),
@@ -165,11 +164,11 @@ def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Met
         )
 
 
-def _figure(value: float | None, metric: MetricSummary) -> str:
+def _format_figure(value: float | None, metric: MetricSummary) -> str:
     return number(value, 2 if metric.scale[1] > 1 else 3)
 
 
-def _interval_of(metric: MetricSummary, intervals: Intervals) -> Interval | None:
+def _metric_interval(metric: MetricSummary, intervals: Intervals) -> Interval | None:
     return intervals.of(
         (metric.candidate, metric.metric, None),
         metric.mean,
@@ -179,11 +178,13 @@ def _interval_of(metric: MetricSummary, intervals: Intervals) -> Interval | None
     )
 
 
-def _spread(metric: MetricSummary, intervals: Intervals) -> str:
-    return in_words(metric.mean, _interval_of(metric, intervals), 2 if metric.scale[1] > 1 else 3)
+def _format_spread(metric: MetricSummary, intervals: Intervals) -> str:
+    return format_interval(
+        metric.mean, _metric_interval(metric, intervals), 2 if metric.scale[1] > 1 else 3
+    )
 
 
-def _counts(metric: MetricSummary) -> str:
+def _format_counts(metric: MetricSummary) -> str:
     named = (
         (metric.n_scored, "scored"),
         *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
@@ -219,15 +220,15 @@ def by_candidate(summary: Summary, intervals: Intervals = _PLAIN) -> Grid | None
 def _mean_cell(metric: MetricSummary | None, intervals: Intervals) -> Cell:
     if metric is None or metric.mean is None:
         return Cell(NOTHING)
-    hint = (
-        f"{_figure(metric.mean, metric)} {_spread(metric, intervals)}, {metric.n_scored:,} scored"
-    )
-    figure = marked(_figure(metric.mean, metric), metric_mark(metric))
-    return Cell(figure, _share(metric.mean, metric.scale), hint)
+    figure = _format_figure(metric.mean, metric)
+    hint = f"{figure} {_format_spread(metric, intervals)}, {metric.n_scored:,} scored"
+    marked = append_mark(figure, metric_mark(metric))
+    return Cell(marked, _percent_of_scale(metric.mean, metric.scale), hint)
 
 
 def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
-    """Tasks as rows, metrics as columns, a grid a candidate; nothing where samples name no task."""
+    """Tasks as rows and metrics as columns, one grid per candidate; none if samples name no
+    task."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for candidate in dict.fromkeys(task.candidate for task in summary.tasks):
         tasks = [task for task in summary.tasks if task.candidate == candidate]
@@ -261,16 +262,19 @@ def _task_cell(
 ) -> Cell:
     if one is None or one.mean is None:
         return Cell(NOTHING)
-    spread = in_words(one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale), 3)
+    spread = format_interval(
+        one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale), 3
+    )
     hint = (
         f"{f'{one.mean:.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
     )
-    figure = marked(number(one.mean, 2 if scale[1] > 1 else 3), task_mark([one]))
-    return Cell(figure, _share(one.mean, scale), hint)
+    figure = append_mark(number(one.mean, 2 if scale[1] > 1 else 3), task_mark([one]))
+    return Cell(figure, _percent_of_scale(one.mean, scale), hint)
 
 
 def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
-    """Depths as rows, lengths as columns, each cell the mean as percent of the metric's scale."""
+    """Depths as rows and lengths as columns; a cell is the mean in percent of the metric's
+    scale."""
     for heat in heats:
         rows = [
             (f"{depth:g}%", _heat_cells(heat, values, counts))
@@ -282,8 +286,8 @@ def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
             upto = "up to " if heat.lengths_binned else ""
             heads = ("depth", *(f"{upto}{length_label(length)}" for length in heat.lengths))
             n_scored = sum(n for row in (*heat.n, heat.n_without_depth) for n in row)
-            told = mark(n_scored, heat.estimates, heat.fallbacks)
-            title = f"{label(heat.metric)}: {heat.candidate}" + (f", {told}" if told else "")
+            note = mark(n_scored, heat.estimates, heat.fallbacks)
+            title = f"{label(heat.metric)}: {heat.candidate}" + (f", {note}" if note else "")
             yield Grid(title, heads, tuple(rows))
 
 
@@ -293,18 +297,22 @@ def _heat_cells(
     return tuple(
         Cell(NOTHING)
         if value is None
-        else Cell(f"{_share(value, heat.scale)}", _share(value, heat.scale), f"{n:,} scored")
+        else Cell(
+            f"{_percent_of_scale(value, heat.scale)}",
+            _percent_of_scale(value, heat.scale),
+            f"{n:,} scored",
+        )
         for value, n in zip(values, counts, strict=True)
     )
 
 
-def _share(value: float, scale: tuple[float, float]) -> int:
+def _percent_of_scale(value: float, scale: tuple[float, float]) -> int:
     low, high = scale
     return round(100 * min(max((value - low) / ((high - low) or 1.0), 0.0), 1.0))
 
 
 def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
-    """Speed beside quality, where two candidates or more have both."""
+    """Plots speed against quality, if two or more candidates have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     points = [
         Point(
@@ -321,7 +329,7 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
 
 
 def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
-    """Of a quality on 0-100: that of the headline metric, with its scale laid over it."""
+    """The interval of a quality on 0-100, from that of the headline metric on its own scale."""
     scale = next(
         (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
         (0.0, 1.0),
@@ -349,19 +357,21 @@ def quality_mark(summary: Summary) -> str:
 def curves(
     summary: Summary, intervals: Intervals = _PLAIN
 ) -> Iterator[tuple[str, Markup, list[str]]]:
-    """A plot against temperature for each metric with a score: its name, its drawing, and the names
-    of its lines in order, each with its mark."""
+    """Plots each metric with a score against temperature. Yields its name, its drawing, and the
+    names of its lines in order, each with its mark."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for metric in dict.fromkeys(sweep.metric for sweep in summary.sweeps):
         scale = scales.get(metric, (0.0, 1.0))
         lines = [
-            _line(sweep, scale, intervals) for sweep in summary.sweeps if sweep.metric == metric
+            _sweep_line(sweep, scale, intervals)
+            for sweep in summary.sweeps
+            if sweep.metric == metric
         ]
         if any(line.points for line in lines):
             yield metric, temperature_curves(metric, lines), [line.name for line in lines]
 
 
-def _line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:
+def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:
     rows = zip(
         sweep.candidates, sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True
     )
@@ -371,19 +381,19 @@ def _line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Lin
         if mean is not None
     )
     name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
-    told = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
-    return Line(", ".join((name, *told)), points)
+    marks = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
+    return Line(", ".join((name, *marks)), points)
 
 
 def agreements(summary: Summary) -> Grid | None:
-    """How far judge and rule agree, over all units of a candidate and by task."""
+    """The agreement of judge and rule, over all units of a candidate and by task."""
     rows = [
-        (f"{one.candidate}, all units", _agreed(one.agreement))
+        (f"{one.candidate}, all units", _agreement_cells(one.agreement))
         for one in summary.macro
         if one.agreement
     ]
     rows += [
-        (f"{one.candidate}, {label(one.task) or 'no task'}", _agreed(one.agreement))
+        (f"{one.candidate}, {label(one.task) or 'no task'}", _agreement_cells(one.agreement))
         for one in summary.tasks
         if one.agreement and one.bucket is None
     ]
@@ -393,7 +403,7 @@ def agreements(summary: Summary) -> Grid | None:
     return Grid(title, heads, tuple(rows)) if rows else None
 
 
-def _agreed(one: Agreement) -> tuple[Cell, ...]:
+def _agreement_cells(one: Agreement) -> tuple[Cell, ...]:
     counts = (one.both, one.neither, one.only_judge, one.only_rule)
     return (
         Cell(f"{one.n:,}"),
@@ -404,7 +414,7 @@ def _agreed(one: Agreement) -> tuple[Cell, ...]:
 
 
 def juries(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Metrics whose jurors were apart, with how far on average."""
+    """Yields the metrics whose jurors differed, with how far on average."""
     for metric in summary.metrics:
         if apart := metric.extras.get("disagreement"):
             yield (

@@ -1,10 +1,10 @@
-"""What the list of samples filters and sorts by, taken out of the Parquet once a part, held by
-DuckDB.
+"""An index of what the list of samples filters and sorts by, read once from each Parquet part and
+held by DuckDB.
 
-Asked of the Parquet itself, a sort by one metric takes 0.8 s at 100,000 records, for its scores lie
-among the judgments' texts; from here it takes hundredths. Past its share of memory DuckDB keeps the
-tables in a folder that goes with the index. Texts are searched in the Parquet: they are most of it.
-"""
+On the Parquet itself, sorting 100,000 records by one metric takes 0.8 s, because scores lie among
+the judgments' texts; on this index it takes hundredths of a second. Beyond its memory limit DuckDB
+spills to a folder that is deleted with the index. Texts, which are most of the data, are searched
+in the Parquet."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ _OF_UNITS = (
 )
 _COLUMNS = (*_OF_UNITS, *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "judge")))
 _TABLES = """
-CREATE TABLE units (unit BIGINT, part VARCHAR, unit_id VARCHAR, sample_id VARCHAR, candidate INTEGER, task INTEGER,
-                    failed BOOLEAN, ask VARCHAR, said VARCHAR, duration_s DOUBLE, output_tokens BIGINT);
+CREATE TABLE units (
+    unit BIGINT, part VARCHAR, unit_id VARCHAR, sample_id VARCHAR, candidate INTEGER, task INTEGER,
+    failed BOOLEAN, ask VARCHAR, said VARCHAR, duration_s DOUBLE, output_tokens BIGINT);
 CREATE TABLE outcomes (unit BIGINT, metric INTEGER, status INTEGER, value DOUBLE, estimate BOOLEAN);
-"""  # noqa: E501
+"""
 
 Numbers = npt.NDArray[np.int64]
 _NONE: Numbers = np.array([], dtype=np.int64)
 
 
 class Held(NamedTuple):
-    """A part in the index: its records are the units from `first` on, in the order of the file."""
+    """A part in the index. Its records are the units from `first` on, in the order of the file."""
 
     part: Part
     first: int
@@ -98,8 +99,8 @@ class Index:
     def refresh(
         self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None
     ) -> list[str]:
-        """Takes in the parts that are new, leaves out those that are gone, and returns what is
-        wrong with those that cannot be read, which are left out too."""
+        """Adds new parts and drops those that are gone. Returns the problems of parts that cannot
+        be read, which are left out too."""
         with self._refreshing:
             listed = {part.name: part for part in parts}
             for held in [held for name, held in self.held.items() if listed.get(name) != held.part]:
@@ -166,7 +167,7 @@ class Index:
         value = each.field("value")
         outcomes = {
             "unit": place + first,
-            "metric": _numbers(self.metrics, each.field("metric")),
+            "metric": _number_names(self.metrics, each.field("metric")),
             "status": status,
             "value": pc.if_else(pc.is_finite(value), value, None),
             "estimate": _estimates(each.field("judge")),
@@ -179,8 +180,8 @@ class Index:
             "part": pa.repeat(part.name, batch.num_rows),
             "unit_id": batch["unit_id"],
             "sample_id": batch["sample_id"],
-            "candidate": _numbers(self.candidates, batch["candidate"]),
-            "task": _numbers(self.tasks, batch["task"]),
+            "candidate": _number_names(self.candidates, batch["candidate"]),
+            "task": _number_names(self.tasks, batch["task"]),
             "failed": failed,
             "ask": pc.utf8_slice_codeunits(batch["query"], 0, SNIPPET),
             "said": pc.utf8_slice_codeunits(said, 0, SNIPPET),
@@ -190,8 +191,8 @@ class Index:
         return pa.record_batch(units), pa.record_batch(outcomes)
 
     def search(self, text: str, is_cancelled: Callable[[], bool] = lambda: False) -> Numbers:
-        """The units whose id, question, answer or error holds the text, in either case; a search
-        that is cancelled finds nothing. Raises DataError where a part cannot be read any more."""
+        """Finds the units whose id, question, answer or error contains the text, ignoring case. A
+        cancelled search finds nothing. Raises DataError if a part can no longer be read."""
         with self._searching:
             if text in self._searches:
                 self._searches.move_to_end(text)
@@ -222,7 +223,7 @@ class Index:
         return units
 
     def record(self, unit_id: str) -> Record | None:
-        """The whole record, from its part; None where the index has no such unit. Raises
+        """Reads the whole record from its part; None if the index has no such unit. Raises
         DataError."""
         found: Any = (
             self.cursor()
@@ -245,8 +246,8 @@ def _estimates(judges: pa.Array) -> pa.Array:
     return pc.is_in(coded, pa.array(wanted, pa.string()))
 
 
-def _numbers(names: Names, column: pa.Array) -> Numbers:
-    """The number of each row's name; no name is the empty one."""
+def _number_names(names: Names, column: pa.Array) -> Numbers:
+    """Numbers the name in each row; null counts as the empty name."""
     coded = pc.fill_null(column, "").dictionary_encode()
     known = np.array([names.number(name) for name in coded.dictionary.to_pylist()], dtype=np.int64)
     numbers: Numbers = known[coded.indices.to_numpy()]

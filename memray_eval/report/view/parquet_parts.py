@@ -1,5 +1,5 @@
-"""A run's Parquet parts, read by column and in batches of bounded size. Every failure to read one
-is a DataError."""
+"""Reads a run's Parquet parts by column, in batches of bounded size. Every failure to read one is a
+DataError."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 
 SEARCHED = ("sample_id", "query", "response", "error")
-_BATCH_BYTES = (
-    8 << 20
-)  # of columns as the file says they are; a text that it repeats counts once there
+_BATCH_BYTES = 8 << 20  # uncompressed, by the file's own account, which counts repeated texts once
 _MOST_ROWS = 2048
 
 
 class Part(NamedTuple):
-    """One file of the records as it was when it was listed. Written anew, it is another part."""
+    """One file of the records, as it was when listed. If it is rewritten, it is another part."""
 
     path: str
     size_bytes: int | None
@@ -37,7 +35,7 @@ class Part(NamedTuple):
 
 
 def list_parts(records: pads.Dataset) -> list[Part]:
-    """The files of the records, by name: the order of the run."""
+    """Lists the files of the records by name, which is the order of the run."""
     infos = records.filesystem.get_file_info(sorted(records.files))
     return [
         Part(info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File
@@ -47,9 +45,9 @@ def list_parts(records: pads.Dataset) -> list[Part]:
 def read_columns(
     filesystem: fs.FileSystem, part: Part, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of these columns, nested ones by their leaves' paths, in the order of the
-    file."""
-    with _readable(part), filesystem.open_input_file(part.path) as stream:
+    """Yields batches of these columns in the order of the file. Nested columns go by the paths of
+    their leaves."""
+    with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
         if missing := [
             name for name in columns if name.partition(".")[0] not in file.schema_arrow.names
@@ -64,9 +62,9 @@ def read_columns(
 
 
 def read_record(filesystem: fs.FileSystem, part: Part, place: int) -> Record:
-    """The whole record at a place of the part. Raises DataError also where it does not read as
-    one."""
-    with _readable(part), filesystem.open_input_file(part.path) as stream:
+    """Reads the whole record at a place of the part. Raises DataError also if the row is not a
+    valid record."""
+    with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
@@ -80,7 +78,7 @@ def read_record(filesystem: fs.FileSystem, part: Part, place: int) -> Record:
 
 
 def matching(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
-    """Which rows hold the text, in either case, in one of their columns."""
+    """Marks the rows that contain the text in any column, ignoring case."""
     found = pa.repeat(pa.scalar(False), batch.num_rows)
     for column in batch.columns:
         found = pc.or_(
@@ -90,8 +88,7 @@ def matching(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> int:
-    """As many rows as fit _BATCH_BYTES by what the file says of the columns; all of them where none
-    is named."""
+    """How many rows of these columns (None: all columns) fit _BATCH_BYTES."""
     chunks = (group.column(number) for number in range(group.num_columns))
     size = sum(
         chunk.total_uncompressed_size
@@ -102,7 +99,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = No
 
 
 @contextmanager
-def _readable(part: Part) -> Iterator[None]:
+def _translate_read_errors(part: Part) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -111,10 +108,7 @@ def _readable(part: Part) -> Iterator[None]:
         raise DataError(
             f"{part.name} of the records cannot be read: {str(error).partition(chr(10))[0]}"
         ) from None
-    except (
-        KeyError,
-        ValueError,
-    ) as error:  # a column that is missing, a field that no record may have
+    except (KeyError, ValueError) as error:  # a missing column, or a field that is not valid
         raise DataError(
             f"{part.name} of the records holds what is no record: "
             f"{str(error).partition(chr(10))[0]}"

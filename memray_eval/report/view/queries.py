@@ -1,5 +1,5 @@
-"""What a browser may ask of the index, and the SQL for it: every value is a parameter, and no name
-comes from the client."""
+"""The queries that a browser may ask of the index, and their SQL. Every value is a parameter, and
+no name comes from the client."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ Bound = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Query(Frozen):
-    """A page of the samples that fit. Names are asked for by their numbers. A score fits by metric,
-    status and value together; `sort` is m3+ (metric 3, lowest first), duration-, tokens+, ..., or
-    nothing: the order of the run. `fresh` looks for new parts first."""
+    """A request for a page of the samples that match. Names are given by their numbers. A sample
+    matches if one of its scores has the metric, status and value together. `sort` is m3+ (metric 3,
+    lowest first), duration-, tokens+, ..., or "" for the order of the run. `fresh` looks for new
+    parts first."""
 
     text: str = Field("", max_length=500)
     candidate: Number | None = None
@@ -46,15 +47,15 @@ class Query(Frozen):
 
 
 class Page(Frozen):
-    """`n` units fit; `rows` are those asked for, each its unit's id and the row that the browser's
-    list shows."""
+    """`n` units match. `rows` are those of the page, each a unit's id and the row that the
+    browser's list shows."""
 
     n: int
     rows: tuple[tuple[str, list[Any]], ...]
 
 
 def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda: False) -> Page:
-    """Raises DataError where a text is searched in a part that cannot be read any more."""
+    """Selects a page of samples. Raises DataError if a part to search can no longer be read."""
     database = index.cursor()
     where, values = _conditions(query)
     if query.text:
@@ -62,12 +63,12 @@ def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda
         where.append("unit IN (SELECT unit FROM matches)")
     fits = f"WHERE {' AND '.join(where)}" if where else ""
     counted: Any = database.execute(f"SELECT count(*) FROM units {fits}", values).fetchone()
-    source, order, of_order = _sorting(query.sort)
+    source, order, of_order = _sort_clause(query.sort)
     keys = database.execute(
         f"SELECT unit FROM {source} {fits} ORDER BY {order} LIMIT ? OFFSET ?",
         [*of_order, *values, query.size, query.start],
     ).fetchall()
-    return Page(n=counted[0], rows=tuple(_rows(database, [unit for (unit,) in keys])))
+    return Page(n=counted[0], rows=tuple(_fetch_rows(database, [unit for (unit,) in keys])))
 
 
 def _conditions(query: Query) -> tuple[list[str], list[Any]]:
@@ -85,9 +86,8 @@ def _conditions(query: Query) -> tuple[list[str], list[Any]]:
     return [*where, *some], [*where.values(), *fits.values()]
 
 
-def _sorting(sort: str) -> tuple[str, str, list[Any]]:
-    """The tables to sort, the order with missing figures last, and the values that the tables
-    take."""
+def _sort_clause(sort: str) -> tuple[str, str, list[Any]]:
+    """Returns the tables to sort, the order (missing figures last), and the tables' parameters."""
     if not sort:
         return "units", _OF_RUN, []
     by, way = sort[:-1], _WAYS[sort[-1]]
@@ -101,8 +101,10 @@ def _sorting(sort: str) -> tuple[str, str, list[Any]]:
     )
 
 
-def _rows(database: duckdb.DuckDBPyConnection, units: Sequence[int]) -> list[tuple[str, list[Any]]]:
-    """The rows of these units in this order, in the shape of samples.list_row."""
+def _fetch_rows(
+    database: duckdb.DuckDBPyConnection, units: Sequence[int]
+) -> list[tuple[str, list[Any]]]:
+    """Fetches the rows of these units, in this order and in the shape of samples.list_row."""
     if not units:
         return []
     among = f"unit IN ({', '.join('?' * len(units))})"

@@ -1,4 +1,4 @@
-"""A run as it is looked at: its page, made again when its files have changed, and answers about its
+"""A view of a run: its page, rendered again when its files have changed, and answers about its
 records."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyarrow import fs
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
 from memray_eval.report.html.page import Run, render_served
-from memray_eval.report.html.samples import named, whole_record
+from memray_eval.report.html.samples import describe_numbers, whole_record
 from memray_eval.report.reading import readable
 from memray_eval.report.view.index import Index
 from memray_eval.report.view.parquet_parts import list_parts
@@ -24,8 +24,8 @@ from memray_eval.types import Summary
 
 
 class View:
-    """Answers about one run, from several threads at once. What cannot be read is a DataError, and
-    left out of the list."""
+    """Answers questions about one run, from several threads at once. Parts that cannot be read are
+    left out of the list and named in `problems`."""
 
     def __init__(self, run: Run, index: Index) -> None:
         self._run, self._index = run, index
@@ -35,14 +35,14 @@ class View:
         self.problems: list[str] = []
 
     def refresh(self, tell: Callable[[int], None] = lambda n_units: None) -> None:
-        """Takes in what was written since. Raises DataError for a run without records."""
+        """Indexes what was written since. Raises DataError for a run without records."""
         with readable(self._run.path):
             parts = list_parts(self._run.records())
         self.problems = self._index.refresh(parts, tell)
 
     def page(self) -> str:
-        """The page of the run as it stands now; where some of its records cannot be read, as it
-        last stood. Raises DataError where its summary or manifest is broken."""
+        """Renders the page of the run as it is now; if some records cannot be read, returns the
+        last one. Raises DataError if the summary or manifest is broken."""
         self.refresh()
         summary = self._run.read_summary() if _has_summary(self._run) else None
         manifest = self._run.read_manifest()
@@ -55,14 +55,14 @@ class View:
             return self._made[1]
 
     def answer(self, query: Query, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
-        """A page of rows, with the names of their numbers and what a reader must know of them."""
+        """Returns a page of rows, the names behind their numbers, and a notice for the reader."""
         if query.fresh:
             self.refresh()
         found = select(self._index, query, is_cancelled)
         return {"n": found.n, "rows": found.rows, "index": self._named(), "notice": self._notice()}
 
     def record(self, unit_id: str) -> dict[str, Any] | None:
-        """A whole record, as the browser shows it; None for a unit that is not there."""
+        """Returns a whole record as the browser shows it; None for an unknown unit."""
         record = self._index.record(unit_id)
         return None if record is None else whole_record(record, self._index.metrics)
 
@@ -74,34 +74,34 @@ class View:
         }
         index = self._index
         return {
-            **named(index.metrics, index.candidates, index.tasks, scales),
+            **describe_numbers(index.metrics, index.candidates, index.tasks, scales),
             "total": index.n_units,
         }
 
     def _notice(self) -> str:
-        told = []
+        notices = []
         if self.problems:
             others = (
                 f" ({len(self.problems) - 1:,} more cannot either)"
                 if len(self.problems) > 1
                 else ""
             )
-            told.append(f"{self.problems[0]}{others}. What it holds is left out here.")
+            notices.append(f"{self.problems[0]}{others}. What it holds is left out here.")
         if self._summary and self._summary.n_units != self._index.n_units:
-            told.append(
+            notices.append(
                 f"The figures above are over {self._summary.n_units:,} units; "
                 f"{self._index.n_units:,} are listed here."
             )
         if self._summary is None and _has_summary(self._run):
-            told.append("The run has ended: load this page again for its figures.")
-        return " ".join(told)
+            notices.append("The run has ended: load this page again for its figures.")
+        return " ".join(notices)
 
 
 @contextmanager
 def viewing(run: Run, tell: Callable[[int], None] = lambda n_units: None) -> Iterator[View]:
-    """A view of the run, its records indexed; `tell` hears of how many units after each file.
-    Raises DataError for what is no run, holds no records, or has a part or summary that cannot be
-    read."""
+    """Opens a view of the run and indexes its records; calls `tell` with the number of units after
+    each file. Raises DataError if this is not a run, holds no records, or has a part or summary
+    that cannot be read."""
     run.read_manifest()
     with readable(run.path):
         filesystem = run.records().filesystem

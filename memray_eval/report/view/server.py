@@ -1,10 +1,9 @@
-"""The server: read-only, for this machine alone. Three addresses: the page, a page of samples, one
-sample whole.
+"""A read-only server for this machine alone, with three addresses: the page, a page of samples, and
+one whole sample.
 
-A page of another site in the same browser must learn nothing here. It cannot name this server as
-its own (the Host header is checked, so that a name which it has pointed at 127.0.0.1 is refused),
-its requests are turned away where the browser says whose they are, and no answer may be read,
-framed or run from elsewhere."""
+A page of another site in the same browser must learn nothing here. DNS rebinding is refused by
+checking the Host header, cross-site requests by checking Sec-Fetch-Site, and response headers keep
+other sites from reading, framing or running an answer."""
 
 from __future__ import annotations
 
@@ -25,9 +24,8 @@ from memray_eval.report.view.queries import Query
 from memray_eval.report.view.run_view import View
 
 HOST = "127.0.0.1"
-_OURS = re.compile(
-    r"(127\.0\.0\.1|localhost)(:\d{1,5})?"
-)  # any port: one may be forwarded to another
+# any port, because one may be forwarded to another
+_OURS = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _METHODS = ("GET", "HEAD")
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -38,7 +36,7 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _NOTHING = "default-src 'none'; frame-ancestors 'none'"
-# beside the page's own
+# in addition to the page's own policy
 _OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-action 'none'"
 _LAST_ANSWERS_S = 1.0
 
@@ -48,8 +46,8 @@ _VIEW = web.AppKey("view", View)
 
 @asynccontextmanager
 async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
-    """Serves at 127.0.0.1 until the block ends, and yields the URL; port 0 is a free one. Raises
-    ConfigError where the port cannot be had."""
+    """Serves at 127.0.0.1 until the block ends, and yields the URL. Port 0 picks a free one. Raises
+    ConfigError if the port is taken."""
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
@@ -57,12 +55,16 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
             f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for "
             f"a free one"
         ) from None
-    app = web.Application(middlewares=[_guarded, _told])
+    app = web.Application(middlewares=[_check_origin, _translate_errors])
     app[_VIEW] = view
     app.add_routes(
-        [web.get("/", _page), web.get("/data/units", _units), web.get("/data/unit", _unit)]
+        [
+            web.get("/", _serve_page),
+            web.get("/data/units", _serve_units),
+            web.get("/data/unit", _serve_unit),
+        ]
     )
-    app.on_response_prepare.append(_closed_off)
+    app.on_response_prepare.append(_add_security_headers)
     runner = web.AppRunner(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S
     )
@@ -75,7 +77,7 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
 
 
 @web.middleware
-async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _check_origin(request: web.Request, handler: Handler) -> web.StreamResponse:
     if not _OURS.fullmatch(request.headers.get("Host", "")):
         return web.Response(
             status=421, text="This server is 127.0.0.1 and localhost, nothing else.\n"
@@ -93,8 +95,8 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 @web.middleware
-async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors of ours as their messages, for the page to show."""
+async def _translate_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Translates this package's errors to their messages, for the page to show."""
     try:
         return await handler(request)
     except EvalError as error:
@@ -102,23 +104,23 @@ async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
         return (
             web.Response(status=status, text=str(error))
             if request.path == "/"
-            else _json({"error": str(error)}, status)
+            else _json_response({"error": str(error)}, status)
         )
 
 
-async def _closed_off(request: web.Request, response: web.StreamResponse) -> None:
+async def _add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_HEADERS)
     response.headers.setdefault("Content-Security-Policy", _NOTHING)
 
 
-async def _page(request: web.Request) -> web.Response:
+async def _serve_page(request: web.Request) -> web.Response:
     page = await asyncio.to_thread(request.app[_VIEW].page)
     body = page.encode("utf-8", "backslashreplace")
     headers = {"Content-Security-Policy": _OF_PAGE}
     return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
 
-async def _units(request: web.Request) -> web.Response:
+async def _serve_units(request: web.Request) -> web.Response:
     try:
         query = Query.model_validate(dict(request.query))
     except ValidationError as error:
@@ -126,25 +128,27 @@ async def _units(request: web.Request) -> web.Response:
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     gone = threading.Event()
     try:
-        return _json(await asyncio.to_thread(request.app[_VIEW].answer, query, gone.is_set))
+        return _json_response(
+            await asyncio.to_thread(request.app[_VIEW].answer, query, gone.is_set)
+        )
     finally:
-        gone.set()  # a reader who asks another question waits for no answer to this one
+        gone.set()  # a reader who has asked something else no longer waits for this answer
 
 
-async def _unit(request: web.Request) -> web.Response:
+async def _serve_unit(request: web.Request) -> web.Response:
     unit_id = request.query.get("id", "")
     found = await asyncio.to_thread(request.app[_VIEW].record, unit_id)
     if found is None:
-        return _json(
+        return _json_response(
             {
                 "error": f"no unit {unit_id!r} in this run; it may have been written anew: load "
                 f"the page again"
             },
             404,
         )
-    return _json(found)
+    return _json_response(found)
 
 
-def _json(value: Any, status: int = 200) -> web.Response:
+def _json_response(value: Any, status: int = 200) -> web.Response:
     body = to_json(value).encode("utf-8", "backslashreplace")
     return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")

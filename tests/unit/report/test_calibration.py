@@ -18,11 +18,11 @@ from memray_eval.report.agreement import (
     alpha_interval,
     alpha_nominal,
     alpha_ordinal,
-    categories,
     midranks,
-    rescaled,
-    same,
+    rescale,
+    share_equal,
     spearman,
+    to_categories,
     weighted_kappa,
 )
 from memray_eval.report.calibration import (
@@ -30,10 +30,10 @@ from memray_eval.report.calibration import (
     Table,
     Unit,
     calibrate_judges,
+    estimate_with_intervals,
     flip_share,
     people_agreement,
     suggest_threshold,
-    with_intervals,
 )
 
 NAN = np.nan
@@ -121,14 +121,14 @@ def test_kappa_is_cohens_with_quadratic_weights(pairs: list[tuple[int, int]]) ->
 
 def test_a_two_by_two_table_by_hand() -> None:
     ratings = np.array([(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15, dtype=float)
-    assert same(ratings) == pytest.approx(0.7)
+    assert share_equal(ratings) == pytest.approx(0.7)
     assert weighted_kappa(ratings) == pytest.approx(0.4)  # (0.70 - 0.50) / (1 - 0.50)
 
 
 def test_scales_and_categories() -> None:
-    assert rescaled(np.array([1.0, 3.0, 5.0]), (1, 5), (0, 1)).tolist() == [0.0, 0.5, 1.0]
-    assert categories(np.array([0.0, 0.49, 0.5, 1.0]), (0, 1)).tolist() == [0, 0, 1, 1]
-    assert categories(np.array([1.0, 2.33, 2.5, 3.0]), (1, 3)).tolist() == [0, 1, 2, 2]
+    assert rescale(np.array([1.0, 3.0, 5.0]), (1, 5), (0, 1)).tolist() == [0.0, 0.5, 1.0]
+    assert to_categories(np.array([0.0, 0.49, 0.5, 1.0]), (0, 1)).tolist() == [0, 0, 1, 1]
+    assert to_categories(np.array([1.0, 2.33, 2.5, 3.0]), (1, 3)).tolist() == [0, 1, 2, 2]
 
 
 def test_the_judge_is_put_on_the_people_scale() -> None:
@@ -191,7 +191,7 @@ def test_nothing_scored_is_none_and_not_zero() -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("statistic", [same, weighted_kappa], ids=["agreement", "kappa"])
+@pytest.mark.parametrize("statistic", [share_equal, weighted_kappa], ids=["agreement", "kappa"])
 def test_intervals_cover_the_truth_95_percent_of_the_time(
     statistic: Callable[[FloatArray], float],
 ) -> None:
@@ -207,7 +207,7 @@ def test_intervals_cover_the_truth_95_percent_of_the_time(
     truth, covered = statistic(rated(1_000_000)), 0
     for _ in range(800):
         table = Table(rated(60), nothing, nothing)
-        figure = with_intervals(
+        figure = estimate_with_intervals(
             {"it": lambda drawn: statistic(drawn.ratings)}, table, names, draws=200
         )["it"]
         covered += (figure.low or 0.0) <= truth <= (figure.high or 0.0)

@@ -26,7 +26,7 @@ from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.telemetry import calls, timelines
 from memray_eval.report.html.view_model import by_candidate, by_task, curves
-from memray_eval.report.scores import numbered, read_scores
+from memray_eval.report.scores import number_clusters, read_scores
 from memray_eval.report.statistics import (
     Interval,
     figures_interval,
@@ -34,7 +34,7 @@ from memray_eval.report.statistics import (
     standard_error,
     wilson_interval,
 )
-from memray_eval.report.tables import in_words
+from memray_eval.report.tables import format_interval
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Cause, MetricSummary, Record, Score
 from tests.runs import (
@@ -276,7 +276,7 @@ def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -
     )
     assert found.in_words().endswith("With fewer than 10 clusters they are rough.")
     scores = read_scores(folder.records(), "small-t0", "user")
-    values, clusters = scores.values["memory_utilization"], numbered(scores.units["cluster"])
+    values, clusters = scores.values["memory_utilization"], number_clusters(scores.units["cluster"])
     wanted = mean_interval(values, clusters)
     plain = figures_interval(float(values.mean()), standard_error(values), 12)
     for task in (None, "money"):
@@ -328,9 +328,9 @@ def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_in
 
 
 def test_an_interval_is_told_by_its_half_or_by_its_ends() -> None:
-    assert in_words(0.5, Interval(0.4, 0.6), 3) == "± 0.100"
-    assert in_words(0.96, wilson_interval(24, 25), 3) == "0.805 to 0.993"
-    assert in_words(0.5, None, 3) == in_words(None, Interval(0, 1), 3) == ""
+    assert format_interval(0.5, Interval(0.4, 0.6), 3) == "± 0.100"
+    assert format_interval(0.96, wilson_interval(24, 25), 3) == "0.805 to 0.993"
+    assert format_interval(0.5, None, 3) == format_interval(None, Interval(0, 1), 3) == ""
 
 
 KEPT = {

@@ -23,7 +23,14 @@ from memray_eval.ports import FloatArray
 from memray_eval.report.console import render
 from memray_eval.report.exports import export_benchmark
 from memray_eval.report.paired_quality import pair_of, paired_qualities
-from memray_eval.report.recommendation import RULE, Rule, Worth, recommend, turned, why_not_shown
+from memray_eval.report.recommendation import (
+    RULE,
+    Rule,
+    Worth,
+    recommend,
+    swap_sides,
+    why_not_shown,
+)
 from memray_eval.report.speed_quality import performance_lines
 from memray_eval.report.statistics import Settings, detectable_difference, units_to_show
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
@@ -222,7 +229,7 @@ def test_what_both_find_hard_is_no_noise() -> None:
         row("fast", 10.0, 45.0, stderr=4.9, n_scored=20),
         row("slow", 9.0, 50.0, stderr=4.9, n_scored=20),
     ]
-    assert recommend(rows, [pair]) == recommend(rows, [turned(pair)]).model_copy(
+    assert recommend(rows, [pair]) == recommend(rows, [swap_sides(pair)]).model_copy(
         update={"pairs": (pair,)}
     )  # type: ignore[union-attr]
     assert recommend(rows, [pair]).use == "slow"  # type: ignore[union-attr]

@@ -25,7 +25,7 @@ from memray_eval.report.statistics import (
     cohens_d,
     detectable_difference,
     difference_interval,
-    expanded,
+    expand_level,
     figures_interval,
     holm,
     jackknife_means,
@@ -180,11 +180,11 @@ def test_a_bootstraps_level_is_widened_for_few_units() -> None:
     """Hesterberg's: the quantile at which n units' percentile interval of normal values is
     Student's."""
     wanted = stats.norm.cdf(-math.sqrt(30 / 29) * stats.t.ppf(0.975, 29))
-    assert (1 - expanded(0.95, 30)) / 2 == pytest.approx(wanted)
-    assert expanded(0.95, 100_000) == pytest.approx(0.95, abs=1e-5)
-    assert expanded(0.95, 1) == 0.95
+    assert (1 - expand_level(0.95, 30)) / 2 == pytest.approx(wanted)
+    assert expand_level(0.95, 100_000) == pytest.approx(0.95, abs=1e-5)
+    assert expand_level(0.95, 1) == 0.95
     values = np.random.default_rng(2).normal(size=30)
-    low, high = percentile_interval(bootstrap_means(values), expanded(0.95, 30))
+    low, high = percentile_interval(bootstrap_means(values), expand_level(0.95, 30))
     assert high - low == pytest.approx(
         np.ptp(stats.t.interval(0.95, 29, scale=stats.sem(values))), rel=0.03
     )

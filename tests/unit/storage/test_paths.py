@@ -10,8 +10,14 @@ import pytest
 from pyarrow import fs
 
 from memray_eval.errors import ConfigError, EvalError, ResourceError
-from memray_eval.storage.leases import leased
-from memray_eval.storage.paths import locate, open_reader, reaching, whole_file, write_whole
+from memray_eval.storage.leases import hold_lease
+from memray_eval.storage.paths import (
+    locate,
+    open_reader,
+    translate_cloud_errors,
+    whole_file,
+    write_whole,
+)
 
 LOCAL = fs.LocalFileSystem()
 URL = "s3://bucket/run"
@@ -136,16 +142,16 @@ def test_what_a_cloud_refuses_is_one_message(
     monkeypatch: pytest.MonkeyPatch, text: str, url: str, kind: type[EvalError], said: str
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with pytest.raises(kind) as caught, reaching(url):
+    with pytest.raises(kind) as caught, translate_cloud_errors(url):
         raise OSError(text)
     assert said in str(caught.value)
     assert str(caught.value).startswith(url)
 
 
 def test_local_errors_and_absent_files_pass() -> None:
-    with pytest.raises(OSError, match="disk full"), reaching("/a/path"):
+    with pytest.raises(OSError, match="disk full"), translate_cloud_errors("/a/path"):
         raise OSError("disk full")
-    with pytest.raises(FileNotFoundError), reaching(URL):
+    with pytest.raises(FileNotFoundError), translate_cloud_errors(URL):
         raise FileNotFoundError("x")
 
 
@@ -166,7 +172,7 @@ def writing(path: Path, *texts: str) -> Callable[[float], None]:
 
 def test_a_lease_is_held_and_given_back(tmp_path: Path) -> None:
     path = tmp_path / ".lease"
-    with leased(LOCAL, str(path), URL, beat_s=60, sleep=no_wait):
+    with hold_lease(LOCAL, str(path), URL, beat_s=60, sleep=no_wait):
         assert '"host"' in path.read_text()
     assert list(tmp_path.iterdir()) == []
 
@@ -177,7 +183,7 @@ def test_a_lease_that_changes_has_a_holder(tmp_path: Path) -> None:
     others = '{"token": "other", "beat": 2, "host": "far", "pid": 7}'
     with (
         pytest.raises(ConfigError, match=r"at work in s3://bucket/run \(process 7 of far\)"),
-        leased(LOCAL, str(path), URL, sleep=writing(path, others)),
+        hold_lease(LOCAL, str(path), URL, sleep=writing(path, others)),
     ):
         pytest.fail("two are at work")
     assert path.read_text() == others
@@ -186,7 +192,7 @@ def test_a_lease_that_changes_has_a_holder(tmp_path: Path) -> None:
 def test_a_lease_that_nobody_writes_is_taken_over(tmp_path: Path) -> None:
     path, waited = tmp_path / ".lease", list[float]()
     path.write_text('{"token": "killed", "beat": 9}')
-    with leased(LOCAL, str(path), URL, beat_s=60, sleep=waited.append):
+    with hold_lease(LOCAL, str(path), URL, beat_s=60, sleep=waited.append):
         assert "killed" not in path.read_text()
     assert waited[:3] == [60, 60, 60]
 
@@ -195,7 +201,7 @@ def test_of_two_that_start_at_once_the_first_to_write_gives_way(tmp_path: Path) 
     path = tmp_path / ".lease"
     with (
         pytest.raises(ConfigError, match="another process is at work"),
-        leased(LOCAL, str(path), URL, sleep=writing(path, '{"token": "other"}')),
+        hold_lease(LOCAL, str(path), URL, sleep=writing(path, '{"token": "other"}')),
     ):
         pytest.fail("two are at work")
     assert path.read_text() == '{"token": "other"}'
@@ -213,7 +219,7 @@ def test_who_loses_the_lease_is_interrupted_and_leaves_it_alone(tmp_path: Path) 
 
     with (
         pytest.raises(ResourceError, match="another process took over s3://bucket/run"),
-        leased(LOCAL, str(path), URL, beat_s=0.01, sleep=no_wait, on_lost=lost.set),
+        hold_lease(LOCAL, str(path), URL, beat_s=0.01, sleep=no_wait, on_lost=lost.set),
     ):
         until_interrupted()
     assert path.read_text() == '{"token": "other"}'
