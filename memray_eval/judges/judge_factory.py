@@ -16,7 +16,12 @@ from pydantic import BaseModel
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
-from memray_eval.judges.limits.admission import AdmissionController
+from memray_eval.judges.limits.admission import (
+    AdmissionController,
+    AdmissionOptions,
+    JudgeEndpoint,
+    RunHooks,
+)
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
@@ -153,20 +158,21 @@ class _Building:
         limits, is_firm = limits_of(name, config, self._table)
         watch = services.watch(name)
         gate = AdmissionController(
-            f"{name} {address}".strip(),
+            JudgeEndpoint(name, address),
             services.limiter,
             Breaker(name, config.breaker, services.say),
-            member=services.member,
-            members=services.members,
-            is_stopping=services.is_stopping,
-            watch=watch,
-            limits=limits,
-            is_firm=is_firm,
-            max_in_flight=services.max_in_flight,
-            max_output_tokens=max_output_tokens,
-            patience_s=config.ceiling_s,
-            say=services.say,
-            budget=self._purse(name),
+            AdmissionOptions(
+                member=services.member,
+                members=services.members,
+                limits=limits,
+                is_firm=is_firm,
+                max_in_flight=services.max_in_flight,
+                max_output_tokens=max_output_tokens,
+                patience_s=config.ceiling_s,
+            ),
+            budget=self._budget(name),
+            observer=watch,
+            hooks=RunHooks(say=services.say, is_stopping=services.is_stopping),
         )
         policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
         return CallPolicy(policy, gate, services.calls, watch)
@@ -178,13 +184,13 @@ class _Building:
         while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
             await asyncio.sleep(min(left_s, 1.0))
 
-    def _purse(self, name: str) -> JudgePurse | None:
+    def _budget(self, name: str) -> PricedBudget | None:
         ledger, price = self._services.ledger, price_of(name, self._config, self._table) or FREE
-        return None if ledger is None else JudgePurse(ledger, price)
+        return None if ledger is None else PricedBudget(ledger, price)
 
 
-class JudgePurse:
-    """The run's money for one judge."""
+class PricedBudget:
+    """The run's budget as one judge draws on it: what tokens cost is the judge's own price."""
 
     def __init__(self, ledger: LedgerPort, price: Price) -> None:
         self._ledger, self._price = ledger, price
