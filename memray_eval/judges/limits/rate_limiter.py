@@ -1,11 +1,11 @@
 """The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks.
 
 Pure: no Ray, the clock is given. Each judge has a `RatePacer`: per limited quantity (requests,
-input tokens, output tokens, both) the time from which there is room again, moved forward by every call's
-share of a minute (the generic cell rate algorithm, GCRA). That alone spaces calls evenly, but lets
-a minute pass its limit by one call, which may be many tokens: what was let go in the last minute is
-counted too. A slot that is not used is lost; nothing has to be given back, so a member that dies
-costs at most the slots it held."""
+input tokens, output tokens, both) the time from which there is room again, moved forward by every
+call's share of a minute (the generic cell rate algorithm, GCRA). That alone spaces calls evenly,
+but lets a minute pass its limit by one call, which may be many tokens: what was let go in the last
+minute is counted too. A slot that is not used is lost; nothing has to be given back, so a member
+that dies costs at most the slots it held."""
 
 from __future__ import annotations
 
