@@ -28,18 +28,14 @@ from memray_eval.storage.paths import is_object_store, locate, write_whole
 from memray_eval.types import Frozen, Message, dumps
 
 BUSY_S = 30.0  # how long to wait for another process's write
-CHECK_BUSY_S, CHECK_S = (
-    10.0,
-    5.0,
-)  # before a run: how long to wait for that, and how long to look for damage
+# Before a run: how long to wait for that, and how long to look for damage.
+CHECK_BUSY_S, CHECK_S = 10.0, 5.0
 KEYS_A_QUERY = 500  # an older SQLite takes 999 parameters a statement
 SUFFIX = ".jsonl.zst"
 READERS = 16  # segments read at once
 _ELSEWHERE = "name another file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
-_APPLICATION, _VERSION = (
-    0x4D45_4A43,
-    1,
-)  # "MEJC" in the file's header, and the version of the table below
+_APPLICATION = 0x4D45_4A43  # "MEJC" in the file's header
+_VERSION = 1  # of the table below
 _FIELDS = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created", "judgment")
 _COLUMNS = ", ".join(_FIELDS)
 # Not INSERT OR IGNORE: that would drop a row with a forbidden NULL as well, without a word.
@@ -149,7 +145,7 @@ class CallCache:
         for start in range(0, len(wanted), KEYS_A_QUERY):
             chunk = wanted[start : start + KEYS_A_QUERY]
             query = f"SELECT {_COLUMNS} FROM calls WHERE key IN ({', '.join('?' * len(chunk))})"
-            with self._lock, _translated(self.path):
+            with self._lock, _translate_errors(self.path):
                 rows = self._connection.execute(query, chunk).fetchall()
             found |= {row[0]: CachedCall(**dict(zip(_FIELDS, row, strict=True))) for row in rows}
         return found
@@ -160,14 +156,14 @@ class CallCache:
         if not calls:
             return
         rows = [call.model_dump() for call in calls]
-        with self._writing() as connection:
+        with self._transaction() as connection:
             connection.executemany(_INSERT, rows)
 
     def check(self) -> None:
         """Raises where calls could not be kept now, or the file is damaged as far as CHECK_S of
         looking show."""
         deadline = time.monotonic() + CHECK_S
-        with self._lock, _translated(self.path):
+        with self._lock, _translate_errors(self.path):
             self._connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
             try:
                 (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -178,7 +174,7 @@ class CallCache:
             finally:
                 self._connection.set_progress_handler(None, 0)
             if found != "ok":
-                raise _foreign(self.path, f"is damaged ({found.splitlines()[-1]})")
+                raise _unusable(self.path, f"is damaged ({found.splitlines()[-1]})")
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("ROLLBACK")
 
@@ -187,7 +183,7 @@ class CallCache:
             "SELECT judge, count(*), sum(cost_usd), min(created), max(created) FROM calls "
             "GROUP BY judge ORDER BY judge"
         )
-        with self._lock, _translated(self.path):
+        with self._lock, _translate_errors(self.path):
             rows = self._connection.execute(query).fetchall()
         return CacheStats(
             path=str(self.path),
@@ -202,7 +198,7 @@ class CallCache:
     def clear(self, older_than_s: float | None = None, now: float | None = None) -> int:
         """Deletes the calls made more than `older_than_s` before `now` (epoch seconds), or all;
         gives the disk its space back. Returns how many."""
-        with self._writing() as connection:
+        with self._transaction() as connection:
             if older_than_s is None:
                 deleted = connection.execute("DELETE FROM calls").rowcount
             else:
@@ -210,7 +206,7 @@ class CallCache:
                 deleted = connection.execute(
                     "DELETE FROM calls WHERE created < ?", (oldest,)
                 ).rowcount
-        with self._lock, _translated(self.path):
+        with self._lock, _translate_errors(self.path):
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return deleted
@@ -220,10 +216,10 @@ class CallCache:
             self._connection.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, that waits for the writers before it: one begun as a reader would be
         refused at once instead."""
-        with self._lock, _translated(self.path), self._connection as connection:
+        with self._lock, _translate_errors(self.path), self._connection as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
 
@@ -239,7 +235,7 @@ def check_file(path: Path | str) -> None:
         return
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise _unopened(path, f"{folder} is no folder that can be written")
+        raise _cannot_open(path, f"{folder} is no folder that can be written")
 
 
 def discard(path: Path | str) -> None:
@@ -264,10 +260,10 @@ def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         return sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.OperationalError) as error:
-        raise _unopened(path, error) from None
+        raise _cannot_open(path, error) from None
 
 
-def _unopened(path: Path, why: object) -> ConfigError:
+def _cannot_open(path: Path, why: object) -> ConfigError:
     return ConfigError(
         f"cannot open the judge cache {path}: {why}; set MEMRAY_EVAL_CACHE to a folder that can "
         f"be written"
@@ -277,10 +273,10 @@ def _unopened(path: Path, why: object) -> ConfigError:
 def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
     """Makes the table in a new file. A file that is something else is left as it is, and a
     ConfigError."""
-    with _translated(path):
+    with _translate_errors(path):
         connection.execute("PRAGMA synchronous = NORMAL")
         if not _is_current(connection, path):
-            _write_ahead(connection, path, busy_s)
+            _set_write_ahead(connection, path, busy_s)
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
                 if not _is_current(connection, path):  # another process may have been faster
@@ -301,25 +297,24 @@ def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
         raise ConfigError(
             f"the judge cache {path} was written by a newer memray-eval (version {version}; this "
             f"one reads {_VERSION}): update "
-            f"memray-eval, or {_ELSEWHERE}, or start it anew with {_clear(path)}"
+            f"memray-eval, or {_ELSEWHERE}, or start it anew with {_clear_command(path)}"
         )
     if application == _APPLICATION and version != _VERSION:
-        raise _foreign(path, f"is of version {version}, not {_VERSION}")
+        raise _unusable(path, f"is of version {version}, not {_VERSION}")
     if application != _APPLICATION and (application, version, tables) != (0, 0, 0):
-        raise _foreign(path, "is a database of something else")
+        raise _unusable(path, "is a database of something else")
     return bool(application == _APPLICATION)
 
 
-def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
+def _set_write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
     """Readers and a writer at once. The file keeps the mode."""
     deadline = time.monotonic() + busy_s
     while True:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             break
-        except (
-            sqlite3.OperationalError
-        ) as error:  # while others open a new file SQLite is busy, and does not wait by itself
+        except sqlite3.OperationalError as error:
+            # While others open a new file SQLite is busy, and does not wait by itself.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(0.05)
@@ -330,7 +325,7 @@ def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> N
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -340,20 +335,19 @@ def _translated(path: Path) -> Iterator[None]:
             f"the judge cache {path} cannot be used: {error}; {held}{_ELSEWHERE}"
         ) from error
     except sqlite3.DatabaseError as error:
-        if (
-            type(error) is not sqlite3.DatabaseError
-        ):  # a subclass is a bug of this file; itself is a file that is no database
+        # A subclass is a bug of this file; itself it means a file that is no database.
+        if type(error) is not sqlite3.DatabaseError:
             raise
-        raise _foreign(path, f"cannot be read ({error})") from None
+        raise _unusable(path, f"cannot be read ({error})") from None
 
 
-def _foreign(path: Path, what: str) -> ConfigError:
+def _unusable(path: Path, what: str) -> ConfigError:
     return ConfigError(
-        f"the judge cache {path} {what}; start it anew with {_clear(path)}, or {_ELSEWHERE}"
+        f"the judge cache {path} {what}; start it anew with {_clear_command(path)}, or {_ELSEWHERE}"
     )
 
 
-def _clear(path: Path) -> str:
+def _clear_command(path: Path) -> str:
     return "`memray-eval cache clear`" + ("" if path == calls_file() else f" and --cache {path}")
 
 
@@ -394,13 +388,13 @@ class SegmentLog:
         holds nothing."""
         self.n_unreadable = 0
         with ThreadPoolExecutor(READERS) as readers:  # far away it is the waiting that takes long
-            for calls in readers.map(self._readable, self._segments()):
+            for calls in readers.map(self._try_read, self._segments()):
                 if calls is None:
                     self.n_unreadable += 1
                 else:
                     yield calls
 
-    def _readable(self, path: str) -> list[CachedCall] | None:
+    def _try_read(self, path: str) -> list[CachedCall] | None:
         try:
             return self._read(path)
         except (OSError, ValueError):  # gone, cut off, not zstd, not JSON, not a call
@@ -413,15 +407,12 @@ class SegmentLog:
             )
         except OSError as error:
             raise ConfigError(f"cannot list the judge calls in {self.folder}: {error}") from None
-        return sorted(
-            info.path for info in infos if info.path.endswith(SUFFIX)
-        )  # what a kill left pending ends otherwise
+        # What a kill left pending ends otherwise.
+        return sorted(info.path for info in infos if info.path.endswith(SUFFIX))
 
     def _read(self, path: str) -> list[CachedCall]:
         with self._filesystem.open_input_stream(path, compression="zstd") as stream:
             data = bytes(stream.read())
-        if (
-            not data
-        ):  # no segment is written empty, and zstd takes a file cut off at its start for one
+        if not data:  # none is written empty, but zstd takes a file cut off at its start for one
             raise ValueError(f"{path} is empty")
         return [CachedCall.model_validate_json(line) for line in data.splitlines()]

@@ -1,9 +1,8 @@
-"""What a judge's client tells of its calls: how many were sent and what became of each, their
-tokens, their waiting.
+"""Counts a judge's calls: how many were sent, what became of each, their tokens and waits.
 
-A client tells a `Watch`, which never waits and never raises. `CallBook` is the one that counts: it
-is read out now and then, so that a call costs some additions and a whole actor one message a
-second."""
+A client tells a `CallObserver`, which never waits and never raises. `CallMetrics` is the one that
+counts: it is read out now and then, so that a call costs some additions and a whole actor one
+message a second."""
 
 from __future__ import annotations
 
@@ -128,31 +127,33 @@ class CallMetricsSnapshot(Frozen):
 
 
 class CallMetrics:
-    """The books of one actor: a watch for each judge, and what they have heard since they were last
-    read out."""
+    """The call counts of one actor: an observer for each judge, and what they have heard since they
+    were last read out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._pages: dict[str, _JudgeCounters] = {}
+        self._counters: dict[str, _JudgeCounters] = {}
 
     def of(self, judge: str) -> CallObserver:
-        return self._pages.setdefault(judge, _JudgeCounters(self._clock))
+        return self._counters.setdefault(judge, _JudgeCounters(self._clock))
 
     def take(self) -> dict[str, CallMetricsSnapshot]:
         """What is new, by judge; a judge of which nothing is new, and of whose rest was told, is
         left out."""
-        return {judge: page.take() for judge, page in self._pages.items() if page.is_news}
+        return {
+            judge: counters.take() for judge, counters in self._counters.items() if counters.is_news
+        }
 
 
 class _JudgeCounters:
-    """One judge's watch, which counts."""
+    """The observer of one judge, which counts."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._in_flight = self._waiting = 0
-        self._turn_over()
+        self._reset()
 
-    def _turn_over(self) -> None:
+    def _reset(self) -> None:
         self._counts: Counter[str] = Counter()
         self._outcomes: Counter[str] = Counter()
         self._took: Counter[int] = Counter()
@@ -210,5 +211,5 @@ class _JudgeCounters:
             in_flight=self._in_flight,
             waiting=self._waiting,
         )
-        self._turn_over()
+        self._reset()
         return told

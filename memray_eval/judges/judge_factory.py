@@ -1,5 +1,5 @@
-"""The judges of one actor, built from their names: clients behind gates that share the cluster's
-limiter, the memory of paid calls and the run's money."""
+"""Builds the judges of one actor from their names: clients behind admission control that shares
+the cluster's limiter, the store of paid calls and the run's budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from pydantic import BaseModel
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
-from memray_eval.judges.limits.admission import AdmissionController
+from memray_eval.judges.limits.admission import (
+    AdmissionController,
+    AdmissionOptions,
+    JudgeEndpoint,
+    RunHooks,
+)
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
@@ -51,7 +56,7 @@ IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
 
 
 class LedgerPort(Protocol):
-    """The run's money, near or far. `draw` waits while calls under way may still give back; it
+    """The run's budget, near or far. `draw` waits while calls under way may still give back; it
     gives a ticket to settle with, 0 at the end of the money."""
 
     async def draw(self, most: Spending) -> int: ...
@@ -83,43 +88,46 @@ def build_judges(
 ) -> dict[str, list[Judge]]:
     """The judges of every metric that has any, `repeats` times each, the same client for the same
     name. Call it on the loop that will use them."""
-    build = _Building(config, services, load_table(config.models), embedded_model(choices))
+    factory = _JudgeFactory(config, services, load_table(config.models), embedded_model(choices))
     asked = {metric: choice.judges for metric, choice in choices.items() if choice.judge != RULES}
     return {
         metric: [
-            build.with_fallbacks(name, repeat) for name in names for repeat in range(config.repeats)
+            factory.build_with_fallbacks(name, repeat)
+            for name in names
+            for repeat in range(config.repeats)
         ]
         for metric, names in asked.items()
     }
 
 
-class _Builder(Protocol):
+class _ProviderBuilder(Protocol):
     def __call__(self, spec: JudgeSpec, access: CallPolicy) -> StructuredJudge: ...
 
 
-class _Building:
+class _JudgeFactory:
     def __init__(
         self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None
     ) -> None:
         self._config, self._services, self._table, self._served = config, services, table, served
         self._built: dict[str, StructuredJudge] = {}
 
-    def with_fallbacks(self, name: str, repeat: int) -> Judge:
+    def build_with_fallbacks(self, name: str, repeat: int) -> Judge:
         names = [name, *(fallback for fallback in self._config.fallbacks if fallback != name)]
-        return FallbackJudge([RepeatedJudge(self._judge(each), repeat) for each in names])
+        return FallbackJudge([RepeatedJudge(self._build(each), repeat) for each in names])
 
-    def _judge(self, name: str) -> StructuredJudge:
+    def _build(self, name: str) -> StructuredJudge:
         if name not in self._built:
-            self._built[name] = self._embedded(name) if is_embedded(name) else self._provider(name)
+            self._built[name] = (
+                self._build_embedded(name) if is_embedded(name) else self._build_provider(name)
+            )
         return self._built[name]
 
-    def _provider(self, name: str) -> StructuredJudge:
+    def _build_provider(self, name: str) -> StructuredJudge:
         config, provider = self._config, provider_of(name)
         server = own_server(provider, config)
-        module = importlib.import_module(
-            f"memray_eval.judges.providers.{provider}"
-        )  # an SDK takes a second: only the one that is used
-        builder: _Builder = getattr(module, f"{provider}_judge")
+        # An SDK takes a second to import: only the one that is used is.
+        module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
+        builder: _ProviderBuilder = getattr(module, f"{provider}_judge")
         spec = JudgeSpec(
             name=name,
             model=name.partition("/")[2],
@@ -131,9 +139,9 @@ class _Building:
             parameters=self._table.models.get(name, ModelEntry()).parameters,
             price=price_of(name, config, self._table) or FREE,
         )
-        return builder(spec, self._access(name, config.max_output_tokens, server or ""))
+        return builder(spec, self._build_policy(name, config.max_output_tokens, server or ""))
 
-    def _embedded(self, name: str) -> StructuredJudge:
+    def _build_embedded(self, name: str) -> StructuredJudge:
         from memray_eval.judges.providers.openai import openai_judge
 
         tokens = min(self._config.max_output_tokens, EMBEDDED_OUTPUT_TOKENS)
@@ -146,27 +154,28 @@ class _Building:
             max_output_tokens=tokens,
             parameters={"temperature": 0, "seed": 0},
         )
-        return openai_judge(spec, self._access(name, tokens, ""), is_small=True)
+        return openai_judge(spec, self._build_policy(name, tokens, ""), is_small=True)
 
-    def _access(self, name: str, max_output_tokens: int, address: str) -> CallPolicy:
+    def _build_policy(self, name: str, max_output_tokens: int, address: str) -> CallPolicy:
         config, services = self._config, self._services
         limits, is_firm = limits_of(name, config, self._table)
         watch = services.watch(name)
         gate = AdmissionController(
-            f"{name} {address}".strip(),
+            JudgeEndpoint(name, address),
             services.limiter,
             Breaker(name, config.breaker, services.say),
-            member=services.member,
-            members=services.members,
-            is_stopping=services.is_stopping,
-            watch=watch,
-            limits=limits,
-            is_firm=is_firm,
-            max_in_flight=services.max_in_flight,
-            max_output_tokens=max_output_tokens,
-            patience_s=config.ceiling_s,
-            say=services.say,
-            budget=self._purse(name),
+            AdmissionOptions(
+                member=services.member,
+                members=services.members,
+                limits=limits,
+                is_firm=is_firm,
+                max_in_flight=services.max_in_flight,
+                max_output_tokens=max_output_tokens,
+                patience_s=config.ceiling_s,
+            ),
+            budget=self._build_budget(name),
+            observer=watch,
+            hooks=RunHooks(say=services.say, is_stopping=services.is_stopping),
         )
         policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
         return CallPolicy(policy, gate, services.calls, watch)
@@ -178,13 +187,13 @@ class _Building:
         while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
             await asyncio.sleep(min(left_s, 1.0))
 
-    def _purse(self, name: str) -> JudgePurse | None:
+    def _build_budget(self, name: str) -> PricedBudget | None:
         ledger, price = self._services.ledger, price_of(name, self._config, self._table) or FREE
-        return None if ledger is None else JudgePurse(ledger, price)
+        return None if ledger is None else PricedBudget(ledger, price)
 
 
-class JudgePurse:
-    """The run's money for one judge."""
+class PricedBudget:
+    """The run's budget as one judge draws on it: what tokens cost is the judge's own price."""
 
     def __init__(self, ledger: LedgerPort, price: Price) -> None:
         self._ledger, self._price = ledger, price

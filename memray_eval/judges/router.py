@@ -4,6 +4,7 @@ model."""
 from __future__ import annotations
 
 import importlib.resources
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,16 +32,18 @@ from memray_eval.types import Frozen
 
 AUTO = "auto"
 T = TypeVar("T")
-FAMILIES = {
-    "openai": ("gpt", "openai/o"),
-    "anthropic": ("claude",),
-    "google": ("gemini", "gemma"),
-    "meta": ("llama",),
-    "qwen": ("qwen",),
-    "mistral": ("mistral", "mixtral"),
-    "deepseek": ("deepseek",),
-    "smollm": ("smollm", "embedded"),
+# The words that stand for a family in a model's name, of the models that no judge table knows.
+FAMILY_WORDS = {
+    "openai": {"gpt", "chatgpt"},
+    "anthropic": {"claude"},
+    "google": {"gemini", "gemma", "codegemma", "medgemma", "paligemma", "shieldgemma"},
+    "meta": {"llama", "codellama", "tinyllama"},
+    "qwen": {"qwen", "codeqwen"},
+    "mistral": {"mistral", "mistralai", "mixtral"},
+    "deepseek": {"deepseek"},
+    "smollm": {"smollm", "embedded"},
 }
+_O_SERIES = re.compile(r"o\d")  # OpenAI's o1, o3 and their kin
 KEYS: dict[Provider, str] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -50,14 +53,15 @@ KEYS: dict[Provider, str] = {
 
 class ModelEntry(Frozen):
     """One judge model: its prices per million tokens with their date (none: not known), the limits
-    of a beginner's account (where a run starts until the provider says better), and the parameters
-    it is asked with."""
+    of a beginner's account (where a run starts until the provider says better), the parameters it
+    is asked with, and its family ("": told from its name)."""
 
     input_usd: float | None = None
     output_usd: float | None = None
     price_date: str = "unknown"
     limits: RateLimits = RateLimits()
     parameters: dict[str, Any] = Field(default_factory=dict)
+    family: str = ""
 
 
 class JudgeTable(Frozen):
@@ -263,10 +267,11 @@ def _jury(
     metric: JudgedMetric, wanted: Jury, config: JudgingConfig, table: JudgeTable, barred: set[str]
 ) -> JudgeAssignment:
     if isinstance(wanted, str):
-        return _choice(metric, wanted, config, table)
-    jurors = [
-        juror for juror in dict.fromkeys(wanted) if family(juror) not in barred or not family(juror)
-    ]
+        return _assign_judge(metric, wanted, config, table)
+    families = {
+        juror: table.models.get(juror, ModelEntry()).family or family(juror) for juror in wanted
+    }
+    jurors = [juror for juror, own in families.items() if not own or own not in barred]
     if not jurors:
         named = ", ".join(wanted) or "none was named"
         raise ConfigError(
@@ -274,7 +279,7 @@ def _jury(
         )
     if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
         raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
-    choices = [_choice(metric, juror, config, table) for juror in jurors]
+    choices = [_assign_judge(metric, juror, config, table) for juror in jurors]
     left_out = [juror for juror in wanted if juror not in jurors]
     why = f"jury, {config.vote}" + (
         f"; without {', '.join(left_out)}, of a candidate's family" if left_out else ""
@@ -285,13 +290,16 @@ def _jury(
 
 
 def family(model: str) -> str:
-    """The model family that a name speaks of, "" for an unknown one: gpt-4o and o3 are one, gemini
-    and gemma another."""
-    name = model.lower()
-    return next((kin for kin, marks in FAMILIES.items() if any(mark in name for mark in marks)), "")
+    """The family that the words of a model's name tell, "" for an unknown one: gpt-4o and o3 are
+    one, gemini and gemma another. Of a name with words of two families, the first in
+    FAMILY_WORDS."""
+    tokens = re.findall(r"[a-z]+\d?", model.lower())
+    words = {token.rstrip("0123456789") for token in tokens}
+    unnamed = "openai" if any(_O_SERIES.fullmatch(token) for token in tokens) else ""
+    return next((family for family, marks in FAMILY_WORDS.items() if marks & words), unnamed)
 
 
-def _choice(
+def _assign_judge(
     metric: JudgedMetric, wanted: str, config: JudgingConfig, table: JudgeTable
 ) -> JudgeAssignment:
     if wanted == RULES:

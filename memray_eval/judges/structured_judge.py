@@ -21,18 +21,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from instructor import Mode
-from instructor.utils.providers import Provider
-from instructor.v2.core.registry import mode_registry
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.config.environment import api_key, required_key, server_key
+from memray_eval.config.sections import Provider
 from memray_eval.errors import JudgeError, Malformed, Refused, Truncated
 from memray_eval.judges.call_cache import CachedCall, call_key, schema_digest
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
 from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.router import KEYS
 from memray_eval.ports import Verdict
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import RetryPolicy
@@ -43,9 +42,8 @@ _OR_UNREADABLE = ", or said nothing that could be read"
 # In JSON: an escaped backslash, a whole surrogate pair, or (group 1) half of one, which no parser
 # takes.
 _HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)")
-CHARACTERS_A_TOKEN = (
-    4.0  # a rough start for how large a prompt is; the gate corrects it by what calls really take
-)
+# A rough start for how large a prompt is; the admission corrects it by what calls really take.
+CHARACTERS_A_TOKEN = 4.0
 
 
 class Reply(NamedTuple):
@@ -82,16 +80,6 @@ class ProviderAdapter(Protocol):
         """An SDK's exception as ours, by what happened; never with a prompt or a key in the text.
         None: not the SDK's."""
         ...
-
-
-def build_request(
-    provider: Provider, mode: Mode, judgment: type[BaseModel], request: dict[str, Any]
-) -> dict[str, Any]:
-    """A request with the judgment's schema put in, by instructor's handler of a provider's mode."""
-    _, arguments = mode_registry.get_handlers(provider, mode).request_handler(
-        response_model=judgment, kwargs=request
-    )
-    return dict(arguments)
 
 
 class AdmissionPort(Protocol):
@@ -143,15 +131,16 @@ class JudgeSpec:
     price: Price = FREE
 
 
-def judge_key(spec: JudgeSpec, variable: str) -> str:
-    """The key that a judge is asked with: from `api_key_env`, else the provider's usual `variable`,
-    whose key goes to the server that the environment names beside it, if it is set. Raises
-    ConfigError where a key is needed and not set."""
+def judge_key(spec: JudgeSpec, provider: Provider) -> str:
+    """The key that a judge is asked with: from `api_key_env`, else from the provider's usual
+    variable, whose key goes to the server that the environment names beside it, if it is set.
+    Raises ConfigError where a key is needed and not set."""
+    variable = spec.api_key_env or KEYS[provider]
     if spec.environment_url is not None:
-        return api_key(spec.api_key_env or variable) or "none"
-    if spec.base_url is not None and variable == "OPENAI_API_KEY":  # it goes to OpenAI only
+        return api_key(variable) or "none"
+    if spec.base_url is not None and provider == "openai":  # OpenAI's key goes to OpenAI only
         return server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
-    return required_key(spec.api_key_env or variable, f"judge {spec.name}")
+    return required_key(variable, f"judge {spec.name}")
 
 
 @dataclass(frozen=True)
@@ -175,6 +164,30 @@ class _Prepared:
     tokens: float
 
 
+@dataclass
+class _PendingVerdict:
+    """One verdict that is asked for, and what it has taken so far: calls `sent`, how many of them
+    were `answered`, and the tokens of them all; `uncounted` of the calls did not tell theirs.
+    `key` is what it is remembered by; None: it is not."""
+
+    judgment: type[BaseModel]
+    prepared: _Prepared
+    key: str | None
+    price: Price
+    sent: int = 0
+    answered: int = 0
+    uncounted: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def cost_usd(self) -> float:
+        return self.price.of(self.usage.input_tokens, self.usage.output_tokens)
+
+    def add_answer(self, usage: Usage) -> None:
+        self.answered += 1
+        self.usage = self.usage + usage
+
+
 class StructuredJudge:
     """Asks one model. Build it on the event loop that will use it: no client can be sent to another
     process."""
@@ -183,16 +196,9 @@ class StructuredJudge:
         self, spec: JudgeSpec, wire: ProviderAdapter, access: CallPolicy, close: Close
     ) -> None:
         self.name, self.aclose = spec.name, close
-        self._identity = (
-            f"{spec.name} {spec.served or spec.base_url or spec.environment_url or ''}".strip()
-        )
-        self._wire, self._price = wire, spec.price
-        self._policy, self._gate, self._calls, self._watch = (
-            access.policy,
-            access.gate,
-            access.calls,
-            access.watch,
-        )
+        server = spec.served or spec.base_url or spec.environment_url or ""
+        self._identity = f"{spec.name} {server}".strip()
+        self._wire, self._price, self._access = wire, spec.price, access
         self._prepared: dict[tuple[type[BaseModel], str], _Prepared] = {}
         self._asking: dict[str, asyncio.Future[None]] = {}
 
@@ -201,24 +207,28 @@ class StructuredJudge:
     ) -> Verdict:
         """The filled-in judgment; a call that was paid before costs nothing and is marked. Raises
         JudgeError, which carries the tokens that were spent all the same."""
-        messages = [_sendable(message) for message in messages]
-        prepared = self._prepare(
-            judgment, messages[0].content if messages[0].role == "system" else ""
-        )
-        if self._calls is None:
+        # A candidate may have answered with half a character, which UTF-8 cannot carry.
+        messages = [
+            message.model_copy(update={"content": valid_text(message.content)})
+            for message in messages
+        ]
+        system = messages[0].content if messages[0].role == "system" else ""
+        prepared = self._prepare(judgment, system)
+        calls = self._access.calls
+        if calls is None:
             return await self._ask(messages, judgment, prepared, None)
+
+        # The same question may be under way: one call will do for both.
         key = call_key(self._identity, messages, prepared.schema, self._wire.parameters, repeat)
-        while (
-            same := self._asking.get(key)
-        ) is not None:  # the same question is under way: one call will do
+        while (same := self._asking.get(key)) is not None:
             await asyncio.wait([same])
         self._asking[key] = asyncio.get_running_loop().create_future()
         try:
-            call = await self._calls.get(key)
-            self._watch.looked_up(call is not None)
+            call = await calls.get(key)
+            self._access.watch.looked_up(call is not None)
             if call is not None:
                 with suppress(ValidationError):  # its rules have changed since: asked anew
-                    return self._remembered(call, judgment)
+                    return self._recall(call, judgment)
             return await self._ask(messages, judgment, prepared, key)
         finally:
             self._asking.pop(key).set_result(None)
@@ -232,7 +242,7 @@ class StructuredJudge:
             )
         return self._prepared[judgment, system]
 
-    def _remembered(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
+    def _recall(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         if call.judgment is None:
             raise Refused(
                 "the judge or its content filter declined" + _OR_UNREADABLE * _reads_text(judgment)
@@ -251,98 +261,81 @@ class StructuredJudge:
         prepared: _Prepared,
         key: str | None,
     ) -> Verdict:
-        started, spent = time.perf_counter(), _Spent(self._price)
-        remember = partial(self._remember, key, spent)
+        started = time.perf_counter()
+        pending = _PendingVerdict(judgment, prepared, key, self._price)
         try:
-            filled = await self._asked(
-                [message.model_dump() for message in messages], judgment, prepared, spent, remember
+            filled = await self._ask_until_it_fits(
+                pending, [message.model_dump() for message in messages]
             )
         except JudgeError as error:
-            error.input_tokens, error.output_tokens = (
-                spent.usage.input_tokens,
-                spent.usage.output_tokens,
-            )
-            error.cost_usd, error.calls = spent.cost_usd, spent.answered
-            self._watch.settled(spent.calls, is_failed=not isinstance(error, Refused))
+            error.input_tokens = pending.usage.input_tokens
+            error.output_tokens = pending.usage.output_tokens
+            error.cost_usd, error.calls = pending.cost_usd, pending.answered
+            self._access.watch.settled(pending.sent, is_failed=not isinstance(error, Refused))
             raise
-        self._watch.settled(spent.calls, is_failed=False)
+        self._access.watch.settled(pending.sent, is_failed=False)
         return Verdict(
             judgment=filled,
             judge=self.name,
-            usage=spent.usage,
-            cost_usd=spent.cost_usd,
+            usage=pending.usage,
+            cost_usd=pending.cost_usd,
             latency_s=time.perf_counter() - started,
-            calls=spent.answered,
+            calls=pending.answered,
         )
 
-    async def _remember(self, key: str | None, spent: _Spent, judgment: str | None) -> None:
-        if key is not None and self._calls is not None:
-            call = CachedCall(
-                key=key,
-                judge=self.name,
-                judgment=judgment,
-                cost_usd=spent.cost_usd,
-                created=time.time(),
-                **dict(spent.usage),
-            )
-            await self._calls.put(call)
-
-    async def _asked(
-        self,
-        talk: list[dict[str, str]],
-        judgment: type[BaseModel],
-        prepared: _Prepared,
-        spent: _Spent,
-        remember: Callable[[str | None], Awaitable[None]],
+    async def _ask_until_it_fits(
+        self, pending: _PendingVerdict, talk: list[dict[str, str]]
     ) -> BaseModel:
         """Asks, and asks again with what was wrong, until the judgment fits."""
-        problem, role = "", self._wire.assistant_role
+        problem = ""
         for _ in range(REASKS + 1):
-            tokens = (
-                prepared.tokens
-                + sum(len(turn["content"]) for turn in talk[1:]) / CHARACTERS_A_TOKEN
-            )
+            characters = sum(len(turn["content"]) for turn in talk[1:])
+            tokens = pending.prepared.tokens + characters / CHARACTERS_A_TOKEN
             try:
-                return await self._policy.run(
-                    partial(self._attempt, talk, judgment, prepared.request, spent, remember),
-                    partial(self._gate.turn, tokens),
+                return await self._access.policy.run(
+                    partial(self._attempt, pending, talk), partial(self._access.gate.turn, tokens)
                 )
-            except InvalidVerdict as misfit:
-                problem = misfit.problem
+            except InvalidVerdict as invalid:
+                problem = invalid.problem
                 wrong = (
                     f"That did not fit the schema: {problem} Give the whole JSON again, corrected."
                 )
                 talk = [
                     *talk,
-                    {"role": role, "content": misfit.text or "(empty)"},
+                    {"role": self._wire.assistant_role, "content": invalid.text or "(empty)"},
                     {"role": "user", "content": wrong},
                 ]
-        if _reads_text(judgment):
-            await remember(None)
+        if _reads_text(pending.judgment):
+            await self._remember(pending, None)
             raise Refused(f"the verdict could not be read in {REASKS + 1} attempts: {problem}")
         raise Malformed(f"the verdict did not fit its schema in {REASKS + 1} attempts: {problem}")
 
     async def _attempt(
-        self,
-        talk: list[dict[str, str]],
-        judgment: type[BaseModel],
-        request: dict[str, Any],
-        spent: _Spent,
-        remember: Callable[[str | None], Awaitable[None]],
-        turn: CallPermit,
+        self, pending: _PendingVerdict, talk: list[dict[str, str]], permit: CallPermit
     ) -> BaseModel:
         """One call. Its verdict is remembered before its turn ends: what is in flight is all that a
         kill can lose."""
-        with self._watched(turn, spent):
-            reply = spent.add(await self._replied(request, talk, turn, spent))
-            turn.used = _used(reply.usage, turn, reply.is_counted)
-            return await self._read(reply, judgment, remember)
+        with self._observe(pending):
+            try:
+                reply = self._wire.read(await self._wire.send(pending.prepared.request, talk))
+            except Exception as raised:  # of the SDK, or over an odd reply: ours from here on
+                error = self._to_judge_error(raised)
+                usage = Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
+                if usage != Usage():  # an odd reply may be paid for
+                    permit.used = CallCost(usage.input_tokens, usage.output_tokens)
+                    pending.add_answer(usage)
+                raise error from None
+            pending.add_answer(reply.usage)
+            pending.uncounted += not reply.is_counted
+            permit.used = _known_cost(reply, permit.estimate)
+            return await self._read_verdict(reply, pending)
 
     @contextmanager
-    def _watched(self, turn: CallPermit, spent: _Spent) -> Iterator[None]:
-        self._watch.sent(is_again=spent.calls > 0)
-        spent.calls += 1
-        before, uncounted = spent.usage, spent.uncounted
+    def _observe(self, pending: _PendingVerdict) -> Iterator[None]:
+        """Around a call: tells the observer that it was sent, and what became of it."""
+        self._access.watch.sent(is_again=pending.sent > 0)
+        pending.sent += 1
+        before, uncounted = pending.usage, pending.uncounted
         outcome: Outcome = "abandoned"
         try:
             yield
@@ -355,46 +348,38 @@ class StructuredJudge:
             raise
         finally:
             used = CallCost(
-                spent.usage.input_tokens - before.input_tokens,
-                spent.usage.output_tokens - before.output_tokens,
+                pending.usage.input_tokens - before.input_tokens,
+                pending.usage.output_tokens - before.output_tokens,
             )
-            self._watch.ended(
-                outcome, used, self._price.of(*used), is_counted=spent.uncounted == uncounted
-            )
+            is_counted = pending.uncounted == uncounted
+            self._access.watch.ended(outcome, used, self._price.of(*used), is_counted=is_counted)
 
-    async def _replied(
-        self, request: dict[str, Any], talk: list[dict[str, str]], turn: CallPermit, spent: _Spent
-    ) -> Reply:
-        """The call and what it says. Whatever is raised by the SDK, or over an odd reply, is a
-        JudgeError from here on."""
-        try:
-            return self._wire.read(await self._wire.send(request, talk))
-        except Exception as raised:
-            error = self._translated(raised)
-            usage = Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
-            if usage != Usage():  # an odd reply may be paid for
-                turn.used, spent.usage = _used(usage, turn), spent.usage + usage
-                spent.answered += 1
-            raise error from None
-
-    async def _read(
-        self,
-        reply: Reply,
-        judgment: type[BaseModel],
-        remember: Callable[[str | None], Awaitable[None]],
-    ) -> BaseModel:
+    async def _read_verdict(self, reply: Reply, pending: _PendingVerdict) -> BaseModel:
         if reply.ending == "refused":
-            await remember(None)
+            await self._remember(pending, None)
             raise Refused("the judge or its content filter declined")
         if reply.ending == "truncated":
             raise Truncated(
                 "the verdict was cut off at the output limit; raise judging.max_output_tokens"
             )
-        filled = _filled(reply.text, judgment)
-        await remember(filled.model_dump_json())
+        filled = _parse_judgment(reply.text, pending.judgment)
+        await self._remember(pending, filled.model_dump_json())
         return filled
 
-    def _translated(self, error: Exception) -> JudgeError:
+    async def _remember(self, pending: _PendingVerdict, judgment: str | None) -> None:
+        if pending.key is None or self._access.calls is None:
+            return
+        call = CachedCall(
+            key=pending.key,
+            judge=self.name,
+            judgment=judgment,
+            cost_usd=pending.cost_usd,
+            created=time.time(),
+            **dict(pending.usage),
+        )
+        await self._access.calls.put(call)
+
+    def _to_judge_error(self, error: Exception) -> JudgeError:
         if isinstance(error, JudgeError):
             return error
         return self._wire.translate(error) or JudgeError(
@@ -402,20 +387,14 @@ class StructuredJudge:
         )
 
 
-def _sendable(message: Message) -> Message:
-    """The message as UTF-8 can carry it: a candidate may have answered with half a character."""
-    text = valid_text(message.content)
-    return message if text is message.content else message.model_copy(update={"content": text})
-
-
-def _used(usage: Usage, turn: CallPermit, is_counted: bool = True) -> CallCost:
+def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:
     """What limiter and budget reckon with: the estimate stands for tokens that the provider did not
     tell."""
-    known = CallCost(usage.input_tokens, usage.output_tokens)
-    return (
-        known
-        if is_counted
-        else CallCost(known[0] or turn.estimate[0], known[1] or turn.estimate[1])
+    known = CallCost(reply.usage.input_tokens, reply.usage.output_tokens)
+    if reply.is_counted:
+        return known
+    return CallCost(
+        known.input_tokens or estimate.input_tokens, known.output_tokens or estimate.output_tokens
     )
 
 
@@ -429,17 +408,16 @@ class RepeatedJudge:
         return await self._judge.judge(messages, judgment, self._repeat)
 
 
-def _filled(text: str, judgment: type[BaseModel]) -> BaseModel:
+def _parse_judgment(text: str, judgment: type[BaseModel]) -> BaseModel:
     """The judgment in a reply, which may wrap its JSON in a fence or in words, or hold none that
-    parses and be read as free text, where the judgment can be. Raises _Misfit."""
-    text = (
-        _HALF.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
-        if "\\u" in text
-        else text
-    )
+    parses and be read as free text, where the judgment can be. Raises InvalidVerdict."""
+    if "\\u" in text:
+        text = _HALF.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+    candidates = [text]
     start, end = text.find("{"), text.rfind("}") + 1
-    wrapped = [text[start:end]] if 0 <= start < end - 1 and (start, end) != (0, len(text)) else []
-    for candidate in (text, *wrapped):
+    if 0 <= start < end - 1 and (start, end) != (0, len(text)):
+        candidates.append(text[start:end])
+    for candidate in candidates:
         try:
             return judgment.model_validate_json(candidate)
         except ValidationError as error:
@@ -448,31 +426,11 @@ def _filled(text: str, judgment: type[BaseModel]) -> BaseModel:
         read: BaseModel | None = judgment.from_text(text)  # type: ignore[attr-defined]
         if read is not None:
             return read
-    raise InvalidVerdict(text, _problem(misfit)) from None
+    raise InvalidVerdict(text, _describe_problem(misfit)) from None
 
 
 def _reads_text(judgment: type[BaseModel]) -> bool:
     return hasattr(judgment, "from_text")
-
-
-class _Spent:
-    """Calls so far for one verdict, how many of them were `answered`, and the tokens of them all;
-    `uncounted` of the calls did not tell theirs."""
-
-    def __init__(self, price: Price) -> None:
-        self.usage, self.calls, self.answered, self.uncounted, self._price = Usage(), 0, 0, 0, price
-
-    @property
-    def cost_usd(self) -> float:
-        return self._price.of(self.usage.input_tokens, self.usage.output_tokens)
-
-    def add(self, reply: Reply) -> Reply:
-        self.usage, self.uncounted = (
-            self.usage + reply.usage,
-            self.uncounted + (not reply.is_counted),
-        )
-        self.answered += 1
-        return reply
 
 
 class InvalidVerdict(Exception):
@@ -483,7 +441,7 @@ class InvalidVerdict(Exception):
         self.text, self.problem = text, problem
 
 
-def _problem(error: ValidationError) -> str:
+def _describe_problem(error: ValidationError) -> str:
     """What was wrong, field by field, without the values: they may quote what is judged."""
     problems = error.errors(include_input=False)[:5]
     return (

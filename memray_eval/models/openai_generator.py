@@ -25,18 +25,16 @@ from memray_eval.provider_http.replies import (
     list_in,
     mapping_in,
     text_in,
+    token_count,
     valid_text,
-    whole,
 )
 from memray_eval.provider_http.transport import MOST_BYTES, client_options
 from memray_eval.types import Candidate, Prompt, Response, split_thinking
 
 silence_payload_logs()
 
-STREAM_TRIES, PAUSE_S = (
-    2,
-    1.0,
-)  # a stream that broke or was odd is asked for once more, after about so long
+# A stream that broke or was odd is asked for once more, after about so long.
+STREAM_TRIES, PAUSE_S = 2, 1.0
 LONGEST_ANSWER = 10  # times the time-out, which bounds the wait for the next piece
 HEAD = 8000  # bytes of a reply that is no event stream
 
@@ -69,29 +67,29 @@ class OpenAIGenerator:
         form = {"prompt_form": "chat" if is_chat else "plain"}
         async with self._slots:
             started = time.perf_counter()
-            spoken = await self._answer(prompt, candidate, is_chat)
-            return spoken.model_copy(update={**form, "duration_s": time.perf_counter() - started})
+            response = await self._answer(prompt, candidate, is_chat)
+            return response.model_copy(update={**form, "duration_s": time.perf_counter() - started})
 
     async def _answer(self, prompt: Prompt, candidate: Candidate, is_chat: bool) -> Response:
         for left in reversed(range(STREAM_TRIES)):
-            heard = _StreamedAnswer(time.perf_counter(), edge_for(self._client), is_chat)
+            answer = _StreamedAnswer(time.perf_counter(), edge_for(self._client), is_chat)
             is_open = False
             try:
                 async with (
                     asyncio.timeout(self._longest_s),
-                    self._opened(prompt, candidate, is_chat) as stream,
+                    self._open(prompt, candidate, is_chat) as stream,
                 ):
                     is_open = True
-                    await heard.listen(stream)
-                return heard.response()
+                    await answer.listen(stream)
+                return answer.response()
             except Exception as raised:  # whatever it is, it is this answer's own
                 error = to_judge_error(self._client, raised)
                 if not (left and is_open and isinstance(error, Unavailable)):
-                    return heard.response(error)
+                    return answer.response(error)
             await asyncio.sleep(random.uniform(0.5, 1.5) * PAUSE_S)
         raise AssertionError("the last try returns")
 
-    def _opened(
+    def _open(
         self, prompt: Prompt, candidate: Candidate, is_chat: bool
     ) -> AbstractAsyncContextManager[Any]:
         """The raw reply to a prompt, as it streams: the SDK does not check what it takes apart."""
@@ -208,21 +206,21 @@ class _StreamedAnswer:
 
     def response(self, error: JudgeError | None = None) -> Response:
         """What was heard; of an answer that ended in an error, as far as it came."""
-        spoken = split_thinking(valid_text("".join(self._text)))
+        parsed = split_thinking(valid_text("".join(self._text)))
         apart = valid_text("".join(self._thinking)).strip()
         usage = self._usage if isinstance(self._usage, Mapping) else {}
         details = usage.get("prompt_tokens_details")
         return Response(
-            text=spoken.text,
-            thinking="\n".join(part for part in (apart, spoken.thinking) if part),
-            thinking_blocks=spoken.blocks + bool(apart),
+            text=parsed.text,
+            thinking="\n".join(part for part in (apart, parsed.thinking) if part),
+            thinking_blocks=parsed.blocks + bool(apart),
             error=f"{type(error).__name__}: {error}" if error is not None else None,
             finish_reason=self._finish_reason,
-            prompt_tokens=whole(usage.get("prompt_tokens")),
-            cached_tokens=whole(details.get("cached_tokens"))
+            prompt_tokens=token_count(usage.get("prompt_tokens")),
+            cached_tokens=token_count(details.get("cached_tokens"))
             if isinstance(details, Mapping)
             else None,
-            output_tokens=whole(usage.get("completion_tokens")),
+            output_tokens=token_count(usage.get("completion_tokens")),
             ttft_s=self._ttft_s,
         )
 

@@ -13,9 +13,8 @@ from memray_eval.models.embedded_model import resolve_model
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Message
 
-NO_LIMIT = int(
-    1e30
-)  # transformers' own figure for "no maximum": texts here are meant to be longer than a window
+# transformers' own figure for "no maximum": texts here are meant to be longer than a window.
+NO_LIMIT = int(1e30)
 LONG = 8192  # characters from which a batch of one, which spares the offsets, is worth its thread
 
 

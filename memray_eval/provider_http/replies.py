@@ -1,5 +1,4 @@
-"""The edge to a provider: what it sent is checked here, its JSON, texts and counts, and what it
-says went wrong gets our types.
+"""Checks what a provider sent (its JSON, texts and counts) and turns its errors into our types.
 
 A reply with a success status that is no completion is Unreadable, with what was odd and the reply's
 first characters; one that holds an `error` object instead is the error of the status that it names.
@@ -26,7 +25,7 @@ from memray_eval.errors import (
 )
 from memray_eval.provider_http.quota import quota_error
 from memray_eval.provider_http.retry import parse_retry_after
-from memray_eval.provider_http.transport import host_of, lost
+from memray_eval.provider_http.transport import connection_error, host_of
 from memray_eval.types import Usage
 
 EXCERPT = 200  # characters of a reply that an error shows
@@ -58,7 +57,7 @@ class InvalidReply(Exception):
     """Something in a reply is not what it has to be: what, in a few words."""
 
 
-class Told(NamedTuple):
+class ErrorDetails(NamedTuple):
     """What a provider says of an error: its own code and type, "" where it names none, and the
     start of its reply."""
 
@@ -90,33 +89,35 @@ class Counted(NamedTuple):
     known: bool
 
 
-def by_status(status: int, retry_after: str | None, told: Told = Told()) -> JudgeError:
+def error_of_status(
+    status: int, retry_after: str | None, details: ErrorDetails = ErrorDetails()
+) -> JudgeError:
     """The error of an HTTP status."""
     error: JudgeError
     if status == 429:
         error = Throttled(
-            f"429: too many requests{told}", retry_after_s=parse_retry_after(retry_after)
+            f"429: too many requests{details}", retry_after_s=parse_retry_after(retry_after)
         )
     elif status in (401, 403):
-        error = Unauthorised(f"{status}: the key is wrong or may not use this model{told}")
+        error = Unauthorised(f"{status}: the key is wrong or may not use this model{details}")
     elif status == 404:
-        error = UnknownModel(f"404: the provider has no such model{told}")
+        error = UnknownModel(f"404: the provider has no such model{details}")
     elif status == 408 or status >= 500:
-        error = Unavailable(f"the provider answered {status}{told}")
+        error = Unavailable(f"the provider answered {status}{details}")
     else:
-        error = JudgeError(f"the provider answered {status}{told}")
-    error.status, error.code, error.kind = status, told.code, told.kind
+        error = JudgeError(f"the provider answered {status}{details}")
+    error.status, error.code, error.kind = status, details.code, details.kind
     return error
 
 
 def _error_of(
-    status: int, retry_after: str | None, said: Mapping[str, Any], told: Told
+    status: int, retry_after: str | None, said: Mapping[str, Any], details: ErrorDetails
 ) -> JudgeError:
     """The error of a status and of what the provider said: a used-up quota is no rate limit."""
     error = quota_error(status, said)
     if error is None:
-        return by_status(status, retry_after, told)
-    error.status, error.code, error.kind = status, told.code, told.kind
+        return error_of_status(status, retry_after, details)
+    error.status, error.code, error.kind = status, details.code, details.kind
     return error
 
 
@@ -133,7 +134,7 @@ class Edge:
 
     def lost(self, error: BaseException) -> JudgeError:
         """An exception of the way there and back, which is no HTTP error status."""
-        return lost(error, self.host) or JudgeError(
+        return connection_error(error, self.host) or JudgeError(
             f"the call to {self.host} could not be made: {type(error).__name__}"
         )
 
@@ -145,33 +146,33 @@ class Edge:
                 HttpReply(status, body),
             )
         try:
-            said = _error_in(_parsed(body))
+            said = _error_in(_parse(body))
         except InvalidReply:
             said = {}
-        return _error_of(status, retry_after, said, self._told(said, body))
+        return _error_of(status, retry_after, said, self._details(said, body))
 
     def object(self, reply: HttpReply) -> dict[str, Any]:
         """A reply's JSON object. Raises Unreadable where it is none, and the error that it holds,
         where it holds one."""
         with self.reading(reply):
-            said = _parsed(reply.body)
+            said = _parse(reply.body)
             error = _error_in(said)
             if isinstance(said, dict) and not said.get("error") and said.get("type") != "error":
                 return said
             if not isinstance(said, dict) and not error:
                 raise InvalidReply(f"the body is {kind_of(said)}")
-        told = self._told(error, reply.body)
+        details = self._details(error, reply.body)
         status = _status_of(error)
-        raised = Unreadable("") if status is None else _error_of(status, None, error, told)
+        raised = Unreadable("") if status is None else _error_of(status, None, error, details)
         if not isinstance(raised, QuotaExhausted):
-            raised.args = (f"{self.host} answered {reply.status}, but with an error{told}",)
-        raised.status, raised.code, raised.kind = reply.status, told.code, told.kind
+            raised.args = (f"{self.host} answered {reply.status}, but with an error{details}",)
+        raised.status, raised.code, raised.kind = reply.status, details.code, details.kind
         raise raised
 
     @contextmanager
     def reading(self, reply: HttpReply, usage: Usage | None = None) -> Iterator[None]:
-        """Around what takes a reply apart: an Odd becomes Unreadable, which carries what the call
-        cost."""
+        """Around what takes a reply apart: an InvalidReply becomes Unreadable, which carries what
+        the call cost."""
         try:
             yield
         except InvalidReply as odd:
@@ -181,18 +182,18 @@ class Edge:
             raise error from None
 
     def _odd(self, problem: str, reply: HttpReply) -> Unreadable:
-        told = Told(excerpt=self._excerpt(reply.body))
+        details = ErrorDetails(excerpt=self._excerpt(reply.body))
         return Unreadable(
-            f"{self.host} answered {reply.status}, but with no completion: {problem}{told}",
+            f"{self.host} answered {reply.status}, but with no completion: {problem}{details}",
             status=reply.status,
         )
 
-    def _told(self, error: Mapping[str, Any], body: bytes | str) -> Told:
+    def _details(self, error: Mapping[str, Any], body: bytes | str) -> ErrorDetails:
         code = _short(error.get("code")) or _short(error.get("status"))
         kind = _short(error.get("type")) or (
             _short(error.get("status")) if code != _short(error.get("status")) else ""
         )
-        return Told(self._without_keys(code), self._without_keys(kind), self._excerpt(body))
+        return ErrorDetails(self._without_keys(code), self._without_keys(kind), self._excerpt(body))
 
     def _excerpt(self, body: bytes | str) -> str:
         """The reply's first characters on one line, without keys, with what a terminal would obey
@@ -229,15 +230,15 @@ def read_usage(usage: Any, *fields: tuple[str, ...]) -> Counted:
     sums, known = [], True
     for first, *more in fields:
         counts = [
-            whole(said.get(first)),
-            *(0 if said.get(name) is None else whole(said[name]) for name in more),
+            token_count(said.get(first)),
+            *(0 if said.get(name) is None else token_count(said[name]) for name in more),
         ]
         known = known and None not in counts
         sums.append(sum(count or 0 for count in counts) if None not in counts else 0)
     return Counted(Usage(input_tokens=sums[0], output_tokens=sums[1]), known)
 
 
-def whole(value: Any) -> int | None:
+def token_count(value: Any) -> int | None:
     """A count of tokens; None for what is no whole number from 0 to MOST_TOKENS."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -247,21 +248,21 @@ def whole(value: Any) -> int | None:
 
 
 def mapping_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object's member that is an object. Raises Odd."""
+    """An object's member that is an object. Raises InvalidReply."""
     if not isinstance(value := holder.get(name), Mapping):
         raise InvalidReply(f"{name} is {_missing_or(holder, name)}")
     return value
 
 
 def list_in(holder: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """An object's member that is a list. Raises Odd."""
+    """An object's member that is a list. Raises InvalidReply."""
     if not isinstance(value := holder.get(name), list):
         raise InvalidReply(f"{name} is {_missing_or(holder, name)}")
     return value
 
 
 def first_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The first entry of an object's list, itself an object. Raises Odd."""
+    """The first entry of an object's list, itself an object. Raises InvalidReply."""
     entries = list_in(holder, name)
     if not entries:
         raise InvalidReply(f"{name} is empty")
@@ -271,7 +272,7 @@ def first_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def mappings_in(holder: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    """An object's list whose entries are all objects. Raises Odd."""
+    """An object's list whose entries are all objects. Raises InvalidReply."""
     entries = list_in(holder, name)
     for place, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
@@ -280,7 +281,8 @@ def mappings_in(holder: Mapping[str, Any], name: str) -> Sequence[Mapping[str, A
 
 
 def text_in(holder: Mapping[str, Any], name: str) -> str:
-    """An object's member that is a text, made valid; "" where it is null or missing. Raises Odd."""
+    """An object's member that is a text, made valid; "" where it is null or missing. Raises
+    InvalidReply."""
     value = holder.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidReply(f"{name} is {kind_of(value)}")
@@ -307,8 +309,8 @@ def _missing_or(holder: Mapping[str, Any], name: str) -> str:
     return kind_of(holder[name]) if name in holder else "missing"
 
 
-def _parsed(body: bytes | str) -> Any:
-    """A body's JSON. Raises Odd."""
+def _parse(body: bytes | str) -> Any:
+    """A body's JSON. Raises InvalidReply."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     text = text.removeprefix("\ufeff")
     if not text.strip():

@@ -2,9 +2,9 @@
 what happened.
 
 The SDKs send over httpx2, most of them over aiohttp below it, and raise the errors of either. What
-really happened stands at the end of an exception's chain, so that is where `lost` looks; the class
-that an SDK raises may say something else (over aiohttp a connection that was closed comes as a
-time-out)."""
+really happened stands at the end of an exception's chain, so that is where `connection_error`
+looks; the class that an SDK raises may say something else (over aiohttp a connection that was
+closed comes as a time-out)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ import httpx2
 from memray_eval.errors import JudgeError, Unavailable, Unreadable
 
 MOST_BYTES = 8_000_000  # of a reply, unpacked
-MOST_STREAMED_BYTES = (
-    256_000_000  # of an event stream, where every few characters come wrapped in JSON of their own
-)
+# Of an event stream, where every few characters come wrapped in JSON of their own.
+MOST_STREAMED_BYTES = 256_000_000
 _EVENTS = "text/event-stream"
 _UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN}
 _LONGEST_CHAIN = 50
 
-Heard = Callable[[Mapping[str, str]], Awaitable[None]]
+OnHeaders = Callable[[Mapping[str, str]], Awaitable[None]]
 
 
 def host_of(url: str) -> str:
@@ -40,25 +39,25 @@ def host_of(url: str) -> str:
 
 def client_options(
     timeout_s: float,
-    heard: Heard | None = None,
+    on_headers: OnHeaders | None = None,
     *,
     most_bytes: int = MOST_BYTES,
     streams: bool = False,
 ) -> dict[str, Any]:
     """Options for an httpx2 client whose replies are bounded: by `most_bytes`, and where it
-    `streams`, event streams by more. `heard` gets the headers of every reply. The client raises
-    Unreadable where a reply cannot be unpacked, and JudgeError where it is too large."""
+    `streams`, event streams by more. `on_headers` gets the headers of every reply. The client
+    raises Unreadable where a reply cannot be unpacked, and JudgeError where it is too large."""
 
-    async def hear(response: httpx2.Response) -> None:
+    async def bound(response: httpx2.Response) -> None:
         is_stream = streams and response.headers.get("content-type", "").startswith(_EVENTS)
         response.stream = _Bounded(response, MOST_STREAMED_BYTES if is_stream else most_bytes)
-        if heard is not None:
-            await heard(response.headers)
+        if on_headers is not None:
+            await on_headers(response.headers)
 
     return {
         "timeout": timeout_s,
         "headers": {"accept-encoding": "gzip"},
-        "event_hooks": {"response": [hear]},
+        "event_hooks": {"response": [bound]},
     }
 
 
@@ -118,17 +117,17 @@ class _Bounded(httpx2.AsyncByteStream):
         return unpack
 
 
-def lost(error: BaseException, host: str) -> JudgeError | None:
+def connection_error(error: BaseException, host: str) -> JudgeError | None:
     """What happened on the way to `host`, by its name; one of our own errors, where that is what an
     SDK wrapped. None where the exception says nothing of a connection."""
     chain = list(_chain(error))
     for ours in chain:
         if isinstance(ours, JudgeError):
             return ours
-    for happened, told in _HAPPENED:
-        found = next((one for one in chain if happened(one)), None)
+    for is_cause, text in _CAUSES:
+        found = next((one for one in chain if is_cause(one)), None)
         if found is not None:
-            return Unavailable(told.format(host=host, detail=_detail(found)))
+            return Unavailable(text.format(host=host, detail=_detail(found)))
     return None
 
 
@@ -142,13 +141,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(one))
         yield one
-        waiting.append(
-            one.__cause__ or one.__context__
-        )  # also one that was suppressed: httpcore2 does so
+        # Also a context that was suppressed: httpcore2 does so.
+        waiting.append(one.__cause__ or one.__context__)
         waiting.extend(one.exceptions if isinstance(one, BaseExceptionGroup) else ())
-        waiting.append(
-            inner if isinstance(inner := getattr(one, "os_error", None), BaseException) else None
-        )
+        inner = getattr(one, "os_error", None)
+        waiting.append(inner if isinstance(inner, BaseException) else None)
 
 
 def _detail(error: BaseException) -> str:
@@ -162,7 +159,7 @@ def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
 
 
 # In this order: the first that any exception of the chain is.
-_HAPPENED: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
+_CAUSES: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
     (
         _is(socket.gaierror, aiohttp.ClientConnectorDNSError),
         "no answer: the name {host} cannot be resolved (DNS)",

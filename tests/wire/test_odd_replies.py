@@ -27,12 +27,11 @@ from memray_eval.errors import (
 )
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallMetrics
-from memray_eval.judges.providers import openai
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec, StructuredJudge
-from memray_eval.models import embeddings
+from memray_eval.models import embeddings, openai_generator
 from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http.retry import RetryPolicy
@@ -98,7 +97,7 @@ class Kept:
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", SECRET)
-    monkeypatch.setattr(openai, "PAUSE_S", 0.01)
+    monkeypatch.setattr(openai_generator, "PAUSE_S", 0.01)
     monkeypatch.setattr(embeddings, "PAUSE_S", 0.01)
 
 

@@ -15,7 +15,7 @@ from tests.servers.provider import serving
 ASK = """
 import asyncio, importlib, logging, sys
 from pydantic import BaseModel
-from memray_eval.judges.structured_judge import Access, JudgeSpec
+from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec
 from memray_eval.types import Message
 logging.basicConfig(level=logging.DEBUG)
 
@@ -26,7 +26,7 @@ async def main():
     provider, url = sys.argv[1:]
     module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
     spec = JudgeSpec(name=f"{provider}/m", model="m", base_url=url, api_key_env="TEST_KEY")
-    judge = getattr(module, f"{provider}_judge")(spec, Access())
+    judge = getattr(module, f"{provider}_judge")(spec, CallPolicy())
     messages = (Message(role="system", content="rubric"), Message(role="user", content="PROMPT-OF-THE-USER"))
     print(await judge.judge(messages, Rating))
     await judge.aclose()

@@ -1,5 +1,5 @@
-"""A circuit breaker for one judge in one actor: a provider that is down is asked now and then, not
-by every call at once."""
+"""A circuit breaker for one judge in one actor: a provider that is down gets a probe now and then
+instead of every call."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ from memray_eval.errors import (
     Unreadable,
 )
 
-ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)  # no verdict, but somebody answered
-FATAL = (
-    Unauthorised,
-    UnknownModel,
-    QuotaExhausted,
-)  # asking again does not help until somebody mends it
+# No verdict, but somebody answered.
+ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)
+# Asking again does not help until somebody mends it.
+FATAL = (Unauthorised, UnknownModel, QuotaExhausted)
 
 
 @dataclass
@@ -83,8 +81,8 @@ class Breaker:
             raise type(outage.cause)(f"{self._name} is not asked for now: {outage.cause}")
         if now_s - outage.since_s > self._config.outage_s:
             raise Unavailable(
-                f"{self._name} has not answered for {_span(self._config.outage_s)}; calls fail "
-                f"until it does"
+                f"{self._name} has not answered for {_span_text(self._config.outage_s)}; calls "
+                f"fail until it does"
             )
         # A probe that is out may bring good news at any time: look again soon, not after a pause
         # that has grown long.
@@ -98,11 +96,10 @@ class Breaker:
         """A call was answered. Also one from before the opening: whoever answers is alive."""
         self._failures = self._fatals = 0
         if self._outage is not None:
-            self._say(
-                f"{self._name}: answers again after {_span(self._clock() - self._outage.since_s)}"
-            )
+            outage_s = self._clock() - self._outage.since_s
+            self._say(f"{self._name}: answers again after {_span_text(outage_s)}")
             self._outage = None
-        self._ended()
+        self._end_call()
 
     def failed(self, error: JudgeError) -> None:
         """A call ended in `error`. An error that is neither a failure nor a sign of life (a plain
@@ -114,11 +111,11 @@ class Breaker:
             self._open_if_due(error)
         elif self._outage.is_probing:
             self._outage.probe_error = error
-        self._ended()
+        self._end_call()
 
     def abandoned(self) -> None:
         """A call was cancelled: nothing is known. If it was the probe, another call may probe."""
-        self._ended()
+        self._end_call()
 
     def _count(self, error: JudgeError) -> None:
         """Neither kind ends a row of the other: a 503 says nothing of the key."""
@@ -143,7 +140,7 @@ class Breaker:
         calls = f"{count} calls in a row" if count > 1 else "a call"
         self._say(f"{self._name}: {calls} failed ({cause}); {meanwhile}, next try in {pause_s:g} s")
 
-    def _ended(self) -> None:
+    def _end_call(self) -> None:
         """One call less is out. While calls from before the opening are out too, nobody knows which
         one was the probe, so it is over when the last has ended: thus never two probes, and never
         two longer pauses for one."""
@@ -157,14 +154,13 @@ class Breaker:
 
     def _pause_again(self, outage: _Outage, error: JudgeError) -> None:
         self._count(error)
-        if (
-            self._fatals >= self._config.fatal and not outage.is_fatal
-        ):  # it came back, and now refuses the key
+        # It came back, and now refuses the key.
+        if self._fatals >= self._config.fatal and not outage.is_fatal:
             self._open(error, outage.since_s, is_fatal=True)
             return
         outage.pause_s = min(2 * outage.pause_s, self._config.longest_probe_s)
         outage.probe_at_s = self._clock() + outage.pause_s
 
 
-def _span(seconds: float) -> str:
+def _span_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,5 +1,4 @@
-"""What a run may spend on its judges, kept in advance: a call is made only when its estimate still
-fits the budget."""
+"""The budget of a run's judges: a call is made only when its estimate still fits what is left."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""How fast a cluster may ask each judge: time slots for calls, handed out in chunks by one place
-for all.
+"""The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks.
 
-Pure: no Ray, the clock is given. Each judge has a `Pace`: per limited quantity (requests, input
-tokens, output tokens, both) the time from which there is room again, moved forward by every call's
-share of a minute (the generic cell rate algorithm, GCRA). That alone spaces calls evenly, but lets
-a minute pass its limit by one call, which may be many tokens: what was let go in the last minute is
-counted too. A slot that is not used is lost; nothing has to be given back, so a member that dies
-costs at most the slots it held."""
+Pure: no Ray, the clock is given. Each judge has a `RatePacer`: per limited quantity (requests,
+input tokens, output tokens, both) the time from which there is room again, moved forward by every
+call's share of a minute (the generic cell rate algorithm, GCRA). That alone spaces calls evenly,
+but lets a minute pass its limit by one call, which may be many tokens: what was let go in the last
+minute is counted too. A slot that is not used is lost; nothing has to be given back, so a member
+that dies costs at most the slots it held."""
 
 from __future__ import annotations
 
@@ -19,44 +18,32 @@ from typing import NamedTuple, Protocol
 
 from memray_eval.config.sections import RateLimits
 
-HORIZON_S = (
-    5.0  # slots are given so far ahead, no further: what is learnt meanwhile reaches all within it
-)
-# a minute's worth of calls is spread over so much more than a minute, for clocks and late calls
+# Slots are given so far ahead, no further: what is learnt meanwhile reaches all within it.
+HORIZON_S = 5.0
+# A minute's worth of calls is spread over so much more than a minute, for clocks and late calls.
 SLACK_S = 0.7
 WINDOW_S = 60.0 + SLACK_S
 LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
 FREE_S = 2.0  # without a limit a member need not ask again for so long
-# while nothing is known of a judge one call goes first; another when it has not come back for so
-# long
+# While nothing is known of a judge one call goes first; another when it has not come back for so
+# long.
 CANARY_S = 10.0
-GATHER_S, LOOK_S = (
-    0.1,
-    1.0,
-)  # the first in the queue waits so long at least, for more than one slot, and looks again so often
-CUT, RECOVERY_PER_S = (
-    0.5,
-    1 / 60,
-)  # on a 429 the pace halves; it grows back by this share of the limit a second
-MEMORY_CALLS, SIGN = (
-    50.0,
-    0.25,
-)  # over about so many calls, this share of 429s is no chance any more
-# after so long a judge is tried again, whatever its Retry-After: somebody may have mended it
+# The first in the queue waits so long at least, for more than one slot, and looks again so often.
+GATHER_S, LOOK_S = 0.1, 1.0
+# On a 429 the pace halves; it grows back by this share of the limit a second.
+CUT, RECOVERY_PER_S = 0.5, 1 / 60
+# Over about so many calls, this share of 429s is no chance any more.
+MEMORY_CALLS, SIGN = 50.0, 0.25
+# After so long a judge is tried again, whatever its Retry-After: somebody may have mended it.
 LONGEST_PAUSE_S = 600.0
-FIRST_PACE, FIRST_RECOVERY_PER_S = (
-    0.5,
-    1 / 20,
-)  # a limit that was just learnt is approached from this share of it, at this rate
-FIRST_FOUND_PER_MIN = (
-    60.0  # what is taken for an unknown limit at least, when the first 429 comes after few calls
-)
-SHYNESS, LEAST_KEPT = (
-    0.95,
-    0.7,
-)  # a found limit moves to a little below the pace that was too much, but not down by more
-# a found limit is tried out slowly at first, then faster: at double pace so long after it was
-# reached
+# A limit that was just learnt is approached from this share of it, at this rate.
+FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20
+# What is taken for an unknown limit at least, when the first 429 comes after few calls.
+FIRST_FOUND_PER_MIN = 60.0
+# A found limit moves to a little below the pace that was too much, but not down by more.
+SHYNESS, LEAST_KEPT = 0.95, 0.7
+# A found limit is tried out slowly at first, then faster: at double pace so long after it was
+# reached.
 DOUBLES_S = 200.0
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
@@ -191,12 +178,11 @@ class RatePacer:
         self._own = limits if is_firm else RateLimits()
         self._told = set[str]()
         self._per_min: dict[str, float | None] = {lane: getattr(limits, lane) for lane in LANES}
-        for lane, per_min in self._news(told or RateLimits()):
+        for lane, per_min in self._take_told(told or RateLimits()):
             self._per_min[lane] = per_min
         self._free_at = dict.fromkeys(LANES, not_before)
-        if (
-            not_before and self._per_min[REQUESTS]
-        ):  # the last slot of the limiter before may be just then
+        # The last slot of the limiter before may be just then.
+        if not_before and self._per_min[REQUESTS]:
             self._free_at[REQUESTS] += WINDOW_S / (self._per_min[REQUESTS] or math.inf)
         self._blocked_until = self._last_slot = not_before
         self._remembers_from = not_before + WINDOW_S if not_before else 0.0
@@ -229,19 +215,18 @@ class RatePacer:
         caps, times = self._caps(now), []
         self._last_minute.forget(now)
         for cost in costs:
-            even = self._even(cost, caps, now)
-            due = max(even, *(self._free_at[lane] for lane in caps), now)
-            start = max(
-                due, self._last_slot
-            )  # in order; what refunds have brought forward comes close together
+            earliest = self._earliest(cost, caps, now)
+            due = max(earliest, *(self._free_at[lane] for lane in caps), now)
+            # In order; what refunds have brought forward comes close together.
+            start = max(due, self._last_slot)
             if start > now + HORIZON_S:
                 break
             times.append(start)
             # What one lane holds up, at most a horizon, another may make good, where the last
             # minute is known to the full.
-            since = even if due >= self._remembers_from else due
+            since = earliest if due >= self._remembers_from else due
             for lane in caps:
-                self._free_at[lane] = max(self._free_at[lane], since) + self._lasts(
+                self._free_at[lane] = max(self._free_at[lane], since) + self._duration_s(
                     lane, cost.of(lane), due
                 )
             if caps:
@@ -318,7 +303,7 @@ class RatePacer:
         for lane in self._caps(now):
             if lane != REQUESTS:
                 self._free_at[lane] += math.copysign(
-                    self._lasts(lane, abs(owed.of(lane)), now), owed.of(lane)
+                    self._duration_s(lane, abs(owed.of(lane)), now), owed.of(lane)
                 )
         if any(owed):
             self._last_minute.add(max(now, self._last_slot), 0, owed)
@@ -348,17 +333,15 @@ class RatePacer:
         if self.is_free:
             ended = sum(calls for moment, calls in self._ended if moment > now - 60.0)
             self._find(max(FIRST_FOUND_PER_MIN, ended), now)
-        elif (
-            self._is_found and now - self._moved_at > 60.0
-        ):  # before, calls from before the last 429 count still
+        # Within a minute, calls from before the last 429 count still.
+        elif self._is_found and now - self._moved_at > 60.0:
             kept = max(LEAST_KEPT, SHYNESS * factor)
             self._per_min[REQUESTS], self._moved_at = kept * (self._per_min[REQUESTS] or 0.0), now
             factor /= kept
         self._cut_at = now
         self._ease(factor * CUT, now)
-        self._blocked_until = max(
-            self._blocked_until, self._last_slot
-        )  # slots given at the old pace are dropped
+        # Slots given at the old pace are dropped.
+        self._blocked_until = max(self._blocked_until, self._last_slot)
 
     def learn(self, limits: RateLimits, now: float) -> None:
         """Takes over what the provider says of what the user has not set. The first time the pace
@@ -367,14 +350,14 @@ class RatePacer:
         if not self.is_proven:
             self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
-        for lane, after in self._news(limits):
+        for lane, after in self._take_told(limits):
             before, self._per_min[lane] = self._per_min[lane], after
             if before and self._free_at[lane] > now:  # what waits ahead was planned at the old rate
                 self._free_at[lane] = now + (self._free_at[lane] - now) * before / after
             if lane == REQUESTS:
                 self._is_found = False
 
-    def _news(self, said: RateLimits) -> Iterator[tuple[str, float]]:
+    def _take_told(self, said: RateLimits) -> Iterator[tuple[str, float]]:
         """What the provider says of each lane that the user has not set; from now on it is told,
         not assumed."""
         for lane in LANES:
@@ -409,20 +392,18 @@ class RatePacer:
 
     def _due(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
-        return max(self._even(cost, caps, now), *(self._free_at[lane] for lane in caps), now)
+        return max(self._earliest(cost, caps, now), *(self._free_at[lane] for lane in caps), now)
 
-    def _even(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
+    def _earliest(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """The same, if every lane were free."""
         return max(now, self._blocked_until, self._last_minute.room_at(cost, caps))
 
-    def _lasts(self, lane: str, amount: float, start: float) -> float:
+    def _duration_s(self, lane: str, amount: float, start: float) -> float:
         """Seconds from `start` until there is room for more in a lane: a share of a minute,
         stretched while the pace recovers. There it grows by `_recovery_per_s`, so that what it lets
         go is the area below it."""
-        even_s, factor = (
-            amount * WINDOW_S / (self._per_min[lane] or math.inf),
-            self._factor_now(start),
-        )
+        even_s = amount * WINDOW_S / (self._per_min[lane] or math.inf)
+        factor = self._factor_now(start)
         if factor >= 1.0:
             return even_s / factor
         after = math.sqrt(factor**2 + 2 * self._recovery_per_s * even_s)
@@ -495,12 +476,12 @@ class Limiter:
         if wanted.found_per_min is not None:
             pace.resume(wanted.found_per_min, now)
         if pace.is_proven and not was_proven:
-            _happened(self._changes, wanted.judge)
+            _announce_change(self._changes, wanted.judge)
         if wanted.costs:
             self._waiting[wanted.judge] += 1
             try:
                 async with self._queues[wanted.judge]:
-                    granted = await self._slots(wanted, pace)
+                    granted = await self._wait_for_slots(wanted, pace)
                     self._slotless.pop(wanted.judge, None)
             finally:
                 self._waiting[wanted.judge] -= 1
@@ -510,7 +491,7 @@ class Limiter:
             granted = Grant()
         return granted._replace(share=self._share(wanted, pace), found_per_min=pace.found_per_min)
 
-    async def _slots(self, wanted: Reservation, pace: RatePacer) -> Grant:
+    async def _wait_for_slots(self, wanted: Reservation, pace: RatePacer) -> Grant:
         """The first in the queue waits for its slots; for freedom until the given moment; or, while
         nothing is known, to be the one call that goes first."""
         held_by: HeldBy | None = None
@@ -519,7 +500,7 @@ class Limiter:
             if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
                 return Grant(free_until=now + FREE_S)
             if pace.is_proven or now - self._canaries.get(wanted.judge, -math.inf) > CANARY_S:
-                costs = wanted.costs[: self._turn(wanted, pace) if pace.is_proven else 1]
+                costs = wanted.costs[: self._slots_a_turn(wanted, pace) if pace.is_proven else 1]
                 if times := pace.reserve(costs, now):
                     self._canaries[wanted.judge] = times[0]
                     if len(times) < len(costs):
@@ -536,9 +517,9 @@ class Limiter:
                 wait_s = pace.opens_at(now, wanted.costs[0]) - now
             else:
                 wait_s = LOOK_S
-            await _happens(self._changes, wanted.judge, min(LOOK_S, max(GATHER_S, wait_s)))
+            await _wait_for_change(self._changes, wanted.judge, min(LOOK_S, max(GATHER_S, wait_s)))
 
-    def _turn(self, wanted: Reservation, pace: RatePacer) -> int:
+    def _slots_a_turn(self, wanted: Reservation, pace: RatePacer) -> int:
         """How many slots a member gets before the next one's turn: so few that all who wait have
         had theirs within a horizon. With more at a time, those who ask for one call would wait for
         a round of all the others' chunks."""
@@ -552,14 +533,14 @@ class Limiter:
             return 0.0
         pace.settle(CallCost(), done, self._clock())
         pace.throttled(sent_at, retry_after_s, self._clock())
-        _happened(self._changes, judge)
-        _happened(self._pauses, judge)
+        _announce_change(self._changes, judge)
+        _announce_change(self._pauses, judge)
         return pace.blocked_until()
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         if (pace := self._paces.get(judge)) is not None:
             pace.learn(limits, self._clock())
-            _happened(self._changes, judge)
+            _announce_change(self._changes, judge)
 
     async def pause(self, judge: str, known: float) -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
@@ -568,7 +549,7 @@ class Limiter:
         while (pace := self._paces.get(judge)) is None or pace.blocked_until() <= known:
             if self._clock() >= deadline:
                 return known
-            await _happens(self._pauses, judge, deadline - self._clock())
+            await _wait_for_change(self._pauses, judge, deadline - self._clock())
         return pace.blocked_until()
 
     async def standing(self, judge: str) -> Standing:
@@ -604,7 +585,7 @@ class Limiter:
         return max(1, even + (list(seen).index(wanted.member) < left_over))
 
 
-async def _happens(events: dict[str, asyncio.Event], judge: str, seconds: float) -> None:
+async def _wait_for_change(events: dict[str, asyncio.Event], judge: str, seconds: float) -> None:
     """Waits until something about the judge changes, at most so long."""
     try:
         await asyncio.wait_for(events.setdefault(judge, asyncio.Event()).wait(), seconds)
@@ -612,5 +593,5 @@ async def _happens(events: dict[str, asyncio.Event], judge: str, seconds: float)
         return
 
 
-def _happened(events: dict[str, asyncio.Event], judge: str) -> None:
+def _announce_change(events: dict[str, asyncio.Event], judge: str) -> None:
     events.pop(judge, asyncio.Event()).set()

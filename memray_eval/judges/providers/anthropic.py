@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anthropic
-from instructor import Mode
-from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
+from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.structured_judge import (
     CallPolicy,
     JudgeSpec,
     Reply,
     StructuredJudge,
-    build_request,
     judge_key,
 )
 from memray_eval.provider_http.payload_logs import silence_payload_logs
@@ -51,15 +49,12 @@ class AnthropicAdapter:
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
         # call.
         body = {**prepared, "messages": turns}
-        create = (
-            self._client.messages.with_raw_response.create
-        )  # raw: the SDK does not check what it reads
-        answer = (
-            await create(
-                model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body
-            )
-        ).http_response
-        return HttpReply(answer.status_code, answer.content)
+        # Raw: the SDK does not check what it reads.
+        create = self._client.messages.with_raw_response.create
+        response = await create(
+            model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body
+        )
+        return HttpReply(response.http_response.status_code, response.http_response.content)
 
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)
@@ -84,8 +79,7 @@ class AnthropicAdapter:
 
 
 def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    key = judge_key(spec, "ANTHROPIC_API_KEY")
-
+    key = judge_key(spec, "anthropic")
     http = anthropic.DefaultAioHttpClient(
         **client_options(spec.timeout_s, access.gate.observe_headers)
     )

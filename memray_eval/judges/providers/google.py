@@ -10,17 +10,15 @@ from typing import Any
 import httpx2
 from google import genai
 from google.genai import errors, types
-from instructor import Mode
-from instructor.utils.providers import Provider
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
+from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.structured_judge import (
     CallPolicy,
     JudgeSpec,
     Reply,
     StructuredJudge,
-    build_request,
     judge_key,
 )
 from memray_eval.provider_http.payload_logs import silence_payload_logs
@@ -53,13 +51,10 @@ class GoogleAdapter:
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
         request: dict[str, Any] = {"model": self._model, "generation_config": dict(self.parameters)}
-        any_question = {
-            "role": "user",
-            "content": "?",
-        }  # instructor wants one; the real ones come with each call
-        request["messages"] = (
-            [{"role": "system", "content": system}, any_question] if system else [any_question]
-        )
+        # instructor wants a question; the real ones come with each call.
+        request["messages"] = [{"role": "user", "content": "?"}]
+        if system:
+            request["messages"].insert(0, {"role": "system", "content": system})
         arguments = build_request(Provider.GENAI, Mode.JSON, judgment, request)
         config = arguments["config"].model_copy(update={"should_return_http_response": True})
         return {"model": arguments["model"], "config": config}
@@ -73,9 +68,7 @@ class GoogleAdapter:
             if turn["role"] != "system"
         ]
         completion = await self._client.aio.models.generate_content(contents=turns, **prepared)
-        answer = (
-            completion.sdk_http_response
-        )  # as it came: what the SDK makes of it, it does not check
+        answer = completion.sdk_http_response  # as it came: the SDK does not check what it reads
         return HttpReply(200, (answer.body if answer is not None else None) or "")
 
     def read(self, completion: HttpReply) -> Reply:
@@ -83,12 +76,12 @@ class GoogleAdapter:
         output = ("candidatesTokenCount", "thoughtsTokenCount")
         usage, known = read_usage(said.get("usageMetadata"), ("promptTokenCount",), output)
         with self._edge.reading(completion, usage):
-            if not said.get("candidates") and _refusal_reason(said):
+            if not said.get("candidates") and _is_prompt_blocked(said):
                 return Reply("", usage, "refused", known)
             candidate = first_in(said, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
                 raise InvalidReply("candidates[0] has neither content nor finishReason")
-            text, reason = _text(candidate), text_in(candidate, "finishReason")
+            text, reason = _candidate_text(candidate), text_in(candidate, "finishReason")
             if reason in _REFUSALS:
                 return Reply(text, usage, "refused", known)
             return Reply(text, usage, "truncated" if reason == "MAX_TOKENS" else "done", known)
@@ -104,14 +97,14 @@ class GoogleAdapter:
         return self._edge.lost(error)
 
 
-def _refusal_reason(said: Mapping[str, Any]) -> bool:
+def _is_prompt_blocked(said: Mapping[str, Any]) -> bool:
     """Whether the prompt itself was blocked: then there is no candidate, and the reason is
     named."""
     feedback = said.get("promptFeedback")
     return isinstance(feedback, Mapping) and bool(text_in(feedback, "blockReason"))
 
 
-def _text(candidate: Mapping[str, Any]) -> str:
+def _candidate_text(candidate: Mapping[str, Any]) -> str:
     if candidate.get("content") is None:
         return ""
     content = mapping_in(candidate, "content")
@@ -120,7 +113,7 @@ def _text(candidate: Mapping[str, Any]) -> str:
 
 
 def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    key = judge_key(spec, "GOOGLE_API_KEY")
+    key = judge_key(spec, "google")
     # Over aiohttp the SDK sends a lost call a second time by itself.
     http = httpx2.AsyncClient(**client_options(spec.timeout_s))
     options = types.HttpOptions(

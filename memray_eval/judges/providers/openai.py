@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import openai
-from instructor import Mode
-from instructor.utils.providers import Provider
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
+from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.structured_judge import (
     CallPolicy,
     JudgeSpec,
     Reply,
     StructuredJudge,
-    build_request,
     judge_key,
 )
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
@@ -34,10 +32,8 @@ from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
 
-SMALL_TEXT, SMALL_LIST = (
-    160,
-    3,
-)  # characters of a text and entries of a list that a small judge may write
+SMALL_TEXT = 160  # characters of a text that a small judge may write
+SMALL_LIST = 3  # entries of a list
 
 
 class OpenAIAdapter:
@@ -54,12 +50,8 @@ class OpenAIAdapter:
         parameters: Mapping[str, Any],
         is_small: bool = False,
     ) -> None:
-        self._client, self._model, self._is_openai, self._is_small = (
-            client,
-            model,
-            is_openai,
-            is_small,
-        )
+        self._client, self._model = client, model
+        self._is_openai, self._is_small = is_openai, is_small
         self.parameters: Mapping[str, Any] = dict(parameters)
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
@@ -79,9 +71,8 @@ class OpenAIAdapter:
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
         # call.
         body = {**prepared, "messages": talk}
-        create = (
-            self._client.chat.completions.with_raw_response.create
-        )  # raw: the SDK does not check what it reads
+        # Raw: the SDK does not check what it reads.
+        create = self._client.chat.completions.with_raw_response.create
         return to_http_reply(await create(model=self._model, messages=[], extra_body=body))
 
     def read(self, completion: HttpReply) -> Reply:
@@ -124,7 +115,7 @@ def bound_schema(schema: Any) -> Any:
 
 
 def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
-    key = judge_key(spec, "OPENAI_API_KEY")
+    key = judge_key(spec, "openai")
 
     # aiohttp below the SDK: half the CPU of a call over httpx2.
     http = openai.DefaultAioHttpClient(

@@ -14,7 +14,12 @@ from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallMetrics, Calls
-from memray_eval.judges.limits.admission import AdmissionController
+from memray_eval.judges.limits.admission import (
+    AdmissionController,
+    AdmissionOptions,
+    JudgeEndpoint,
+    RunHooks,
+)
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
@@ -192,13 +197,12 @@ def test_a_wait_for_a_slot_is_measured() -> None:
 
     async def one_call() -> None:
         gate = AdmissionController(
-            "judge",
+            JudgeEndpoint("judge"),
             Slow(),
             Breaker("judge", BreakerConfig(), lambda line: None, lambda: now[0]),
-            member="m",
-            limits=RateLimits(requests_per_min=60),
-            watch=book.of("a/b"),
-            clock=lambda: now[0],
+            AdmissionOptions(member="m", limits=RateLimits(requests_per_min=60)),
+            observer=book.of("a/b"),
+            hooks=RunHooks(clock=lambda: now[0]),
         )
         async with gate.turn(10.0):
             pass

@@ -22,6 +22,7 @@ from memray_eval.judges.router import (
     JudgeAssignment,
     assign_judges,
     calls_a_record,
+    family,
     limits_of,
     load_table,
     may_bill,
@@ -193,6 +194,37 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
         )
     with pytest.raises(ConfigError, match="'rules' cannot sit on a jury"):
         chosen({"empathy": ["rules", GPT4O]}, base_urls=everywhere)
+
+
+@pytest.mark.parametrize(
+    ("model", "its_family"),
+    [
+        ("openai/o3-mini", "openai"),
+        ("openai/Qwen3-8B", "qwen"),
+        ("meta-llama/Llama-3.1-8B", "meta"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "qwen"),
+        ("some/omnigpteron", ""),
+        ("acme/llama-o1", "meta"),
+    ],
+)
+def test_a_family_is_told_by_whole_words(model: str, its_family: str) -> None:
+    assert family(model) == its_family
+
+
+def test_the_judge_table_names_a_family_that_the_name_does_not_tell(tmp_path: Path) -> None:
+    table = tmp_path / "judges.yaml"
+    table.write_text("models: {openai/house-7b: {family: openai}}")
+    job = {
+        "dataset": "d",
+        "candidates": [{"name": "a", "model": "gpt-4o-mini"}],
+        "judge": {"empathy": ["openai/house-7b", OPUS]},
+        "judging": {
+            "base_urls": {"openai": "http://x/v1", "anthropic": "http://x"},
+            "exclude_own_family": True,
+        },
+    }
+    choices = assign_judges(METRICS, RunConfig.model_validate(job), load_table(str(table)))
+    assert choices["empathy"].judges == (OPUS,)
 
 
 EVERYWHERE = {"base_urls": {"openai": "http://x/v1"}}

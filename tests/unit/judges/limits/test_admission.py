@@ -17,15 +17,18 @@ from hypothesis import strategies as st
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
 from memray_eval.judges.limits.admission import (
-    CHUNK,
     FIRST_OUTPUT_TOKENS,
     MEMORY,
-    REPORT_S,
     AdmissionController,
+    AdmissionOptions,
     CallPermit,
-    limits_from_headers,
+    JudgeBudget,
+    JudgeEndpoint,
+    RunHooks,
 )
 from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.headers import limits_from_headers
+from memray_eval.judges.limits.limiter_member import REPORT_S
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
     HORIZON_S,
@@ -37,6 +40,7 @@ from memray_eval.judges.limits.rate_limiter import (
     Reservation,
     Standing,
 )
+from memray_eval.judges.limits.slot_queue import CHUNK
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
     TICK,
@@ -112,11 +116,20 @@ class Scripted:
 
 
 def gate_to(
-    limiter: LimiterPort, breaker: BreakerConfig = BreakerConfig(), **more: Any
+    limiter: LimiterPort,
+    breaker: BreakerConfig = BreakerConfig(),
+    *,
+    budget: JudgeBudget | None = None,
+    hooks: RunHooks = RunHooks(clock=clock),
+    **options: Any,
 ) -> AdmissionController:
-    more = {"member": "a", "clock": clock, "limits": FAST, "is_firm": True} | more
     return AdmissionController(
-        "judge", limiter, Breaker("judge", breaker, lambda line: None, clock), **more
+        JudgeEndpoint("judge"),
+        limiter,
+        Breaker("judge", breaker, lambda line: None, clock),
+        AdmissionOptions(**{"member": "a", "limits": FAST, "is_firm": True} | options),
+        budget=budget,
+        hooks=hooks,
     )
 
 
@@ -681,7 +694,7 @@ def test_reservations_carry_all_that_is_known_of_the_limits(
     )
 
 
-class Purse:
+class ScriptedBudget:
     def __init__(self, refuses: bool = False) -> None:
         self.events, self.refuses = list[tuple[str, float, CallCost]](), refuses
 
@@ -701,7 +714,7 @@ def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(
     fails: Exception | None,
 ) -> None:
     async def main() -> list[tuple[str, float, CallCost]]:
-        budget, call = Purse(), Calls()
+        budget, call = ScriptedBudget(), Calls()
         gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget, max_output_tokens=500)
         await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
         return budget.events
@@ -717,7 +730,7 @@ def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) ->
     """While it waits for its slot, and in flight."""
 
     async def main() -> list[tuple[str, float, CallCost]]:
-        budget, call = Purse(), Calls()
+        budget, call = ScriptedBudget(), Calls()
         gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(gate), cancel_after_s)
@@ -729,7 +742,7 @@ def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) ->
 
 def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_place() -> None:
     async def main() -> None:
-        limiter, budget, call = Scripted(), Purse(refuses=True), Calls()
+        limiter, budget, call = Scripted(), ScriptedBudget(refuses=True), Calls()
         gate = gate_to(limiter, budget=budget, max_in_flight=1)
         for _ in range(2):
             with pytest.raises(BudgetSpent):

@@ -210,21 +210,19 @@ TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no 
 
 def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
     async def spend() -> list[bool]:
-        treasury = BudgetLedger(Budget(tokens=100))
+        ledger = BudgetLedger(Budget(tokens=100))
         first, second = (
-            await treasury.draw(Spending(tokens=60)),
-            await treasury.draw(Spending(tokens=40)),
+            await ledger.draw(Spending(tokens=60)),
+            await ledger.draw(Spending(tokens=40)),
         )
-        waiting = [
-            asyncio.create_task(treasury.draw(Spending(tokens=tokens))) for tokens in (50, 10)
-        ]
+        waiting = [asyncio.create_task(ledger.draw(Spending(tokens=tokens))) for tokens in (50, 10)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
-        await treasury.settle(first, Spending(tokens=10))
+        await ledger.settle(first, Spending(tokens=10))
         third = await waiting[0]
-        await treasury.settle(second, Spending(tokens=40))
-        await treasury.settle(third, Spending(tokens=50))
-        assert treasury.spent().tokens == 100
+        await ledger.settle(second, Spending(tokens=40))
+        await ledger.settle(third, Spending(tokens=50))
+        assert ledger.spent().tokens == 100
         return [bool(ticket) for ticket in (first, second, third, await waiting[1])]
 
     assert asyncio.run(spend()) == [True, True, True, False]
@@ -234,14 +232,14 @@ def test_what_a_dead_actor_had_reserved_comes_back() -> None:
     moment = [0.0]
 
     async def spend() -> int:
-        treasury = BudgetLedger(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
-        lost = await treasury.draw(Spending(tokens=100))
-        waiting = asyncio.create_task(treasury.draw(Spending(tokens=100)))
+        ledger = BudgetLedger(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
+        lost = await ledger.draw(Spending(tokens=100))
+        waiting = asyncio.create_task(ledger.draw(Spending(tokens=100)))
         await asyncio.sleep(0)
         moment[0] = 51.0
         ticket = await asyncio.wait_for(waiting, 10)
-        await treasury.settle(lost, Spending(tokens=1))  # it had not died: what it spent counts
-        assert treasury.spent() == Spending(tokens=1)
+        await ledger.settle(lost, Spending(tokens=1))  # it had not died: what it spent counts
+        assert ledger.spent() == Spending(tokens=1)
         return ticket
 
     assert asyncio.run(spend())

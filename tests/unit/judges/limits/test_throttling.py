@@ -14,7 +14,12 @@ from pydantic import BaseModel
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.judge_factory import FallbackJudge
-from memray_eval.judges.limits.admission import AdmissionController
+from memray_eval.judges.limits.admission import (
+    AdmissionController,
+    AdmissionOptions,
+    JudgeEndpoint,
+    RunHooks,
+)
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.ports import Verdict
@@ -30,24 +35,28 @@ class Judge:
     when."""
 
     def __init__(
-        self, limits: RateLimits = RateLimits(), is_firm: bool = False, members: int = 1
+        self,
+        limits: RateLimits = RateLimits(),
+        is_firm: bool = False,
+        members: int = 1,
+        limiter: Limiter | None = None,
     ) -> None:
         self.said: list[tuple[float, str]] = []
         self.is_stopping, self.n_sent = False, 0
-        limiter, breaker = Limiter(clock=clock), BreakerConfig()
+        self.limiter = limiter or Limiter(clock=clock)
         self.gates = [
             AdmissionController(
-                "openai/m http://u:secret@x/v1",
-                limiter,
-                Breaker("openai/m", breaker, self._say, clock),
-                member=str(number),
-                members=members,
-                limits=limits,
-                is_firm=is_firm,
-                patience_s=CEILING_S,
-                say=self._say,
-                is_stopping=lambda: self.is_stopping,
-                clock=clock,
+                JudgeEndpoint("openai/m", "http://u:secret@x/v1"),
+                self.limiter,
+                Breaker("openai/m", BreakerConfig(), self._say, clock),
+                AdmissionOptions(
+                    member=str(number),
+                    members=members,
+                    limits=limits,
+                    is_firm=is_firm,
+                    patience_s=CEILING_S,
+                ),
+                hooks=RunHooks(say=self._say, is_stopping=lambda: self.is_stopping, clock=clock),
             )
             for number in range(members)
         ]
@@ -220,7 +229,7 @@ def test_calls_that_wait_end_when_the_run_stops() -> None:
         await asyncio.sleep(8)
         judge.is_stopping = True
         await asyncio.sleep(2.5)
-        assert not judge.gates[0]._waiting
+        assert not judge.gates[0].n_waiting
         ends = await calls
         assert any(isinstance(end, Stopped) for end in ends)
 
@@ -297,10 +306,32 @@ def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_is_said
     run(main())
 
 
+def test_calls_that_come_after_the_waiting_ones_were_failed_end_when_the_run_stops() -> None:
+    """The limiter has not yet answered for those before them, so no new request goes to it."""
+
+    async def main() -> None:
+        judge = Judge(RateLimits(requests_per_min=1), is_firm=True)
+        await judge.ask(answer)
+        first = asyncio.ensure_future(judge.ask_many(2, answer))
+        await asyncio.sleep(5)
+        judge.is_stopping = True
+        await first
+        await asyncio.sleep(5)  # nothing waits: nothing watches
+        judge.is_stopping = False
+        second = asyncio.ensure_future(judge.ask_many(2, answer))
+        await asyncio.sleep(5)
+        judge.is_stopping = True
+        await asyncio.sleep(2)
+        assert second.done()
+        assert all(isinstance(end, Stopped) for end in second.result())
+
+    run(main())
+
+
 def test_a_users_limit_holds_for_a_judge_that_the_limiter_knows_from_an_earlier_run() -> None:
     async def main() -> None:
-        earlier, later = Judge(), Judge(RateLimits(requests_per_min=60), is_firm=True)
-        later.gates[0]._limiter = earlier.gates[0]._limiter
+        earlier = Judge()
+        later = Judge(RateLimits(requests_per_min=60), is_firm=True, limiter=earlier.limiter)
         await earlier.ask_many(5, answer)
         began = clock()
         await later.ask_many(30, answer)
@@ -403,14 +434,11 @@ def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(mem
         limiter = Limiter(clock=clock)
         gates = [
             AdmissionController(
-                "openai/m",
+                JudgeEndpoint("openai/m"),
                 limiter,
                 Breaker("openai/m", BreakerConfig(), print, clock),
-                member=str(number),
-                members=members,
-                max_in_flight=128,
-                clock=clock,
-                sleep=stalled_sleep,
+                AdmissionOptions(member=str(number), members=members, max_in_flight=128),
+                hooks=RunHooks(clock=clock, sleep=stalled_sleep),
             )
             for number in range(members)
         ]
