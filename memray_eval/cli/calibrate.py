@@ -25,7 +25,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
-    from memray_eval.datasets.labels import Labelled
+    from memray_eval.datasets.labels import LabelledResponse
     from memray_eval.report.calibration import Bin, CalibrationReport, Figure, Unit
 
 Evaluate: TypeAlias = Callable[
@@ -104,7 +104,7 @@ def calibrate(
     from memray_eval.metrics import pick
 
     named, labelling = (
-        labels.preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
+        labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
     )
     if named is None:
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
@@ -155,7 +155,7 @@ def evaluation(
 
 def compared(
     name: str,
-    rows: Sequence[Labelled],
+    rows: Sequence[LabelledResponse],
     metric: str,
     scale: tuple[float, float],
     human_scale: tuple[float, float],
@@ -195,7 +195,9 @@ def compared(
     )
 
 
-def units_of(rows: Sequence[Labelled], records: Iterable[Record], metric: str) -> list[Unit]:
+def units_of(
+    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str
+) -> list[Unit]:
     """The labelled responses with what the judge said of them; nothing where there is no record."""
     from memray_eval.report.calibration import Unit
 

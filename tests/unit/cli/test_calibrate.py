@@ -11,13 +11,13 @@ import pytest
 
 from memray_eval.cli import main
 from memray_eval.cli.calibrate import compared, lines
-from memray_eval.datasets.labels import Labelled
+from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 
 HUMANS = [(float(n % 2), float(n % 2 if n % 7 else 1 - n % 2)) for n in range(40)]
 ROWS = [
-    Labelled(
+    LabelledResponse(
         id=f"row-{n}",
         fields={"id": f"row-{n}", "query": f"q{n}", "response": "r"},
         people=people,
