@@ -109,8 +109,8 @@ PRESETS: Mapping[str, Mapping[str, Labelling]] = MappingProxyType(
 
 
 def find_preset(name: str, metric: str | None) -> tuple[str, Labelling]:
-    """A find_preset's metric (its first, unless one is named) and labelling. Raises ConfigError
-    that lists what there is."""
+    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError
+    that lists the known ones."""
     if name not in PRESETS:
         raise ConfigError(f"--preset {name}: there are {', '.join(PRESETS)}")
     by_metric = PRESETS[name]
@@ -228,7 +228,7 @@ def _parse_row(
     if (answers := given.get("answers")) is not None:
         if isinstance(answers, list | tuple):
             fields["answers"] = [_to_text(answer) for answer in answers]
-        elif labelling.separator is None:
+        elif not labelling.separator:
             fields["answers"] = [_to_text(answers)]
         else:
             parts = _to_text(answers).split(labelling.separator)
