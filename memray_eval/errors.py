@@ -1,22 +1,26 @@
 """Every error that memray_eval raises on purpose. What is not in this tree is a bug.
 
-EvalError ├── ConfigError        a wrong option, YAML or environment               exit code 2 ├──
-DataError          a dataset that cannot be read as it stands        exit code 2 ├── ResourceError
-the plan needs what the machine or cluster lacks  exit code 3 ├── Stopped            a run ended
-early, before anything was finished    exit code 1 │   ├── BudgetSpent    the next judge call does
-not fit the run's budget: the run stops, to be resumed │   └── JudgeStalled   a judge lets no call
-through any more (429 without end, quota used up): the run stops, to be resumed ├── Interrupted
-a signal ended the run: what is finished is kept     exit code 130, 143 ├── ServiceLost        a
-process that the whole run needs has died           exit code 3 ├── GenerationError    the model
-under test could not be started or asked ├── JudgeError         a judge gave no verdict │   ├──
-Throttled      429: wait (`retry_after_s`) and try again; not counted as a try │   ├──
-QuotaExhausted the account's quota or credit is used up: waiting does not help │   ├── Unavailable
-5xx, time-out, lost connection: try again │   │   └── Unreadable a reply came that is no completion
-(odd JSON, HTML, nothing): try again │   ├── Unauthorised   401, 403: the key is wrong or may not
-use the model │   ├── UnknownModel   404: the provider has no such model │   ├── Refused        the
-judge or its content filter declined: the outcome is `abstained` │   ├── Truncated      the verdict
-was cut off at the output limit │   └── Malformed      the verdict did not fit its schema, also when
-asked again └── EmbeddingError     the embedding model could not be loaded or asked
+EvalError                                                                        exit code
+├── ConfigError          a wrong option, YAML or environment                     2
+├── DataError            a dataset that cannot be read as it stands              2
+├── ResourceError        the plan needs what the machine or cluster lacks        3
+├── Stopped              a run ended early, before anything was finished         1
+│   ├── BudgetSpent      the next judge call exceeds the budget; resumable
+│   └── JudgeStalled     a judge accepts no more calls (429 without end, quota used up); resumable
+├── Interrupted          a signal ended the run; what is finished is kept        130, 143
+├── ServiceLost          a process that the whole run needs has died             3
+├── GenerationError      the model under test could not be started or asked
+├── JudgeError           a judge gave no verdict
+│   ├── Throttled        429: wait (`retry_after_s`) and try again; not counted as a try
+│   ├── QuotaExhausted   the account's quota or credit is used up: waiting does not help
+│   ├── Unavailable      5xx, time-out, lost connection: try again
+│   │   └── Unreadable   the reply is not a completion (odd JSON, HTML, nothing): try again
+│   ├── Unauthorised     401, 403: the key is wrong or may not use the model
+│   ├── UnknownModel     404: the provider has no such model
+│   ├── Refused          the judge or its content filter declined: the outcome is `abstained`
+│   ├── Truncated        the verdict was cut off at the output limit
+│   └── Malformed        the verdict did not fit its schema, also when asked again
+└── EmbeddingError       the embedding model could not be loaded or asked
 
 A failure of one row never raises past its stage: it becomes data (`Response.error`, `Score.error`).
 """
@@ -34,14 +38,14 @@ LONGEST_ERROR = 1000  # characters of an exception's text that a record keeps
 
 
 def cause_of(error: str) -> str:
-    """What an error has in common with others of its kind: its text without the reply's excerpt and
-    what differs by unit."""
+    """The part of an error's text that it shares with others of its kind: without the reply's
+    excerpt and what differs by unit."""
     return _VARYING.sub("N", error.partition(SAID)[0])[:300]
 
 
 def describe_error(error: BaseException) -> str:
-    """The type and the text of an exception, as a record keeps them: in valid Unicode, and not
-    endless."""
+    """The type and text of an exception, as a record keeps them: valid Unicode, of limited
+    length."""
     try:
         text = str(error)
     except Exception as broken:  # a class of somebody else's, whose __str__ fails
@@ -99,10 +103,12 @@ class GenerationError(EvalError):
 
 
 class JudgeError(EvalError):
-    """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the
-    same. Where a provider answered: the HTTP `status`, and its own `code` and `kind` (the type) of
-    the error, "" where it named none. `is_stalled` is set where the judge lets no call through any
-    more, so that the next one would fail in the same way."""
+    """A judge gave no verdict.
+
+    `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost nevertheless. If a
+    provider answered, `status` is the HTTP status, and `code` and `kind` are its own code and type
+    of the error, "" if it named none. `is_stalled` means that the judge accepts no more calls, so
+    the next one would fail in the same way."""
 
     def __init__(
         self,

@@ -1,2 +1,2 @@
-"""What a user feels and who they are: emotion from speech and from text, fused, and Big Five
-traits. No Ray, no judge calls."""
+"""Finds a user's emotion, from speech and text, and their Big Five traits. No Ray, no judge
+calls."""

@@ -1,5 +1,4 @@
-"""Wav files as samples in memory, and back; and what a voice does in them: loudness, pitch and
-rate."""
+"""Decodes and encodes wav files, and measures the prosody of a voice: loudness, pitch and rate."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ class Clip(NamedTuple):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing at all is in it: no samples, or all of them the same."""
+        """Whether it has no samples, or all of them are the same."""
         return len(self.samples) == 0 or bool(np.ptp(self.samples) == 0)
 
 
@@ -62,8 +61,8 @@ class _Layout(NamedTuple):
 
 
 def read_audio(path: str) -> bytes:
-    """A file's bytes, near or in the cloud. Raises DataError: not there, not readable, or larger
-    than LARGEST_BYTES."""
+    """Reads a file's bytes, locally or from the cloud. Raises DataError if it is missing, cannot be
+    read, or is larger than LARGEST_BYTES."""
     try:
         filesystem, inner = locate(path)
         size = filesystem.get_file_info(inner).size
@@ -78,13 +77,13 @@ def read_audio(path: str) -> bytes:
 
 
 def decode_wav(data: bytes) -> Clip:
-    """The first LONGEST_S seconds of a wav (whole numbers of 8 to 32 bits, or floats), its channels
-    averaged.
+    """Decodes the first LONGEST_S seconds of a wav (integers of 8 to 32 bits, or floats) and
+    averages its channels.
 
     By hand, since the standard library's `wave` refuses floats and the extensible header, which
     many recorders write. Raises DataError that says what is wrong, also for a file that is shorter
     than its header says."""
-    layout, raw = _chunks(data)
+    layout, raw = _read_chunks(data)
     dtype = _DTYPES.get((layout.encoding, layout.bits))
     if dtype is None and (layout.encoding, layout.bits) != (_PCM, 24):
         raise DataError(
@@ -97,12 +96,12 @@ def decode_wav(data: bytes) -> Clip:
         )
     frames = min(len(raw) // layout.frame_bytes, int(LONGEST_S * layout.rate_hz))
     raw = raw[: frames * layout.frame_bytes]
-    numbers = _from_24_bits(raw) if dtype is None else np.frombuffer(raw, dtype)
-    mono = _scaled(numbers).reshape(frames, layout.channels).mean(axis=1, dtype=np.float32)
+    numbers = _decode_24_bits(raw) if dtype is None else np.frombuffer(raw, dtype)
+    mono = _scale(numbers).reshape(frames, layout.channels).mean(axis=1, dtype=np.float32)
     return Clip(np.asarray(mono, np.float32), layout.rate_hz)
 
 
-def _chunks(data: bytes) -> tuple[_Layout, bytes]:
+def _read_chunks(data: bytes) -> tuple[_Layout, bytes]:
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise DataError("not a wav file")
     layout, position = None, 12
@@ -110,7 +109,7 @@ def _chunks(data: bytes) -> tuple[_Layout, bytes]:
         name, size = struct.unpack_from("<4sI", data, position)
         body = data[position + 8 : position + 8 + size]
         if name == b"fmt " and len(body) >= 16:
-            layout = _layout(body)
+            layout = _parse_layout(body)
         elif name == b"data":
             if layout is None:
                 raise DataError("a wav whose sound comes before its format")
@@ -121,20 +120,20 @@ def _chunks(data: bytes) -> tuple[_Layout, bytes]:
     raise DataError("a wav without sound" if layout else "a wav without a format")
 
 
-def _layout(body: bytes) -> _Layout:
+def _parse_layout(body: bytes) -> _Layout:
     encoding, channels, rate_hz, _, _, bits = struct.unpack_from("<HHIIHH", body)
     if encoding == _EXTENSIBLE and len(body) >= 26:
         encoding = struct.unpack_from("<H", body, 24)[0]
     return _Layout(encoding, channels, rate_hz, bits)
 
 
-def _from_24_bits(raw: bytes) -> NDArray[np.int32]:
+def _decode_24_bits(raw: bytes) -> NDArray[np.int32]:
     wide = np.zeros((len(raw) // 3, 4), np.uint8)
     wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
     return wide.view("<i4").ravel()
 
 
-def _scaled(numbers: NDArray[Any]) -> Samples:
+def _scale(numbers: NDArray[Any]) -> Samples:
     if numbers.dtype.kind == "f":
         whole = np.nan_to_num(numbers, nan=0.0, posinf=1.0, neginf=-1.0).clip(-1.0, 1.0)
     elif numbers.dtype.kind == "u":  # 8 bits have their middle at 128
@@ -156,9 +155,8 @@ def encode_wav(clip: Clip) -> bytes:
     return out.getvalue()
 
 
-def resampled(clip: Clip, rate_hz: int) -> Clip:
-    """The same sound at another rate, by its spectrum: what is above the new rate's half is left
-    out."""
+def resample(clip: Clip, rate_hz: int) -> Clip:
+    """Resamples a clip through its spectrum; frequencies above half the new rate are left out."""
     length = math.ceil(len(clip.samples) * rate_hz / clip.rate_hz)
     if rate_hz == clip.rate_hz or length == 0:
         return Clip(clip.samples, rate_hz)
@@ -215,9 +213,9 @@ class Prosody(NamedTuple):
         return min(1.0, self.voiced_s)
 
 
-def prosody_of(clip: Clip) -> Prosody:
+def measure_prosody(clip: Clip) -> Prosody:
     """Measures a clip at 8 kHz, frame by frame; pitch by autocorrelation."""
-    samples = resampled(clip, _ANALYSED_HZ).samples.astype(np.float64)
+    samples = resample(clip, _ANALYSED_HZ).samples.astype(np.float64)
     samples = samples - samples.mean() if len(samples) else samples
     if len(samples) < _FRAME:
         return Prosody()
@@ -226,7 +224,7 @@ def prosody_of(clip: Clip) -> Prosody:
     is_loud = level_db > max(_QUIET_DB, float(level_db.max()) - _BELOW_LOUDEST_DB)
     if not is_loud.any():
         return Prosody()
-    pitches = _pitches(frames[is_loud])
+    pitches = _measure_pitches(frames[is_loud])
     pitches = pitches[pitches > 0]
     if len(pitches) == 0:
         return Prosody()
@@ -236,12 +234,12 @@ def prosody_of(clip: Clip) -> Prosody:
         level_db=float(level_db[is_loud].mean()),
         pitch_hz=middle,
         range_semitones=float(np.std(12 * np.log2(pitches / middle))),
-        peaks_per_s=_peaks(level_db, is_loud) / (float(is_loud.sum()) * frame_s),
+        peaks_per_s=_count_peaks(level_db, is_loud) / (float(is_loud.sum()) * frame_s),
         voiced_s=len(pitches) * frame_s,
     )
 
 
-def _pitches(frames: NDArray[np.float64]) -> NDArray[np.float64]:
+def _measure_pitches(frames: NDArray[np.float64]) -> NDArray[np.float64]:
     """Each frame's pitch in Hz, 0 where it has none: the shortest lag whose autocorrelation comes
     near the highest, which spares it the octave below."""
     windowed = frames * np.hanning(_FRAME)
@@ -256,9 +254,9 @@ def _pitches(frames: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(best >= _PERIODIC, _ANALYSED_HZ / lag, 0.0)
 
 
-def _peaks(level_db: NDArray[np.float64], is_loud: NDArray[np.bool_]) -> int:
-    """Rises of the smoothed loudness of at least _PEAK_DB to a peak that is loud, and falls as far
-    after it."""
+def _count_peaks(level_db: NDArray[np.float64], is_loud: NDArray[np.bool_]) -> int:
+    """Counts the loud peaks that the smoothed loudness rises to by at least _PEAK_DB, and falls
+    from by as much."""
     smooth = np.convolve(np.maximum(level_db, _QUIET_DB), np.ones(3) / 3, mode="same")
     count, low, high, at_high = 0, smooth[0], -np.inf, 0
     for index, level in enumerate(smooth):

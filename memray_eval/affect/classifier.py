@@ -1,5 +1,5 @@
-"""Text emotion by a small classifier that comes with the package: multinomial logistic regression,
-in numpy alone.
+"""Classifies emotion in text with a small model that comes with the package: multinomial logistic
+regression, in numpy alone.
 
 classifier.npz is made by training.py from GoEmotions with Ekman's labels; affect/README.md says how
 good it is and under which licence its data stand."""
@@ -74,16 +74,16 @@ def save(weights: Weights, path: Path, notes: str) -> None:
 
 def load(path: Path) -> Weights:
     """Raises OSError, or ValueError for a file whose labels are not EKMAN's."""
-    return _read(path.read_bytes())
+    return _parse(path.read_bytes())
 
 
 @cache
 def shipped() -> Weights:
     """The classifier that comes with the package."""
-    return _read((importlib.resources.files("memray_eval.affect") / FILE).read_bytes())
+    return _parse((importlib.resources.files("memray_eval.affect") / FILE).read_bytes())
 
 
-def _read(data: bytes) -> Weights:
+def _parse(data: bytes) -> Weights:
     with np.load(io.BytesIO(data), allow_pickle=False) as held:
         if tuple(held["labels"]) != EKMAN.labels:
             raise ValueError(
@@ -112,16 +112,16 @@ class ClassifierEmotion:
         self._weights = weights or shipped()
 
     async def infer(self, texts: Sequence[str]) -> list[Distribution]:
-        return [self._one(text) for text in texts]
+        return [self._infer_one(text) for text in texts]
 
-    def _one(self, text: str) -> Distribution:
+    def _infer_one(self, text: str) -> Distribution:
         tokens = words(normalise(text))
-        if not self._reads(tokens):
+        if not self._is_readable(tokens):
             return self.labels.uniform()
         logits = self._weights.logits(tokens)
         return self.labels.normalised(np.exp(logits - logits.max()).tolist())
 
-    def _reads(self, tokens: list[str]) -> bool:
+    def _is_readable(self, tokens: list[str]) -> bool:
         saying = {token for token in tokens if _SAYS.search(token)}
         hashes = np.array([word_hash(token) for token in saying], dtype=np.uint32)
         return bool(saying) and float(self._weights.words.known(hashes).mean()) >= READABLE_SHARE

@@ -1,5 +1,4 @@
-"""A sample's emotion and traits, where it does not give them: read, heard, fused, and noted with
-where they come from."""
+"""Adds emotion and traits to samples that do not give them, and notes where they come from."""
 
 from __future__ import annotations
 
@@ -10,7 +9,12 @@ from typing import Any, NamedTuple
 from memray_eval.affect.fusion import fuse, normalised_weights
 from memray_eval.affect.judge_prompts import EmotionJudgment, from_emotion, judge_emotion_messages
 from memray_eval.affect.labels import EKMAN, Distribution
-from memray_eval.affect.speech import Heard, SpeechEmotion, hear, to_utterance
+from memray_eval.affect.speech import (
+    RecognisedSpeech,
+    SpeechEmotion,
+    recognise_speech,
+    to_utterance,
+)
 from memray_eval.affect.text import TextEmotion
 from memray_eval.affect.text_to_speech import AudioStore, Speaker
 from memray_eval.affect.traits import (
@@ -19,7 +23,7 @@ from memray_eval.affect.traits import (
     Frame,
     Traits,
     from_judgment,
-    given,
+    given_traits,
     judge_traits_messages,
 )
 from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_error
@@ -31,12 +35,12 @@ NOTES = "affect"  # the key of a sample's metadata that says where its emotion a
 
 @dataclass(frozen=True, kw_only=True)
 class AffectBackends:
-    """What emotion and traits are found with. `text` None: the judge reads the text too; `ears`
-    None: nothing is heard; `speaker` None: only recordings are. `traits` None: the judge estimates
-    those that a sample does not give."""
+    """The backends that find emotion and traits. `text` None: the judge reads the text too;
+    `speech` None: speech does not count; `speaker` None: only recordings do. `traits` None: the
+    judge estimates those that a sample does not give."""
 
     text: TextEmotion | None
-    ears: SpeechEmotion | None
+    speech: SpeechEmotion | None
     store: AudioStore | None
     speaker: Speaker | None
     speech_weight: float
@@ -46,52 +50,60 @@ class AffectBackends:
     frame: Frame
 
 
-class _Read(NamedTuple):
+class _TextReading(NamedTuple):
     distribution: Distribution
     backend: str
     degraded: str | None = None
 
 
 async def add_affect(
-    samples: Sequence[Sample], folder: str, senses: AffectBackends
+    samples: Sequence[Sample], folder: str, backends: AffectBackends
 ) -> list[Sample]:
-    """The samples with emotion and traits; what a sample gives itself stays. `folder` is that of
-    their dataset's file, for recordings. A backend that fails is uniform or unknown, and the sample
-    says so; none is lost."""
-    unfelt = [sample for sample in samples if not sample.emotion]
-    felt = dict(
-        zip((sample.id for sample in unfelt), await _felt(unfelt, folder, senses), strict=True)
+    """Adds emotion and traits; what a sample gives itself stays. `folder` is that of the dataset's
+    file, for recordings. If a backend fails, the emotion is uniform or the traits unknown, and the
+    sample notes why; no sample is lost."""
+    without_emotion = [sample for sample in samples if not sample.emotion]
+    with_emotion = dict(
+        zip(
+            (sample.id for sample in without_emotion),
+            await _add_emotion(without_emotion, folder, backends),
+            strict=True,
+        )
     )
     return [
-        await _with_traits(
-            felt.get(sample.id, _noted(sample, emotion={"backend": EXISTING})), senses
+        await _add_traits(
+            with_emotion.get(sample.id, _add_notes(sample, emotion={"backend": EXISTING})), backends
         )
         for sample in samples
     ]
 
 
-async def _felt(samples: Sequence[Sample], folder: str, senses: AffectBackends) -> list[Sample]:
+async def _add_emotion(
+    samples: Sequence[Sample], folder: str, backends: AffectBackends
+) -> list[Sample]:
     if not samples:
         return []
-    read = await _read(samples, senses)
-    heard: list[Heard | None] = [None] * len(samples)
-    if senses.ears is not None and senses.store is not None:
+    read = await _read_texts(samples, backends)
+    heard: list[RecognisedSpeech | None] = [None] * len(samples)
+    if backends.speech is not None and backends.store is not None:
         heard = list(
-            await hear(
+            await recognise_speech(
                 [to_utterance(s, folder) for s in samples],
-                senses.ears,
-                senses.store,
-                senses.speaker,
+                backends.speech,
+                backends.store,
+                backends.speaker,
             )
         )
     return [
-        _fused(sample, text, speech, senses)
+        _fuse_emotion(sample, text, speech, backends)
         for sample, text, speech in zip(samples, read, heard, strict=True)
     ]
 
 
-def _fused(sample: Sample, text: _Read, speech: Heard | None, senses: AffectBackends) -> Sample:
-    weights = normalised_weights(senses.speech_weight, senses.text_weight)
+def _fuse_emotion(
+    sample: Sample, text: _TextReading, speech: RecognisedSpeech | None, backends: AffectBackends
+) -> Sample:
+    weights = normalised_weights(backends.speech_weight, backends.text_weight)
     emotion = fuse(speech.distribution if speech else None, text.distribution, *weights)
     notes: dict[str, Any] = {
         "backend": "fused",
@@ -100,46 +112,48 @@ def _fused(sample: Sample, text: _Read, speech: Heard | None, senses: AffectBack
         "speech_weight": weights.speech,
         "text_weight": weights.text,
     }
-    return _noted(sample.model_copy(update={"emotion": emotion}), emotion=notes)
+    return _add_notes(sample.model_copy(update={"emotion": emotion}), emotion=notes)
 
 
-async def _read(samples: Sequence[Sample], senses: AffectBackends) -> list[_Read]:
-    if senses.text is None:
-        return [await _judged(sample, senses) for sample in samples]
+async def _read_texts(samples: Sequence[Sample], backends: AffectBackends) -> list[_TextReading]:
+    if backends.text is None:
+        return [await _judge_emotion(sample, backends) for sample in samples]
     try:
-        found = await senses.text.infer([sample.query for sample in samples])
+        found = await backends.text.infer([sample.query for sample in samples])
     except GenerationError as error:
-        return [_Read(EKMAN.uniform(), senses.text.name, str(error)) for _ in samples]
-    return [_Read(distribution, senses.text.name) for distribution in found]
+        return [_TextReading(EKMAN.uniform(), backends.text.name, str(error)) for _ in samples]
+    return [_TextReading(distribution, backends.text.name) for distribution in found]
 
 
-async def _judged(sample: Sample, senses: AffectBackends) -> _Read:
-    assert senses.judge is not None
+async def _judge_emotion(sample: Sample, backends: AffectBackends) -> _TextReading:
+    assert backends.judge is not None
     try:
-        verdict = await senses.judge.judge(
-            judge_emotion_messages(sample, senses.frame), EmotionJudgment
+        verdict = await backends.judge.judge(
+            judge_emotion_messages(sample, backends.frame), EmotionJudgment
         )
     except Exception as error:
-        return _Read(EKMAN.uniform(), senses.judge.name, _reason(error))
+        return _TextReading(EKMAN.uniform(), backends.judge.name, _describe_judge_failure(error))
     assert isinstance(verdict.judgment, EmotionJudgment)
-    return _Read(from_emotion(verdict.judgment), verdict.judge)
+    return _TextReading(from_emotion(verdict.judgment), verdict.judge)
 
 
-async def _with_traits(sample: Sample, senses: AffectBackends) -> Sample:
-    if sample.traits and senses.traits is not None and senses.traits is not given:
-        return _noted(
+async def _add_traits(sample: Sample, backends: AffectBackends) -> Sample:
+    if sample.traits and backends.traits is not None and backends.traits is not given_traits:
+        return _add_notes(
             sample.model_copy(update={"traits": {}}),
-            traits={"backend": senses.traits(sample).backend},
+            traits={"backend": backends.traits(sample).backend},
         )
-    if sample.traits or senses.traits is not None:
-        return _noted(sample, traits={"backend": given(sample).backend})
-    assert senses.judge is not None
+    if sample.traits or backends.traits is not None:
+        return _add_notes(sample, traits={"backend": given_traits(sample).backend})
+    assert backends.judge is not None
     try:
-        verdict = await senses.judge.judge(
-            judge_traits_messages(sample, senses.frame), BigFiveJudgment
+        verdict = await backends.judge.judge(
+            judge_traits_messages(sample, backends.frame), BigFiveJudgment
         )
     except Exception as error:
-        return _noted(sample, traits={"backend": "unknown", "degraded": _reason(error)})
+        return _add_notes(
+            sample, traits={"backend": "unknown", "degraded": _describe_judge_failure(error)}
+        )
     assert isinstance(verdict.judgment, BigFiveJudgment)
     found = from_judgment(verdict.judgment)
     notes = {
@@ -148,30 +162,30 @@ async def _with_traits(sample: Sample, senses: AffectBackends) -> Sample:
         "unknown": list(found.unknown),
         "confidence": found.confidence,
     }
-    return _noted(sample.model_copy(update={"traits": found.known}), traits=notes)
+    return _add_notes(sample.model_copy(update={"traits": found.known}), traits=notes)
 
 
-def _reason(error: Exception) -> str:
-    """Why a judge read nothing. Raises the error again where it is the run's affair: its money, its
-    services, its end."""
+def _describe_judge_failure(error: Exception) -> str:
+    """Why a judge gave nothing. Raises the error again if it concerns the whole run: its budget,
+    its services, its end."""
     if isinstance(error, EvalError) and not isinstance(error, JudgeError):
         raise error
     return describe_error(error)
 
 
-def unread(sample: Sample, error: BaseException) -> Sample:
-    """The sample where finding its emotion and traits raised: what it gives itself stays, the rest
-    is uniform and unknown."""
+def uniform_emotion(sample: Sample, error: BaseException) -> Sample:
+    """The sample after finding its emotion and traits has raised: what it gives itself stays, other
+    emotion is uniform and other traits unknown."""
     reason = describe_error(error)
     emotion = (
         {"backend": EXISTING} if sample.emotion else {"backend": "unknown", "degraded": reason}
     )
     traits = {"backend": EXISTING} if sample.traits else {"backend": "unknown", "degraded": reason}
     felt = sample.emotion or dict(EKMAN.uniform())
-    return _noted(sample.model_copy(update={"emotion": felt}), emotion=emotion, traits=traits)
+    return _add_notes(sample.model_copy(update={"emotion": felt}), emotion=emotion, traits=traits)
 
 
-def degraded(sample: Sample) -> dict[str, str]:
+def find_degraded(sample: Sample) -> dict[str, str]:
     """What could not be read of a sample (emotion, speech, traits), and why."""
     notes = sample.metadata.get(NOTES, {})
     emotion, traits = notes.get("emotion", {}), notes.get("traits", {})
@@ -187,7 +201,7 @@ def degraded(sample: Sample) -> dict[str, str]:
     return {what: str(reason) for what, reason in found.items() if reason}
 
 
-def _noted(sample: Sample, **notes: Any) -> Sample:
+def _add_notes(sample: Sample, **notes: Any) -> Sample:
     before = sample.metadata.get(NOTES)
     held = {**(before if isinstance(before, dict) else {}), **notes}
     return sample.model_copy(update={"metadata": {**sample.metadata, NOTES: held}})

@@ -1,7 +1,7 @@
-"""What the classifier sees of a text: hashes of its words, word pairs and character n-grams, and
-their TF-IDF vector.
+"""Extracts the classifier's features from a text: hashes of its words, word pairs and character
+n-grams, and their TF-IDF vector.
 
-Training and inference share this file, so neither sees what the other does not.
+Training and inference share this file, so they see the same features.
 """
 
 from __future__ import annotations

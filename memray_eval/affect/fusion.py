@@ -1,7 +1,7 @@
-"""One emotion of two: what the speech and what the text told, weighted. Source: seed 000, step 6 of
-the generation.
+"""Fuses the emotion heard in speech and the emotion read in text into one weighted mean. Source:
+seed 000, step 6 of the generation.
 
-What the speech weight is worth: a voice made by a synthesiser carries almost no emotion.
+How much weight to give speech: a synthesiser's voice carries almost no emotion.
 Recognisers of four classes were right in 0.29 to 0.54 of the cases on the speech of three engines,
 where guessing gives 0.25. Give it weight for people's own recordings; for synthetic speech 0 is
 right, and any more dilutes the text. So does speech that is off: it is uniform, as in seed 000, and
@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from memray_eval.affect.labels import Distribution, LabelSet, is_uniform, labels_of, to
+from memray_eval.affect.labels import Distribution, LabelSet, convert, is_uniform, labels_of
 from memray_eval.errors import ConfigError
 
 
@@ -25,8 +25,8 @@ class Weights(NamedTuple):
 
 
 def normalised_weights(speech_weight: float, text_weight: float) -> Weights:
-    """The two weights, made to sum to 1. Raises ConfigError that names the flag where one is
-    negative or not finite, or both are zero."""
+    """Scales the two weights to sum to 1. Raises ConfigError that names the flag if one is negative
+    or not finite, or both are zero."""
     for flag, weight in (("--speech-weight", speech_weight), ("--text-weight", text_weight)):
         if not math.isfinite(weight) or weight < 0:
             raise ConfigError(f"{flag} {weight}: a weight is a finite number, 0 or more")
@@ -51,7 +51,7 @@ def fuse(
     share. Raises ConfigError for weights or labels that are wrong."""
     weights = normalised_weights(speech_weight, text_weight)
     labels = labels_of(text)
-    heard = _heard(speech, labels)
+    heard = _express_speech(speech, labels)
     return labels.normalised(
         [
             weights.speech * heard[label] + weights.text * text.get(label, 0.0)
@@ -60,10 +60,10 @@ def fuse(
     )
 
 
-def _heard(speech: Mapping[str, float] | None, labels: LabelSet) -> Distribution:
-    """What the speech says in the labels of the text."""
+def _express_speech(speech: Mapping[str, float] | None, labels: LabelSet) -> Distribution:
+    """The distribution of the speech in the labels of the text; uniform if it says nothing."""
     if speech is None:
         return labels.uniform()
     spoken = labels_of(speech)
-    knows = not is_uniform(to(speech, spoken, spoken))  # with the labels that are left out
-    return to(speech, spoken, labels) if knows else labels.uniform()
+    knows = not is_uniform(convert(speech, spoken, spoken))  # with the labels that are left out
+    return convert(speech, spoken, labels) if knows else labels.uniform()

@@ -1,5 +1,4 @@
-"""Emotion in a message as a judge model reads it: what it is asked, and its answer as a
-distribution."""
+"""Asks a judge model for the emotion in a message, and turns its answer into a distribution."""
 
 from __future__ import annotations
 

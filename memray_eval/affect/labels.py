@@ -1,4 +1,4 @@
-"""Label sets of emotions, and how a distribution over one is told in another.
+"""Label sets of emotions, and how a distribution converts from one to another.
 
 A distribution maps every label of its set to a probability; the probabilities sum to 1 within 1e-6.
 Every set is tied to EKMAN by two tables of shares, and any two sets to each other through it."""
@@ -34,7 +34,7 @@ class LabelSet(Frozen):
         return self
 
     def uniform(self) -> Distribution:
-        """What is said where nothing is known."""
+        """The distribution for when nothing is known."""
         return dict.fromkeys(self.labels, 1.0 / len(self.labels))
 
     def normalised(self, weights: Sequence[float]) -> Distribution:
@@ -60,7 +60,7 @@ class LabelSet(Frozen):
 
 
 def is_uniform(distribution: Mapping[str, float]) -> bool:
-    """Whether a distribution that has all labels of its set says nothing."""
+    """Whether all labels of a distribution have the same share."""
     return all(
         math.isclose(share, 1.0 / len(distribution), abs_tol=1e-9)
         for share in distribution.values()
@@ -104,14 +104,14 @@ _EKMAN_OF_GOEMOTIONS = {
 }
 
 
-def _whole(pairs: Iterable[tuple[str, str]]) -> Table:
+def _one_to_one(pairs: Iterable[tuple[str, str]]) -> Table:
     return {label: {other: 1.0} for label, other in pairs}
 
 
-_SAME_NAME = _whole((label, label) for label in EKMAN.labels)
+_SAME_NAME = _one_to_one((label, label) for label in EKMAN.labels)
 TO_EKMAN: dict[str, Table] = {
     "ekman": _SAME_NAME,
-    "goemotions28": _whole(
+    "goemotions28": _one_to_one(
         (fine, coarse)
         for coarse, members in _EKMAN_OF_GOEMOTIONS.items()
         for fine in members.split()
@@ -131,7 +131,7 @@ FROM_EKMAN: dict[str, Table] = {
     "ekman": _SAME_NAME,
     "goemotions28": _SAME_NAME,  # the head of each family bears its name
     "four": {  # surprise is neither good nor bad: it says nothing about four classes
-        **_whole(
+        **_one_to_one(
             (
                 ("anger", "angry"),
                 ("disgust", "angry"),
@@ -162,8 +162,8 @@ _SYNONYMS = {
 _CANONICAL = {word: name for name, words in _SYNONYMS.items() for word in words.split()}
 
 
-def to(distribution: Mapping[str, float], source: LabelSet, target: LabelSet) -> Distribution:
-    """A distribution over `source`, told in the labels of `target`: the same sum, every target
+def convert(distribution: Mapping[str, float], source: LabelSet, target: LabelSet) -> Distribution:
+    """Converts a distribution over `source` to the labels of `target`: the same sum, every target
     label present, zeros included. A label of the source that is left out counts as 0. Raises
     ConfigError for a label or a set that is not known."""
     if unknown := sorted(set(distribution) - set(source.labels)):
@@ -172,11 +172,11 @@ def to(distribution: Mapping[str, float], source: LabelSet, target: LabelSet) ->
         )
     if source == target:
         return {label: float(distribution.get(label, 0.0)) for label in target.labels}
-    ekman = _pushed(distribution, _table(TO_EKMAN, source), EKMAN)
-    return _pushed(ekman, _table(FROM_EKMAN, target), target)
+    ekman = _map_labels(distribution, _find_table(TO_EKMAN, source), EKMAN)
+    return _map_labels(ekman, _find_table(FROM_EKMAN, target), target)
 
 
-def _table(tables: Mapping[str, Table], labels: LabelSet) -> Table:
+def _find_table(tables: Mapping[str, Table], labels: LabelSet) -> Table:
     if LABEL_SETS.get(labels.name) != labels:
         raise ConfigError(
             f"no mapping for the label set {labels.name!r}; there are: {', '.join(LABEL_SETS)}"
@@ -184,7 +184,7 @@ def _table(tables: Mapping[str, Table], labels: LabelSet) -> Table:
     return tables[labels.name]
 
 
-def _pushed(distribution: Mapping[str, float], table: Table, target: LabelSet) -> Distribution:
+def _map_labels(distribution: Mapping[str, float], table: Table, target: LabelSet) -> Distribution:
     pushed = dict.fromkeys(target.labels, 0.0)
     for label, share in distribution.items():
         for other, part in table[label].items():
@@ -206,7 +206,7 @@ def labels_of(distribution: Mapping[str, float]) -> LabelSet:
     )
 
 
-def recognise(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tuple[str, ...]]:
+def match_labels(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tuple[str, ...]]:
     """The set that a foreign model speaks in, and for each of its labels the one in that set: the
     smallest of FOUR, EKMAN and GOEMOTIONS that has them all, under whatever synonyms. Two of its
     labels may share one. Raises ConfigError that names the labels of `whose` model that no set

@@ -1,5 +1,5 @@
-"""Text emotion by a small English lexicon of our own: no model, readable, weak. What a word counts
-stands in lexicon.txt."""
+"""Reads emotion in text by a small English lexicon of our own, lexicon.txt: no model, readable,
+weak."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ class Entry(NamedTuple):
 
 
 class Lexicon(NamedTuple):
-    """Whole words, beginnings of words, and the pattern that takes a text apart: signs first, then
-    words."""
+    """Whole words, word stems, and the pattern that splits a text into signs and words."""
 
     words: dict[str, Entry]
     stems: dict[str, Entry]
@@ -59,8 +58,8 @@ def load() -> Lexicon:
 
 
 def parse(text: str) -> Lexicon:
-    """Reads "emotion strength: words" lines. Raises ValueError for one that is not so, and for a
-    word that is there twice."""
+    """Parses "emotion strength: words" lines. Raises ValueError for a malformed line and for a word
+    that is there twice."""
     words: dict[str, Entry] = {}
     stems: dict[str, Entry] = {}
     for line in filter(lambda line: line.strip() and not line.startswith("# "), text.splitlines()):
@@ -92,12 +91,12 @@ def weigh(text: str, lexicon: Lexicon) -> dict[str, float]:
     half as much again after an intensifier, half after a weakener. A negation turns joy into half
     as much sadness, and all else into neutral. Both reach over REACH words, and not past a stop."""
     weights: dict[str, float] = {}
-    for emotion, weight in _counted(lexicon.tokens.findall(normalise(text)), lexicon):
+    for emotion, weight in _weigh_tokens(lexicon.tokens.findall(normalise(text)), lexicon):
         weights[emotion] = weights.get(emotion, 0.0) + weight
     return weights
 
 
-def _counted(tokens: list[str], lexicon: Lexicon) -> Iterator[Entry]:
+def _weigh_tokens(tokens: list[str], lexicon: Lexicon) -> Iterator[Entry]:
     negated = scaled = 0  # how many more words are reached
     factor = 1.0
     for token in tokens:
@@ -109,12 +108,13 @@ def _counted(tokens: list[str], lexicon: Lexicon) -> Iterator[Entry]:
             scaled, factor = REACH + 1, 1.5 if token in _STRONGER else 0.5
         elif entry := lexicon.find(token):
             weight = entry.strength * (factor if scaled else 1.0)
-            yield _turned(entry.emotion, weight) if negated else Entry(entry.emotion, weight)
+            if not negated:
+                yield Entry(entry.emotion, weight)
+            elif entry.emotion == "joy":
+                yield Entry("sadness", weight / 2)
+            else:
+                yield Entry("neutral", weight)
         negated, scaled = max(negated - 1, 0), max(scaled - 1, 0)
-
-
-def _turned(emotion: str, weight: float) -> Entry:
-    return Entry("sadness", weight / 2) if emotion == "joy" else Entry("neutral", weight)
 
 
 class LexiconEmotion:
@@ -129,9 +129,9 @@ class LexiconEmotion:
         self._lexicon = lexicon or load()
 
     async def infer(self, texts: Sequence[str]) -> list[Distribution]:
-        return [self._one(text) for text in texts]
+        return [self._infer_one(text) for text in texts]
 
-    def _one(self, text: str) -> Distribution:
+    def _infer_one(self, text: str) -> Distribution:
         weights = weigh(text, self._lexicon)
         if not weights and not _LATIN.search(text.lower()):
             return self.labels.uniform()

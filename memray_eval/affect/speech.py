@@ -1,8 +1,8 @@
-"""Emotion in how something is said: from a sample's own recording, else from its text spoken aloud.
+"""Recognises emotion in speech: in a sample's own recording, else in its text spoken aloud.
 
 Backends: `uniform` (nothing is known), `prosody` (arousal by loudness, pitch and rate),
-`transformers:MODEL` and `openai`. What cannot be heard is uniform, with the reason beside it: no
-sample is lost over its sound."""
+`transformers:MODEL` and `openai`. Speech that cannot be heard gives a uniform distribution and
+the reason: no sample is lost over its sound."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from memray_eval.affect.audio import (
     Samples,
     decode_wav,
     encode_wav,
-    prosody_of,
+    measure_prosody,
     read_audio,
-    resampled,
+    resample,
 )
-from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, recognise
-from memray_eval.affect.text_to_speech import AudioStore, Speaker, spoken_text
+from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, match_labels
+from memray_eval.affect.text_to_speech import AudioStore, Speaker, text_to_speak
 from memray_eval.errors import ConfigError, DataError, GenerationError, JudgeError
 from memray_eval.types import Frozen, Sample
 
@@ -60,7 +60,7 @@ class Guess(Frozen):
 
 
 class SpeechEmotion(Protocol):
-    """Hears emotion in clips. Nothing about a clip, nor a provider that fails, raises."""
+    """Recognises emotion in clips. Neither a bad clip nor a failing provider raises."""
 
     name: str
     labels: LabelSet
@@ -69,7 +69,7 @@ class SpeechEmotion(Protocol):
 
 
 class Listener(Protocol):
-    """A model behind an API that hears wavs."""
+    """A model behind an API that listens to wav files."""
 
     async def listen(self, wav: bytes, labels: Sequence[str]) -> Mapping[str, float]:
         """A weight, 0 or more, for every label. Raises JudgeError."""
@@ -83,7 +83,7 @@ def build_speech_emotion(name: str, listener: Listener | None = None) -> SpeechE
     if name == "prosody":
         return ProsodySpeech()
     if name == "openai" and listener is not None:
-        return ListenedSpeech(listener)
+        return ListenerSpeech(listener)
     if name.startswith("transformers:") and name != "transformers:":
         return TransformersSpeech(name, *load_classifier(name.removeprefix("transformers:")))
     raise ConfigError(
@@ -92,7 +92,7 @@ def build_speech_emotion(name: str, listener: Listener | None = None) -> SpeechE
 
 
 class UniformSpeech:
-    """Hears nothing."""
+    """Gives the uniform distribution for every clip."""
 
     name = UNIFORM
 
@@ -104,8 +104,8 @@ class UniformSpeech:
 
 
 class ProsodySpeech:
-    """Hears arousal alone and spreads it over the labels that lie near it. Deterministic, numpy
-    alone."""
+    """Measures arousal alone and spreads it over the labels near it. Deterministic; needs only
+    numpy."""
 
     name = "prosody"
     labels = EKMAN
@@ -114,20 +114,20 @@ class ProsodySpeech:
         return [self._guess(clip) for clip in clips]
 
     def _guess(self, audio: Audio) -> Guess:
-        clip = heard_clip(audio)
+        clip = load_clip(audio)
         if not isinstance(clip, Clip):
             return Guess(distribution=self.labels.uniform(), degraded=clip)
-        prosody = prosody_of(clip)
+        prosody = measure_prosody(clip)
         if prosody.voiced_s == 0.0:
             return Guess(
                 distribution=self.labels.uniform(), degraded="there is no voice in the audio"
             )
-        return Guess(distribution=spread(prosody.arousal, prosody.certainty))
+        return Guess(distribution=spread_arousal(prosody.arousal, prosody.certainty))
 
 
-def spread(arousal: float, certainty: float) -> Distribution:
-    """Arousal (0 calm to 1) as emotions: MOST_TOLD x certainty of the mass lies around it, by a
-    Gaussian over AROUSAL, and the rest is uniform."""
+def spread_arousal(arousal: float, certainty: float) -> Distribution:
+    """Turns arousal (0 calm to 1) into emotions: MOST_TOLD x certainty of the mass lies around it,
+    by a Gaussian over AROUSAL; the rest is uniform."""
     near = np.exp(
         -0.5
         * ((np.array([AROUSAL[label] for label in EKMAN.labels]) - arousal) / AROUSAL_WIDTH) ** 2
@@ -151,28 +151,29 @@ class TransformersSpeech:
     ) -> None:
         """Raises ConfigError for labels that no label set knows."""
         self.name, self._rate_hz, self._classify = name, rate_hz, classify
-        self.labels, ours = recognise(model_labels, name)
+        self.labels, ours = match_labels(model_labels, name)
         self._ours = dict(zip(model_labels, ours, strict=True))
 
     async def infer(self, clips: Sequence[Audio]) -> list[Guess]:
-        heard = [heard_clip(audio) for audio in clips]
-        sounds = [
-            _padded(resampled(clip, self._rate_hz).samples, self._rate_hz)
-            for clip in heard
-            if isinstance(clip, Clip)
-        ]
+        heard = [load_clip(audio) for audio in clips]
+        sounds = []
+        for clip in heard:
+            if isinstance(clip, Clip):
+                samples = resample(clip, self._rate_hz).samples
+                # At least half a second: the first layers of a model take no less.
+                sounds.append(np.pad(samples, (0, max(0, self._rate_hz // 2 - len(samples)))))
         try:
             found = iter(await asyncio.to_thread(self._classify, sounds) if sounds else [])
         except (
             RuntimeError
         ) as error:  # torch's own for all that goes wrong inside a model, its memory among it
             reason = f"{self.name} failed: {type(error).__name__}"
-            return [
-                Guess(distribution=self.labels.uniform(), degraded=_reason(clip) or reason)
-                for clip in heard
-            ]
+            reasons = [reason if isinstance(clip, Clip) else clip for clip in heard]
+            return [Guess(distribution=self.labels.uniform(), degraded=why) for why in reasons]
         return [
-            self._guess(next(found)) if isinstance(clip, Clip) else self._deaf(clip)
+            self._guess(next(found))
+            if isinstance(clip, Clip)
+            else Guess(distribution=self.labels.uniform(), degraded=clip)
             for clip in heard
         ]
 
@@ -182,15 +183,12 @@ class TransformersSpeech:
             summed[self._ours[label]] += score if score > 0 else 0.0
         return Guess(distribution=self.labels.normalised(list(summed.values())))
 
-    def _deaf(self, reason: str) -> Guess:
-        return Guess(distribution=self.labels.uniform(), degraded=reason)
-
 
 def load_classifier(
     model: str,
 ) -> tuple[list[str], int, Callable[[list[Samples]], list[dict[str, float]]]]:
-    """A model's labels, the rate it hears at, and how to ask it. Raises ConfigError that says what
-    is missing."""
+    """Loads an audio classifier: its labels, its sampling rate, and a function that classifies.
+    Raises ConfigError that says what is missing."""
     try:
         from transformers import pipeline
     except ImportError as error:
@@ -216,13 +214,8 @@ def load_classifier(
     return list(pipe.model.config.id2label.values()), rate_hz, classify
 
 
-def _padded(samples: Samples, rate_hz: int) -> Samples:
-    """At least half a second: the first layers of a model take no less."""
-    return np.pad(samples, (0, max(0, rate_hz // 2 - len(samples))))
-
-
-class ListenedSpeech:
-    """A model behind an API, asked for a distribution. A call that fails is uniform, with its
+class ListenerSpeech:
+    """Asks a model behind an API for a distribution. A failed call gives the uniform one and its
     reason."""
 
     name = "openai"
@@ -235,7 +228,7 @@ class ListenedSpeech:
         return list(await asyncio.gather(*map(self._guess, clips)))
 
     async def _guess(self, audio: Audio) -> Guess:
-        clip = heard_clip(audio)
+        clip = load_clip(audio)
         if not isinstance(clip, Clip):
             return Guess(distribution=self.labels.uniform(), degraded=clip)
         try:
@@ -249,17 +242,13 @@ class ListenedSpeech:
         )
 
 
-def heard_clip(audio: Audio) -> Clip | str:
-    """The clip, or why nothing is to be heard in it."""
+def load_clip(audio: Audio) -> Clip | str:
+    """Decodes a clip. Returns the reason as text if nothing can be heard in it."""
     try:
         clip = decode_wav(audio if isinstance(audio, bytes) else read_audio(audio))
     except DataError as error:
         return str(error)
     return NO_SOUND if clip.is_silent else clip
-
-
-def _reason(clip: Clip | str) -> str | None:
-    return clip if isinstance(clip, str) else None
 
 
 class Utterance(Frozen):
@@ -270,8 +259,8 @@ class Utterance(Frozen):
 
 
 def to_utterance(sample: Sample, folder: str) -> Utterance:
-    """A sample's query and its own recording, `metadata: {"audio": path}`, relative to the folder
-    (or URL) of its dataset's file."""
+    """The utterance of a sample: its query and its own recording, `metadata: {"audio": path}`,
+    relative to the folder (or URL) of its dataset's file."""
     named = sample.metadata.get(RECORDING)
     if named is None:
         return Utterance(text=sample.query)
@@ -282,10 +271,11 @@ def to_utterance(sample: Sample, folder: str) -> Utterance:
     )
 
 
-class Heard(Frozen):
-    """What was heard of one utterance, and in what: its own `recording`, its text `synthesised`, or
-    `none`. `backend` gave the distribution (uniform where there was nothing to hear); `degraded`
-    says what went wrong; `audio` is the recording's path or the name of the file in the store."""
+class RecognisedSpeech(Frozen):
+    """The emotion recognised in one utterance, and in what sound: its own `recording`, its text
+    `synthesised`, or `none`. `backend` gave the distribution (uniform where there was nothing to
+    hear); `degraded` says what went wrong; `audio` is the recording's path or the name of the file
+    in the store."""
 
     distribution: Distribution
     backend: str
@@ -294,28 +284,33 @@ class Heard(Frozen):
     audio: str | None = None
 
 
-class _Sound(NamedTuple):
+class _SpokenSound(NamedTuple):
     source: Literal["synthesised", "recording", "none"]
     wav: bytes = b""
     audio: str | None = None
     degraded: str | None = None
 
 
-async def hear(
-    utterances: Sequence[Utterance], ears: SpeechEmotion, store: AudioStore, speaker: Speaker | None
-) -> list[Heard]:
-    """What is heard of each utterance. Without a speaker only recordings are heard. What fails (a
-    broken recording, a provider) is uniform and says so; a recording that is broken is not replaced
-    by synthetic speech."""
-    sounds = await asyncio.gather(*(_sound(utterance, store, speaker) for utterance in utterances))
-    guesses = iter(await ears.infer([sound.wav for sound in sounds if sound.source != "none"]))
-    return [_heard(sound, ears, guesses) for sound in sounds]
+async def recognise_speech(
+    utterances: Sequence[Utterance],
+    backend: SpeechEmotion,
+    store: AudioStore,
+    speaker: Speaker | None,
+) -> list[RecognisedSpeech]:
+    """Recognises the emotion of each utterance. Without a speaker, only recordings are heard. A
+    broken recording or a failing provider gives the uniform distribution and the reason; a broken
+    recording is not replaced by synthetic speech."""
+    sounds = await asyncio.gather(
+        *(_find_sound(utterance, store, speaker) for utterance in utterances)
+    )
+    guesses = iter(await backend.infer([sound.wav for sound in sounds if sound.source != "none"]))
+    return [_to_recognised(sound, backend, guesses) for sound in sounds]
 
 
-def _heard(sound: _Sound, ears: SpeechEmotion, guesses: Any) -> Heard:
+def _to_recognised(sound: _SpokenSound, backend: SpeechEmotion, guesses: Any) -> RecognisedSpeech:
     if sound.source == "none":
-        nothing = ears.labels.uniform()
-        return Heard(
+        nothing = backend.labels.uniform()
+        return RecognisedSpeech(
             distribution=nothing,
             backend=UNIFORM,
             source="none",
@@ -323,30 +318,33 @@ def _heard(sound: _Sound, ears: SpeechEmotion, guesses: Any) -> Heard:
             audio=sound.audio,
         )
     guess = next(guesses)
-    return Heard(
+    return RecognisedSpeech(
         distribution=guess.distribution,
-        backend=ears.name,
+        backend=backend.name,
         source=sound.source,
         degraded=guess.degraded,
         audio=sound.audio,
     )
 
 
-async def _sound(utterance: Utterance, store: AudioStore, speaker: Speaker | None) -> _Sound:
+async def _find_sound(
+    utterance: Utterance, store: AudioStore, speaker: Speaker | None
+) -> _SpokenSound:
+    """Finds the sound of an utterance: its recording, else its text as spoken by `speaker`."""
     path = utterance.recording
     if path is not None:
         try:
             wav = await asyncio.to_thread(read_audio, path)
             decode_wav(wav)
         except DataError as error:
-            return _Sound("none", audio=path, degraded=f"recording: {error}")
-        return _Sound("recording", wav, path)
+            return _SpokenSound("none", audio=path, degraded=f"recording: {error}")
+        return _SpokenSound("recording", wav, path)
     if speaker is None:
-        return _Sound("none")
-    if not (text := spoken_text(utterance.text)):
-        return _Sound("none", degraded="there is nothing to speak in the text")
+        return _SpokenSound("none")
+    if not (text := text_to_speak(utterance.text)):
+        return _SpokenSound("none", degraded="there is nothing to speak in the text")
     try:
-        sound = await store.spoken(text, speaker)
+        sound = await store.get_or_speak(text, speaker)
     except (JudgeError, GenerationError, DataError) as error:
-        return _Sound("none", degraded=f"speech synthesis ({speaker.backend}): {error}")
-    return _Sound("synthesised", sound.wav, sound.file)
+        return _SpokenSound("none", degraded=f"speech synthesis ({speaker.backend}): {error}")
+    return _SpokenSound("synthesised", sound.wav, sound.file)

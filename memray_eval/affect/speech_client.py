@@ -1,5 +1,5 @@
-"""OpenAI's voices and ears, and those of servers that speak its protocol: texts spoken, and emotion
-heard in audio."""
+"""Clients for OpenAI's speech models, and servers with its protocol: they speak texts, and
+recognise emotion in audio."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOKENS_A_CLIP = (
 MOST_SOUND_BYTES = 64_000_000  # a wav of the longest text that a provider takes is some 15 MB
 PATIENCE = RetryPolicy(
     tries=4, ceiling_s=120.0
-)  # sound is worth less than a verdict: after that it does without
+)  # sound is worth less than a verdict: after that the sample does without
 
 _QUESTION = """Listen to the voice in this recording: its pitch, loudness, rate and quality, not the words. How probable is each
 emotion in it? Answer with one JSON object that fits this schema, and nothing else; the probabilities sum to 1.
@@ -58,7 +58,7 @@ class SpeechServer(Frozen):
 
 
 class _Caller:
-    """One endpoint, asked by one policy. Build it on the event loop that will use it. Raises
+    """Calls one endpoint under one policy. Build it on the event loop that will use it. Raises
     ConfigError without its key."""
 
     def __init__(self, whose: str, server: SpeechServer, access: CallPolicy) -> None:
@@ -90,7 +90,7 @@ class _Caller:
                 raise to_judge_error(self.client, error) from None
             return reply
 
-        return await self._access.policy.run(attempt, partial(self._admitted, tokens))
+        return await self._access.policy.run(attempt, partial(self._admit, tokens))
 
     def sound(self, reply: HttpReply) -> bytes:
         """The audio of a reply. Raises JudgeError where it is text: JSON, a page of HTML,
@@ -107,7 +107,7 @@ class _Caller:
         return body
 
     @asynccontextmanager
-    async def _admitted(self, tokens: float) -> AsyncIterator[CallPermit]:
+    async def _admit(self, tokens: float) -> AsyncIterator[CallPermit]:
         async with self._slots, self._access.gate.turn(tokens) as turn:
             yield turn
 
@@ -162,8 +162,8 @@ class OpenAIListener:
     async def listen(self, wav: bytes, labels: Sequence[str]) -> Mapping[str, float]:
         """The model's weight for each label, not normalised. Raises JudgeError; Malformed where the
         answer is no such thing."""
-        model = _emotions(tuple(labels))
-        body = self._body(wav, model)
+        model = _emotion_model(tuple(labels))
+        body = self._request_body(wav, model)
 
         create = self._caller.client.chat.completions.with_raw_response.create
 
@@ -171,9 +171,9 @@ class OpenAIListener:
             reply = to_http_reply(await create(model=self.model, messages=[], extra_body=body))
             return read_completion(edge_for(self._caller.client), reply)
 
-        return _read(await self._caller.ask(send, TOKENS_A_CLIP, _used), model)
+        return _parse_reply(await self._caller.ask(send, TOKENS_A_CLIP, _reply_cost), model)
 
-    def _body(self, wav: bytes, model: type[BaseModel]) -> dict[str, Any]:
+    def _request_body(self, wav: bytes, model: type[BaseModel]) -> dict[str, Any]:
         question = _QUESTION.format(schema=json.dumps(model.model_json_schema()))
         sound = {
             "type": "input_audio",
@@ -189,7 +189,7 @@ class OpenAIListener:
 
 
 @cache
-def _emotions(labels: tuple[str, ...]) -> type[BaseModel]:
+def _emotion_model(labels: tuple[str, ...]) -> type[BaseModel]:
     """A judgment with a probability for each label, all of them required."""
     fields: dict[str, Any] = {label: (Share, Field()) for label in labels}
     return cast(
@@ -197,7 +197,7 @@ def _emotions(labels: tuple[str, ...]) -> type[BaseModel]:
     )
 
 
-def _used(reply: Reply) -> CallCost:
+def _reply_cost(reply: Reply) -> CallCost:
     return (
         CallCost(reply.usage.input_tokens, reply.usage.output_tokens)
         if reply.is_counted
@@ -205,7 +205,7 @@ def _used(reply: Reply) -> CallCost:
     )
 
 
-def _read(reply: Reply, model: type[BaseModel]) -> dict[str, float]:
+def _parse_reply(reply: Reply, model: type[BaseModel]) -> dict[str, float]:
     if reply.ending == "refused":
         raise Refused("the model declined to listen")
     if reply.ending == "truncated":

@@ -1,4 +1,4 @@
-"""Emotion in what is written: the backends by name, all behind one protocol.
+"""Backends that read emotion in text, by name, behind one protocol.
 
 `classifier` and `lexicon` come with the package and read English; `transformers:MODEL` is a text
 classifier of the hub or a folder; `off` reads nothing. affect/README.md says how good each is."""
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from memray_eval.affect.classifier import ClassifierEmotion
-from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, recognise
+from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, match_labels
 from memray_eval.affect.lexicon import LexiconEmotion
 from memray_eval.errors import ConfigError, GenerationError
 
@@ -24,9 +24,8 @@ Scores = Mapping[str, float]  # a model's own label -> 0 or more
 
 
 class TextEmotion(Protocol):
-    """Reads emotion in texts: one distribution over `labels` a text, in the texts' order, the same
-    for a text whatever stands beside it (a transformer's up to rounding). Raises GenerationError
-    where a model fails."""
+    """Reads emotion in texts: one distribution over `labels` for each text, in order, whatever else
+    is in the batch (a transformer's up to rounding). Raises GenerationError if a model fails."""
 
     name: str
     labels: LabelSet
@@ -35,7 +34,7 @@ class TextEmotion(Protocol):
 
 
 def build_text_emotion(name: str) -> TextEmotion:
-    """The backend of a name, loaded. Raises ConfigError that lists the known ones, or says what a
+    """Loads the backend of a name. Raises ConfigError that lists the known ones, or says what a
     model lacks."""
     match name:
         case "classifier":
@@ -69,7 +68,7 @@ class TransformersEmotion:
     ) -> None:
         """Raises ConfigError for labels that no label set knows."""
         self.name, self._classify = name, classify
-        self.labels, ours = recognise(model_labels, name)
+        self.labels, ours = match_labels(model_labels, name)
         self._ours = dict(zip(model_labels, ours, strict=True))
 
     async def infer(self, texts: Sequence[str]) -> list[Distribution]:
@@ -84,9 +83,9 @@ class TransformersEmotion:
             RuntimeError
         ) as error:  # torch's own for all that goes wrong inside a model, its memory among it
             raise GenerationError(f"{self.name} failed: {type(error).__name__}: {error}") from error
-        return [self._shared(one) for one in scores]
+        return [self._to_distribution(one) for one in scores]
 
-    def _shared(self, scores: Scores) -> Distribution:
+    def _to_distribution(self, scores: Scores) -> Distribution:
         summed = dict.fromkeys(self.labels.labels, 0.0)
         for label, score in scores.items():
             summed[self._ours[label]] += score
@@ -94,7 +93,8 @@ class TransformersEmotion:
 
 
 def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[Scores]]]:
-    """A model's labels, and how to ask it. Raises ConfigError that says what is missing."""
+    """Loads a text classifier: its labels, and a function that classifies. Raises ConfigError that
+    says what is missing."""
     try:
         from transformers import pipeline
     except ImportError as error:
@@ -109,16 +109,13 @@ def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[S
         raise ConfigError(
             f"{TRANSFORMERS}{model} cannot be loaded as a text classifier: {reason}"
         ) from error
-    window = min(MAX_TOKENS, pipe.tokenizer.model_max_length, _positions(pipe.model.config))
+    # RoBERTa's first two positions are padding's.
+    config = pipe.model.config
+    positions = int(getattr(config, "max_position_embeddings", MAX_TOKENS + 2)) - 2
+    window = min(MAX_TOKENS, pipe.tokenizer.model_max_length, positions)
 
     def classify(texts: list[str]) -> list[Scores]:
         found = pipe(texts, truncation=True, max_length=window)
         return [{entry["label"]: float(entry["score"]) for entry in scores} for scores in found]
 
     return [str(label) for label in pipe.model.config.id2label.values()], classify
-
-
-def _positions(config: Any) -> int:
-    """The tokens that a model has positions for. RoBERTa's first ones are padding's, so two fewer
-    than its config says."""
-    return int(getattr(config, "max_position_embeddings", MAX_TOKENS + 2)) - 2

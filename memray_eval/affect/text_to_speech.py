@@ -1,5 +1,4 @@
-"""Texts spoken aloud, and the store that keeps what was spoken: nothing is synthesised, or paid,
-twice.
+"""Speaks texts aloud, and stores the sound so that nothing is synthesised, or paid for, twice.
 
 Synthetic speech carries almost no emotion (four-class accuracy 0.29 to 0.54 on three engines): a
 speech weight above 0 pays for real recordings only."""
@@ -65,9 +64,9 @@ def choose_synthesis(asked: str, base_url: str | None = None) -> Synthesis:
     return asked
 
 
-def spoken_text(text: str) -> str:
-    """What of a text is read aloud: its first LONGEST_TEXT characters up to a space, always
-    encodable. Empty where it has nothing to say, such as emoji alone."""
+def text_to_speak(text: str) -> str:
+    """The part of a text that is spoken: its first LONGEST_TEXT characters up to a space, always
+    encodable. Empty if there is nothing to say, such as emoji alone."""
     text = text[: 2 * LONGEST_TEXT].encode("utf-8", "replace").decode()
     if len(text) > LONGEST_TEXT:
         cut = text[:LONGEST_TEXT]
@@ -87,9 +86,9 @@ class LocalVoice:
 
     async def speak(self, text: str) -> bytes:
         async with self._alone:
-            return await asyncio.to_thread(self._spoken, text)
+            return await asyncio.to_thread(self._synthesise, text)
 
-    def _spoken(self, text: str) -> bytes:
+    def _synthesise(self, text: str) -> bytes:
         try:
             sentences = self._engine.split_sentences(text)
             pieces = [
@@ -171,7 +170,7 @@ class AudioStore:
                 f"affect.cache: cannot make the folder {self.folder}: {error}"
             ) from None
         if self._is_local:
-            self._sweep()
+            self._remove_stale_files()
 
     def file_name(self, speaker: Speaker, text: str) -> str:
         identity = json.dumps(
@@ -179,22 +178,22 @@ class AudioStore:
         )
         return f"{hashlib.blake2b(identity.encode('utf-8', 'replace'), digest_size=16).hexdigest()}.{FORMAT}"  # noqa: E501
 
-    async def spoken(self, text: str, speaker: Speaker) -> Sound:
-        """The text, spoken: from its file, else by the speaker, and kept. Raises what the speaker
-        raises, and DataError where what it gave is no wav."""
+    async def get_or_speak(self, text: str, speaker: Speaker) -> Sound:
+        """Returns the text as speech: from its file, else spoken now and stored. Raises what the
+        speaker raises, and DataError if the speaker gives something that is not a wav."""
         name = self.file_name(speaker, text)
-        if (wav := await self._kept(name)) is not None:
-            return self._counted(Sound(name, wav), hits=1)
-        async with self._making.setdefault(name, asyncio.Lock()), self._alone(name):
-            if (wav := await self._kept(name)) is not None:  # somebody else just spoke it
-                return self._counted(Sound(name, wav), hits=1)
+        if (wav := await self._load(name)) is not None:
+            return self._return_counted(Sound(name, wav), hits=1)
+        async with self._making.setdefault(name, asyncio.Lock()), self._lock(name):
+            if (wav := await self._load(name)) is not None:  # somebody else just spoke it
+                return self._return_counted(Sound(name, wav), hits=1)
             self._count(misses=1)
             # Written anew: a provider that streams leaves the length out of the header.
             wav = encode_wav(decode_wav(await speaker.speak(text)))
-            is_kept = await asyncio.to_thread(self._keep, name, wav)
-            return self._counted(Sound(name, wav), synthesised=1, unkept=0 if is_kept else 1)
+            is_kept = await asyncio.to_thread(self._save, name, wav)
+            return self._return_counted(Sound(name, wav), synthesised=1, unkept=0 if is_kept else 1)
 
-    def _counted(self, sound: Sound, **more: int) -> Sound:
+    def _return_counted(self, sound: Sound, **more: int) -> Sound:
         self._count(**more)
         return sound
 
@@ -204,12 +203,12 @@ class AudioStore:
             **{name: count + more.get(name, 0) for name, count in counts.items()}
         )
 
-    async def _kept(self, name: str) -> bytes | None:
+    async def _load(self, name: str) -> bytes | None:
         return await asyncio.to_thread(self._read, name)
 
     def _read(self, name: str) -> bytes | None:
-        """A file's bytes; None where there is none, or one that is no wav: somebody broke it, and
-        it is spoken anew."""
+        """A file's bytes; None if there is none, or it is not a wav: a broken file is spoken
+        anew."""
         try:
             with open_reader(self._filesystem, f"{self._inner}/{name}") as file:
                 wav = bytes(file.read())
@@ -218,9 +217,9 @@ class AudioStore:
             return None
         return wav
 
-    def _keep(self, name: str, wav: bytes) -> bool:
-        """Writes a file under a pending name of its own and moves it to its place; in an object
-        store, at once. False where that failed: the sound is good all the same."""
+    def _save(self, name: str, wav: bytes) -> bool:
+        """Writes a file under a pending name and moves it into place; in an object store, directly.
+        Returns False if that failed: the sound is still good."""
         pending = f"{self._inner}/pending/{name}-{secrets.token_hex(8)}"
         try:
             if is_object_store(self._filesystem):
@@ -234,18 +233,18 @@ class AudioStore:
         return True
 
     @asynccontextmanager
-    async def _alone(self, name: str) -> AsyncIterator[None]:
-        """Holds a text (and a few others, by their hash) for this process, on this machine. The
-        lock dies with its process, so a kill leaves none behind."""
+    async def _lock(self, name: str) -> AsyncIterator[None]:
+        """Locks a text (and others that share its hash prefix) for this process on this machine.
+        The lock dies with its process, so a kill leaves none behind."""
         if not self._is_local:
             yield
             return
-        with _opened(f"{self._inner}/locks/{name[:LOCK_DIGITS]}") as descriptor:
-            while descriptor is not None and not _is_locked(descriptor):
+        with _open_lock_file(f"{self._inner}/locks/{name[:LOCK_DIGITS]}") as descriptor:
+            while descriptor is not None and not _try_lock(descriptor):
                 await self._sleep(POLL_S)
             yield
 
-    def _sweep(self) -> None:
+    def _remove_stale_files(self) -> None:
         """Removes what writers that were killed left behind."""
         oldest = time.time() - STALE_S
         with os.scandir(f"{self._inner}/pending") as entries:
@@ -258,9 +257,9 @@ class AudioStore:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[int | None]:
-    """A lock's file, which stays: to remove it would give two processes a lock each. None in a
-    folder that is read-only."""
+def _open_lock_file(path: str) -> Iterator[int | None]:
+    """Opens a lock file. The file stays: removing it could give two processes a lock each. None if
+    the folder is read-only."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
     except OSError:
@@ -272,8 +271,8 @@ def _opened(path: str) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _is_locked(descriptor: int) -> bool:
-    """Whether the lock is ours now; also on file systems that have none."""
+def _try_lock(descriptor: int) -> bool:
+    """Tries to take the lock. True also on file systems without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

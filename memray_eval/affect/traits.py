@@ -47,7 +47,7 @@ class Traits(Frozen):
         return {trait: score for trait, score in self.scores.items() if trait not in self.unknown}
 
 
-def _filled(known: dict[str, float], backend: Literal["given", "unknown", "judge"]) -> Traits:
+def _fill_unknown(known: dict[str, float], backend: Literal["given", "unknown", "judge"]) -> Traits:
     return Traits(
         scores={trait: known.get(trait, FLAT) for trait in BIG_FIVE},
         unknown=tuple(trait for trait in BIG_FIVE if trait not in known),
@@ -55,22 +55,22 @@ def _filled(known: dict[str, float], backend: Literal["given", "unknown", "judge
     )
 
 
-def given(sample: Sample) -> Traits:
+def given_traits(sample: Sample) -> Traits:
     """The sample's own traits; those it does not give are unknown."""
-    return _filled(sample.traits, EXISTING if sample.traits else UNKNOWN)
+    return _fill_unknown(sample.traits, EXISTING if sample.traits else UNKNOWN)
 
 
-def unknown(sample: Sample) -> Traits:
+def unknown_traits(sample: Sample) -> Traits:
     """Nothing is known of anyone."""
-    return _filled({}, UNKNOWN)
+    return _fill_unknown({}, UNKNOWN)
 
 
 def build_traits(name: str) -> Callable[[Sample], Traits]:
     """The offline backend of a name. Raises ConfigError that lists the known ones."""
     if name == EXISTING:
-        return given
+        return given_traits
     if name == UNKNOWN:
-        return unknown
+        return unknown_traits
     raise ConfigError(
         f"no Big Five backend {name!r} that runs without a judge; there are: "
         f"{', '.join(TRAIT_BACKENDS)}"
@@ -129,4 +129,4 @@ def from_judgment(judgment: BigFiveJudgment) -> Traits:
         if one.confidence > 0
     }
     confidence = {trait: one.confidence for trait, one in estimates.items()}
-    return _filled(drawn, JUDGE).model_copy(update={"confidence": confidence})
+    return _fill_unknown(drawn, JUDGE).model_copy(update={"confidence": confidence})

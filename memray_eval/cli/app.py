@@ -80,7 +80,7 @@ JudgeOption = Annotated[
 RunIdOption = Annotated[
     str | None,
     typer.Option(
-        help="The run folder's name; a run that stands there already is gone on with.",
+        help="The run folder's name. If the folder already holds this run, it is resumed.",
         show_default=False,
     ),
 ]
@@ -122,16 +122,17 @@ def version(
 
 
 def say(text: str) -> None:
-    """A line for a person, on stderr; control characters in it are shown escaped."""
+    """Prints a line for a person on stderr, with control characters escaped."""
     print(escape_controls(text), file=sys.stderr, flush=True)
 
 
 def show(text: str, end: str = "\n") -> None:
-    """A result, on stdout; control characters in it are shown escaped."""
+    """Prints a result on stdout, with control characters escaped."""
     print(escape_controls(text), end=end, flush=True)
 
 
 def print_report(folder: str, as_json: bool) -> None:
+    """Prints a run's summary, as text or as JSON."""
     from memray_eval.report.console import render
     from memray_eval.results.run_folder import RunFolder
 

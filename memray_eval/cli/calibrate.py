@@ -1,4 +1,4 @@
-"""The command that holds judges against people: calibrate."""
+"""The command that measures judges against people's labels: calibrate."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
-    from memray_eval.datasets.labels import Labelled
-    from memray_eval.report.calibration import Bin, CalibrationReport, Figure, Unit
+    from memray_eval.datasets.labels import LabelledResponse
+    from memray_eval.report.calibration import CalibrationReport, Figure, Unit
 
 Evaluate: TypeAlias = Callable[
     [Path, str], Iterable[Record]
@@ -104,14 +104,14 @@ def calibrate(
     from memray_eval.metrics import pick
 
     named, labelling = (
-        labels.preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
+        labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
     )
     if named is None:
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
     (measured,) = pick([named])
-    own: dict[str, Any] = {"words": {**labelling.words, **dict(map(_word, label or ()))}}
+    own: dict[str, Any] = {"words": {**labelling.words, **dict(map(_parse_label, label or ()))}}
     own |= {"separator": answers_separator} if answers_separator else {}
-    own |= {"scale": _scale(human_scale)} if human_scale else {}
+    own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
     labelling = labels.map_columns(columns or (), labelling.model_copy(update=own))
     scale = labelling.scale or measured.scale
     rows = labels.read_labelled(labelled, labelling, scale, limit, skip_unlabelled)
@@ -124,18 +124,18 @@ def calibrate(
         "budget.usd": budget_usd,
     }
     with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
-        runs = evaluation(folder, overrides, settings or (), yes)
-        found = compared(
+        runs = make_evaluate(folder, overrides, settings or (), yes)
+        found = compare_judges(
             labelled.name, rows, named, measured.scale, scale, judges, runs, Path(folder)
         )
-    show(found.model_dump_json(indent=2) if as_json else "\n".join(lines(found)))
+    show(found.model_dump_json(indent=2) if as_json else "\n".join(render_lines(found)))
 
 
-def evaluation(
+def make_evaluate(
     folder: str, overrides: dict[str, Any], settings: Sequence[str], yes: bool
 ) -> Evaluate:
-    """An Evaluate that is a run each, below `folder`; what it says goes to stderr. Raises what
-    `run` raises."""
+    """Makes an Evaluate that starts a run for each judge, below `folder`. Its messages go to
+    stderr; it raises what `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
         from memray_eval.execution.prepare import run
@@ -153,9 +153,9 @@ def evaluation(
     return evaluate
 
 
-def compared(
+def compare_judges(
     name: str,
-    rows: Sequence[Labelled],
+    rows: Sequence[LabelledResponse],
     metric: str,
     scale: tuple[float, float],
     human_scale: tuple[float, float],
@@ -163,8 +163,8 @@ def compared(
     evaluate: Evaluate,
     folder: Path,
 ) -> CalibrationReport:
-    """Every judge on the same labelled responses, written to `folder` for `evaluate`. `scale` is
-    the metric's. Raises ConfigError for no judge."""
+    """Compares judges on the same labelled responses, written to `folder` for `evaluate`. `scale`
+    is the metric's. Raises ConfigError if there is no judge."""
     from memray_eval.report.calibration import (
         CalibrationReport,
         calibrate_judges,
@@ -180,7 +180,7 @@ def compared(
     )
     trials = []
     for judge in judges:
-        units = units_of(rows, evaluate(responses, judge), metric)
+        units = to_units(rows, evaluate(responses, judge), metric)
         trials.append((calibrate_judges(units, judge, scale, human_scale), units))
     return CalibrationReport(
         labelled=name,
@@ -195,8 +195,10 @@ def compared(
     )
 
 
-def units_of(rows: Sequence[Labelled], records: Iterable[Record], metric: str) -> list[Unit]:
-    """The labelled responses with what the judge said of them; nothing where there is no record."""
+def to_units(
+    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str
+) -> list[Unit]:
+    """Joins labelled responses with the judge's verdicts; a response without a record has none."""
     from memray_eval.report.calibration import Unit
 
     scores = {
@@ -223,9 +225,9 @@ def units_of(rows: Sequence[Labelled], records: Iterable[Record], metric: str) -
     return units
 
 
-def lines(found: CalibrationReport) -> Iterator[str]:
-    """The report as text: a column a judge, people's own agreement beside, then each judge's
-    curve."""
+def render_lines(found: CalibrationReport) -> Iterator[str]:
+    """Renders the report as text: a column for each judge, one for people's own agreement, then
+    each judge's calibration curve."""
     (low, high), (to_low, to_high) = found.scale, found.human_scale
     yield (
         f"{found.metric} ({low:g}-{high:g}) on {found.labelled}: {found.n} labelled responses, "
@@ -246,11 +248,18 @@ def lines(found: CalibrationReport) -> Iterator[str]:
         f"{count:>{CELL}}" for count in counts + ([str(found.people.n)] if found.people else [])
     )
     for name, title in TITLES.items():
-        yield f"{title:<16}" + "".join(f"{_cell(figures.get(name)):>{CELL}}" for figures in tables)
+        yield f"{title:<16}" + "".join(
+            f"{_format_figure(figures.get(name)):>{CELL}}" for figures in tables
+        )
     costs = [f"${one.cost_usd:.4f}" for one in found.judges]
     yield f"{'cost':<16}" + "".join(f"{cost:>{CELL}}" for cost in costs)
     for one in found.judges:
-        yield from ("", f"Calibration of {one.judge} by {one.curve_by}", *map(_bin, one.curve))
+        curve = (
+            f"  {part.low:>5.2f} to {part.high:<5.2f} n={part.n:<6} judge {part.judge:.3f}  people "
+            f"{part.people:.3f}"
+            for part in one.curve
+        )
+        yield from ("", f"Calibration of {one.judge} by {one.curve_by}", *curve)
     if found.suggestion:
         yield from (
             "",
@@ -258,7 +267,7 @@ def lines(found: CalibrationReport) -> Iterator[str]:
         )
 
 
-def _cell(figure: Figure | None) -> str:
+def _format_figure(figure: Figure | None) -> str:
     if figure is None or figure.value is None:
         return "-"
     span = (
@@ -269,14 +278,7 @@ def _cell(figure: Figure | None) -> str:
     return f"{figure.value:.3f}{span}"
 
 
-def _bin(one: Bin) -> str:
-    return (
-        f"  {one.low:>5.2f} to {one.high:<5.2f} n={one.n:<6} judge {one.judge:.3f}  people "
-        f"{one.people:.3f}"
-    )
-
-
-def _scale(option: str) -> tuple[float, float]:
+def _parse_scale(option: str) -> tuple[float, float]:
     low, _, high = option.partition(",")
     try:
         found = float(low), float(high)
@@ -287,7 +289,7 @@ def _scale(option: str) -> tuple[float, float]:
     return found
 
 
-def _word(option: str) -> tuple[str, float]:
+def _parse_label(option: str) -> tuple[str, float]:
     word, _, number = option.rpartition("=")
     try:
         return word, float(number)

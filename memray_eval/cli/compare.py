@@ -63,7 +63,7 @@ def compare(
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
     what makes them hard to compare. Exit code 1 where a --fail-if says so."""
-    from memray_eval.report.comparing import compare as compared
+    from memray_eval.report.comparing import compare as compare_sides
     from memray_eval.report.comparing import failures, parse_gate, render
     from memray_eval.report.statistics import Settings
 
@@ -71,11 +71,11 @@ def compare(
     chosen = list(
         dict.fromkeys(name.strip() for name in (metrics or "").split(",") if name.strip())
     )
-    opened = _picked(runs)
-    field = _field(opened, cluster)
+    opened = _pick_candidates(runs)
+    field = _find_cluster_field(opened, cluster)
     sides = [one.side(field) for one in opened]
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
-    found = compared(
+    found = compare_sides(
         sides, metrics=chosen, cluster=field, settings=Settings(bootstrap=bootstrap), flips=listed
     )
     found = found.model_copy(update={"failed_gates": tuple(failures(found, gates))})
@@ -91,7 +91,7 @@ def compare(
         raise typer.Exit(1)
 
 
-class _Picked(NamedTuple):
+class _ComparedRun(NamedTuple):
     """One candidate of a run, under the name it has in the comparison."""
 
     name: str
@@ -108,8 +108,9 @@ class _Picked(NamedTuple):
         return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
 
 
-def _field(opened: Sequence[_Picked], cluster: str | None) -> str | None:
-    """What units are clustered by: what was asked for, else what the baseline's samples say."""
+def _find_cluster_field(opened: Sequence[_ComparedRun], cluster: str | None) -> str | None:
+    """The field that clusters units: the one asked for, else the one that the baseline's samples
+    name."""
     from memray_eval.report.reading import readable
     from memray_eval.report.scores import find_cluster
 
@@ -119,8 +120,8 @@ def _field(opened: Sequence[_Picked], cluster: str | None) -> str | None:
         return find_cluster(opened[0].folder.records())
 
 
-def _write_html(found: Comparison, opened: Sequence[_Picked], path: str) -> None:
-    """The page, with the texts of the units that it lists."""
+def _write_html(found: Comparison, opened: Sequence[_ComparedRun], path: str) -> None:
+    """Writes the HTML page, with the texts of the units that it lists."""
     from memray_eval.metrics import all_metrics
     from memray_eval.report.html.comparison import write_comparison
     from memray_eval.report.scores import read_texts
@@ -137,9 +138,9 @@ def _write_html(found: Comparison, opened: Sequence[_Picked], path: str) -> None
     say(path)
 
 
-def _picked(runs: Sequence[str]) -> list[_Picked]:
-    """Raises ConfigError for fewer than two, and for a candidate that is not there or not chosen;
-    DataError for a folder that is not a run's."""
+def _pick_candidates(runs: Sequence[str]) -> list[_ComparedRun]:
+    """Opens the runs and picks a candidate of each. Raises ConfigError for fewer than two, and for
+    a candidate that is not there or not chosen; DataError for a folder that is not a run's."""
     from memray_eval.report.reading import readable
     from memray_eval.report.scores import candidates_of
 
@@ -147,10 +148,10 @@ def _picked(runs: Sequence[str]) -> list[_Picked]:
         raise ConfigError("compare takes two or more run folders: memray-eval compare A B [C...]")
     picked = []
     for run in runs:
-        folder, candidate = _opened(run)
+        folder, candidate = _open_run(run)
         with readable(folder.path):
             there = candidates_of(folder.records())
-        picked.append((folder, _candidate(run, candidate, there), len(there) > 1))
+        picked.append((folder, _choose_candidate(run, candidate, there), len(there) > 1))
     short = [f"{folder.run_id}:{candidate}" if is_one_of_several else folder.run_id
              for folder, candidate, is_one_of_several in picked]  # fmt: skip
     named = [
@@ -159,14 +160,14 @@ def _picked(runs: Sequence[str]) -> list[_Picked]:
     if twice := [name for name, count in Counter(named).items() if count > 1]:
         raise ConfigError(f"{twice[0]} is given twice; compare it with another run or candidate")
     return [
-        _Picked(name, folder, candidate)
+        _ComparedRun(name, folder, candidate)
         for name, (folder, candidate, _) in zip(named, picked, strict=True)
     ]
 
 
-def _opened(run: str) -> tuple[RunFolder, str | None]:
-    """The run folder, and the candidate after it, of RUN or RUN:CANDIDATE; either may hold
-    colons."""
+def _open_run(run: str) -> tuple[RunFolder, str | None]:
+    """Opens the folder of RUN or RUN:CANDIDATE and returns it with the candidate named after it.
+    Either may hold colons."""
     from memray_eval.results.run_folder import RunFolder
 
     ends = [
@@ -187,7 +188,7 @@ def _opened(run: str) -> tuple[RunFolder, str | None]:
     )
 
 
-def _candidate(run: str, wanted: str | None, there: Sequence[str]) -> str:
+def _choose_candidate(run: str, wanted: str | None, there: Sequence[str]) -> str:
     names = ", ".join(there)
     if not there:
         raise DataError(f"{run} holds no records")

@@ -74,7 +74,7 @@ def make_needles(
     parquet.check_writable(out, force)
     given = read_haystack(haystack) if haystack else ()
     questions = read_questions(documents) if documents else ()
-    shop = Resources(load_tokenizer(tokenizer), seed, given, questions)
+    resources = Resources(load_tokenizer(tokenizer), seed, given, questions)
 
     def tell(task: str, language: str, length: int, by_parts: bool) -> None:
         slow = (
@@ -86,8 +86,10 @@ def make_needles(
         say(f"{task} {language} {length_label(length)}{slow}")
 
     started = time.monotonic()
-    made = islice(generate.samples(plan, shop, tell), limit)
-    written = parquet.write(_counted(made, min(plan.n_samples, limit or plan.n_samples)), out)
+    made = islice(generate.samples(plan, resources, tell), limit)
+    written = parquet.write(
+        _report_progress(made, min(plan.n_samples, limit or plan.n_samples)), out
+    )
     seconds, megabytes = time.monotonic() - started, written.context_bytes / 1e6
     show(
         f"{out}: {written.samples:,} samples, {megabytes:,.1f} MB of context, "
@@ -95,13 +97,13 @@ def make_needles(
     )
 
 
-def _counted(
+def _report_progress(
     samples: Iterable[Sample], total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Sample]:
-    """The same samples, with a line on stderr every PROGRESS_S seconds."""
-    told = clock()
+    """Yields the same samples, and prints progress on stderr every PROGRESS_S seconds."""
+    last_told = clock()
     for n, sample in enumerate(samples):
-        if clock() - told >= PROGRESS_S:
-            told = clock()
+        if clock() - last_told >= PROGRESS_S:
+            last_told = clock()
             say(f"  {n:,} of {total:,} samples")
         yield sample

@@ -1,11 +1,11 @@
-"""The commands that look: report, doctor, list, dataset validate, cache."""
+"""The commands that inspect: report, doctor, list, dataset validate, cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -24,9 +24,6 @@ from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-
-if TYPE_CHECKING:
-    from memray_eval.metric import JudgedMetric
 
 
 @app.command()
@@ -76,11 +73,11 @@ def report(
         "parquet": parquet,
     }
     if any(wanted.values()):
-        _write(run_folder, {form: path for form, path in wanted.items() if path is not None})
+        _export(run_folder, {form: path for form, path in wanted.items() if path is not None})
 
 
-def _write(run_folder: str, wanted: Mapping[str, str]) -> None:
-    """Writes the run in each form to its path."""
+def _export(run_folder: str, wanted: Mapping[str, str]) -> None:
+    """Exports the run in each form to its path."""
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.html import write_html
     from memray_eval.report.long_table import write_csv, write_parquet
@@ -166,14 +163,10 @@ def list_metrics() -> None:
             f"{judge}".rstrip()
         )
         if isinstance(metric, JudgedMetric):
-            show(f"{'':<26} {_estimate(metric)}")
-
-
-def _estimate(metric: JudgedMetric) -> str:
-    """What a metric's estimate is worth, and whether a run takes it without being asked to."""
-    told = f"estimate by rules: {metric.worth_in_words}"
-    is_withheld = metric.worth is not None and metric.worth.cannot_tell
-    return f"{told}; not applicable unless estimates.{metric.name}=true" if is_withheld else told
+            told = f"estimate by rules: {metric.worth_in_words}"
+            if metric.worth is not None and metric.worth.cannot_tell:
+                told += f"; not applicable unless estimates.{metric.name}=true"
+            show(f"{'':<26} {told}")
 
 
 @list_app.command("suites")
@@ -185,7 +178,7 @@ def list_suites() -> None:
         show(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
 
 
-def _usd(price: float | None) -> str:
+def _format_price(price: float | None) -> str:
     return "-" if price is None else f"{price:g}"
 
 
@@ -219,7 +212,7 @@ def list_judges(
         limits = ", ".join(
             f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit
         )
-        prices = f"{_usd(entry.input_usd):>6} {_usd(entry.output_usd):>6}"
+        prices = f"{_format_price(entry.input_usd):>6} {_format_price(entry.output_usd):>6}"
         show(f"{name:<28} {prices}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
         if preferred:
             show(f"{'':<28} preferred for {', '.join(preferred)}")
@@ -240,7 +233,7 @@ def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
     """How many judge calls are kept, of which judges, and what they had cost."""
     from memray_eval.judges.call_cache import CallCache
 
-    stats = CallCache(_calls_file(cache)).stats()
+    stats = CallCache(_find_calls_file(cache)).stats()
     if as_json:
         show(stats.model_dump_json(indent=2))
         return
@@ -262,7 +255,7 @@ def cache_clear(
     """Forget the judge calls that are kept: they will be paid again."""
     from memray_eval.judges.call_cache import CallCache, discard
 
-    path = _calls_file(cache)
+    path = _find_calls_file(cache)
     try:
         deleted = CallCache(path).clear(
             None if older_than_days is None else older_than_days * 86400.0
@@ -276,7 +269,7 @@ def cache_clear(
     show(f"{path}: {deleted} calls forgotten")
 
 
-def _calls_file(cache: str | None) -> str:
+def _find_calls_file(cache: str | None) -> str:
     if cache is not None and "://" in cache:
         raise ConfigError(
             f"--cache {cache}: calls kept in the cloud belong to their run; delete that folder "

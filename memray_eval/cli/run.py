@@ -71,14 +71,14 @@ def run_command(
     """Run a job: read, generate, judge, embed, write, and print the summary."""
     overrides = (
         _overrides(limit, dataset, metrics, judge, out, skip_invalid)
-        | _model(model)
-        | _paying(no_cache, budget_usd)
+        | _model_overrides(model)
+        | _payment_overrides(no_cache, budget_usd)
     )
-    overrides |= _affect(affect, speech_weight, text_weight, disable_openai_tts)
+    overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
     finished = _run(job, quiet=as_json, yes=yes, run_id=run_id)
     print_report(finished.folder.path, as_json)
-    _end(finished)
+    _exit_if_failed(finished)
 
 
 @app.command()
@@ -101,17 +101,19 @@ def generate(
 ) -> None:
     """Only generate: write the responses of a job's candidates to a run folder, to be judged by
     `evaluate`."""
-    overrides = _overrides(limit, dataset, None, "rules", out, skip_invalid) | _model(model)
-    overrides |= _affect(affect, speech_weight, text_weight, disable_openai_tts)
+    overrides = _overrides(limit, dataset, None, "rules", out, skip_invalid) | _model_overrides(
+        model
+    )
+    overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
     finished = _run(job, generate_only=True)
     show(finished.folder.path)
     if as_json:
         stamp, name = time.strftime("%Y%m%d_%H%M%S", time.gmtime()), job.candidates[0].name
-        path = f"{job.out}/responses_{_plain(name)}_{stamp}.json"
+        path = f"{job.out}/responses_{_to_file_name(name)}_{stamp}.json"
         export_responses(path, finished.folder.each(), name, stamp)
         show(path)
-    _end(finished)
+    _exit_if_failed(finished)
 
 
 @app.command()
@@ -145,9 +147,9 @@ def evaluate(
     A run's responses are judged by its suite, metrics and rubrics, those of a file by the suite
     that its rows name. Where the job of --config says otherwise it asks before anything is paid;
     --yes, --suite and --metrics decide without a question."""
-    overrides = _overrides(limit, responses, metrics, judge, out, skip_invalid) | _paying(
-        no_cache, budget_usd
-    )
+    overrides = _overrides(
+        limit, responses, metrics, judge, out, skip_invalid
+    ) | _payment_overrides(no_cache, budget_usd)
     overrides |= {
         "suite": suite,
         "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
@@ -157,10 +159,10 @@ def evaluate(
     finished = _run(job, yes=yes, check_found=check_found)
     print_report(finished.folder.path, as_json=False)
     if as_json:
-        path = f"{job.out}/eval_{_plain(Path(responses.rstrip('/')).stem)}.json"
+        path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
         export_evaluation(path, finished.folder.each(), finished.summary)
         say(path)
-    _end(finished)
+    _exit_if_failed(finished)
 
 
 @app.command()
@@ -181,7 +183,7 @@ def resume(
 
     finished = go_on(run_folder, say, quiet=as_json, settings=settings or ())
     print_report(finished.folder.path, as_json)
-    _end(finished)
+    _exit_if_failed(finished)
 
 
 @app.command()
@@ -231,7 +233,7 @@ def estimate(
     cluster_spec = None if cluster is None else read_offer(cluster)
     job = load_config(
         config,
-        _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model(model),
+        _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model_overrides(model),
         settings or (),
     )
     made = estimate_of(job, samples=count, cluster_spec=cluster_spec, node_usd_per_hour=prices)
@@ -241,9 +243,9 @@ def estimate(
 def _follow_origin(
     job: RunConfig, suite: str | None, metrics: str | None, settings: Sequence[str], yes: bool
 ) -> tuple[RunConfig, Callable[[Scan], None]]:
-    """The job as its responses' run or rows would have it, and the check that all of them are of
-    its suite. Says which suite it is; asks where the job and its responses differ. Raises
-    ConfigError where nobody agrees."""
+    """Follows the run or rows that responses come from: returns the job with their suite, metrics
+    and rubrics, and a check that all of them are of that suite. Prints which suite it is, and asks
+    if the job and its responses differ. Raises ConfigError if nobody agrees."""
     from memray_eval.execution.prepare.origins import count_other_suites, find_origin, follow_origin
 
     given = {"suite": suite, "metrics": metrics}
@@ -252,7 +254,7 @@ def _follow_origin(
     origin = find_origin(job.dataset)
     followed, differences = follow_origin(job, origin, explicit)
     if differences:
-        _agree_to(
+        _confirm_difference(
             "; ".join(differences),
             f"Judge by the job's all the same (suite {followed.suite})?",
             yes,
@@ -265,13 +267,14 @@ def _follow_origin(
     def check_found(found: Scan) -> None:
         difference = count_other_suites(found, followed.suite)
         if difference and not differences and not explicit & {"suite", "metrics"}:
-            _agree_to(difference, "Judge them all the same?", yes)
+            _confirm_difference(difference, "Judge them all the same?", yes)
 
     return followed, check_found
 
 
-def _agree_to(difference: str, question: str, yes: bool) -> None:
-    """Raises ConfigError where nobody agrees to judge responses in another way than their own."""
+def _confirm_difference(difference: str, question: str, yes: bool) -> None:
+    """Asks whether to judge responses in another way than their own. Raises ConfigError if nobody
+    agrees."""
     if yes:
         say(f"{difference}; judged all the same (--yes).")
         return
@@ -285,7 +288,7 @@ def _agree_to(difference: str, question: str, yes: bool) -> None:
     )
 
 
-def _affect(
+def _affect_overrides(
     affect: str | None, speech_weight: float | None, text_weight: float | None, no_tts: bool
 ) -> dict[str, Any]:
     if affect not in (None, "on", "off"):
@@ -298,7 +301,7 @@ def _affect(
     }
 
 
-def _paying(no_cache: bool, budget_usd: float | None) -> dict[str, Any]:
+def _payment_overrides(no_cache: bool, budget_usd: float | None) -> dict[str, Any]:
     return {"judging.cache": "off" if no_cache else None, "budget.usd": budget_usd}
 
 
@@ -323,7 +326,7 @@ def _overrides(
     }
 
 
-def _model(model: str | None) -> dict[str, Any]:
+def _model_overrides(model: str | None) -> dict[str, Any]:
     return (
         {}
         if model is None
@@ -331,8 +334,8 @@ def _model(model: str | None) -> dict[str, Any]:
     )
 
 
-def _plain(name: str) -> str:
-    """A name as part of a file name."""
+def _to_file_name(name: str) -> str:
+    """Turns a name into part of a file name."""
     return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
 
 
@@ -366,8 +369,8 @@ def _run(
     )
 
 
-def _end(finished: RunResult) -> None:
-    """Says and exits with what too many failures, or an early end, call for."""
+def _exit_if_failed(finished: RunResult) -> None:
+    """Exits with the run's code if too many units failed or it stopped early, and says so."""
     if finished.exit_code:
         failed, units = (
             finished.summary.n_failed_units,

@@ -45,7 +45,7 @@ def score(
         raise ConfigError(
             f"no prompt type {prompt_type!r}; there are: {', '.join((*PROMPT_TYPES, TEXT))}"
         )
-    said = _given("response", response, response_file)
+    said = _read_option("response", response, response_file)
     if prompt_type == TEXT:
         if expected or weight:
             raise ConfigError(
@@ -54,12 +54,13 @@ def score(
             )
         show(
             json.dumps(
-                _text_scores(_given("prompt", prompt, prompt_file, default="-"), said), indent=2
+                _score_text(_read_option("prompt", prompt, prompt_file, default="-"), said),
+                indent=2,
             )
         )
         return
-    asked = _given("prompt", prompt, prompt_file)
-    weights = dict(map(_share, weight)) if weight else None
+    asked = _read_option("prompt", prompt, prompt_file)
+    weights = dict(map(_parse_weight, weight)) if weight else None
     show(
         score_response(prompt_type, asked, said, expected, weights=weights).model_dump_json(
             indent=2
@@ -67,28 +68,24 @@ def score(
     )
 
 
-def _given(name: str, text: str | None, path: str | None, default: str | None = None) -> str:
-    """The text of an option or of the file that stands for it. Raises ConfigError if there is none
-    of them, or both."""
+def _read_option(name: str, text: str | None, path: str | None, default: str | None = None) -> str:
+    """The text of an option, or of the file given instead. Raises ConfigError if neither is given,
+    or both; DataError if the file cannot be read."""
     if text is not None and path is not None:
         raise ConfigError(f"--{name} and --{name}-file: give one of them")
     if text is not None:
         return text
     if path is not None:
-        return _read(path)
+        try:
+            return sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: cannot be read: {error}") from None
     if default is None:
         raise ConfigError(f"no {name}: give --{name} or --{name}-file")
     return default
 
 
-def _read(path: str) -> str:
-    try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
-
-
-def _share(option: str) -> tuple[str, float]:
+def _parse_weight(option: str) -> tuple[str, float]:
     name, _, share = option.partition("=")
     try:
         return name, float(share)
@@ -96,9 +93,9 @@ def _share(option: str) -> tuple[str, float]:
         raise ConfigError(f"--weight {option}: write CHECK=SHARE, such as word_count=0.5") from None
 
 
-def _text_scores(prompt: str, text: str) -> dict[str, float]:
-    """Every metric of the text family on one response. Raises DataError with what a metric says
-    that could not score it."""
+def _score_text(prompt: str, text: str) -> dict[str, float]:
+    """Scores one response by every metric of the text family. Raises DataError with the reason if a
+    metric cannot score it."""
     from memray_eval.metric import ComputedMetric, score_by_code
     from memray_eval.metrics import all_metrics
     from memray_eval.types import Response, Sample

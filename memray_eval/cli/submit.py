@@ -83,8 +83,8 @@ def submit(
     )
     package = make_package(job, run_id, os.environ, yes)
     if "://" not in job.dataset:  # one elsewhere is looked at by the job itself
-        package = package.telling(scan_dataset(resolve_reading(job), []).n_samples)
-    jobs = _jobs(address)
+        package = package.with_samples(scan_dataset(resolve_reading(job), []).n_samples)
+    jobs = _connect(address)
     job_id = jobs.submit(package)
     say(
         f"Run {run_id} is job {job_id} at {jobs.address}: {package.n_files} files, "
@@ -92,25 +92,25 @@ def submit(
     )
     if no_wait:
         show(job_id)
-        say(_go_on(jobs, job_id))
+        say(_describe_watching(jobs, job_id))
         return
-    _watch(jobs, job_id, follow)
+    _wait_and_exit(jobs, job_id, follow)
 
 
 @job_app.command()
 def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
     """Say how a job stands. Exit code 0, whatever it says."""
-    state = _jobs(address).state(job)
-    show(state.model_dump_json(indent=2) if as_json else _line(state))
+    state = _connect(address).state(job)
+    show(state.model_dump_json(indent=2) if as_json else _describe_state(state))
 
 
 @job_app.command()
 def stop(job: JobArgument, address: AddressOption = None) -> None:
     """End a job. Its run can be resumed: submit it again with the same --run-id."""
-    jobs = _jobs(address)
+    jobs = _connect(address)
     state = jobs.state(job)
     if not jobs.stop(state.job_id):
-        say(f"It had ended already: {_line(state)}")
+        say(f"It had ended already: {_describe_state(state)}")
         return
     go_on = (
         f" Go on with `memray-eval submit CONFIG --run-id {state.run_id}`." if state.run_id else ""
@@ -121,20 +121,20 @@ def stop(job: JobArgument, address: AddressOption = None) -> None:
 @job_app.command()
 def logs(job: JobArgument, address: AddressOption = None, follow: FollowOption = False) -> None:
     """Print what a job has printed; with --follow until it ends, with its exit code."""
-    jobs = _jobs(address)
+    jobs = _connect(address)
     if follow:
-        _watch(jobs, jobs.state(job).job_id, follow)
+        _wait_and_exit(jobs, jobs.state(job).job_id, follow)
     show(jobs.log(job), end="")
 
 
 @job_app.command("list")
 def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> None:
     """List the cluster's submitted jobs, oldest first."""
-    for state in _jobs(address).list():
-        show(state.model_dump_json() if as_json else _line(state))
+    for state in _connect(address).list():
+        show(state.model_dump_json() if as_json else _describe_state(state))
 
 
-def _jobs(address: str | None) -> Jobs:
+def _connect(address: str | None) -> Jobs:
     from memray_eval.submission.jobs import (
         Jobs,
     )  # Ray takes a second to import: only where it is used
@@ -142,27 +142,30 @@ def _jobs(address: str | None) -> Jobs:
     return Jobs(address)
 
 
-def _watch(jobs: Jobs, job_id: str, shown: bool) -> None:
-    """Until the job is over; then exits with its code. Ctrl-C leaves it alone."""
+def _wait_and_exit(jobs: Jobs, job_id: str, shown: bool) -> None:
+    """Waits until the job is over, then exits with its code. Ctrl-C detaches and leaves it
+    running."""
     from memray_eval.submission import watch
 
     try:
-        state = watch.follow(jobs, job_id, _write) if shown else watch.wait_for_end(jobs, job_id)
+        state = (
+            watch.follow(jobs, job_id, _print_log) if shown else watch.wait_for_end(jobs, job_id)
+        )
     except KeyboardInterrupt:
-        say(f"\nDetached; the job goes on. {_go_on(jobs, job_id)}")
+        say(f"\nDetached; the job goes on. {_describe_watching(jobs, job_id)}")
         raise typer.Exit(DETACHED) from None
-    say(_line(state))
+    say(_describe_state(state))
     if state.status == "FAILED" and state.driver_exit_code is None and state.message:
         say(state.message)
     raise typer.Exit(state.exit_code)
 
 
-def _write(text: str) -> None:
+def _print_log(text: str) -> None:
     sys.stdout.write(escape_controls(text))
     sys.stdout.flush()
 
 
-def _go_on(jobs: Jobs, job_id: str) -> str:
+def _describe_watching(jobs: Jobs, job_id: str) -> str:
     at = f"{job_id} --address {jobs.address}"
     return (
         f"Watch it with `memray-eval job logs --follow {at}`, end it with `memray-eval job "
@@ -170,7 +173,7 @@ def _go_on(jobs: Jobs, job_id: str) -> str:
     )
 
 
-def _line(state: JobState, now: Callable[[], float] = time.time) -> str:
+def _describe_state(state: JobState, now: Callable[[], float] = time.time) -> str:
     words = [state.job_id, state.status]
     if state.run_id:
         words.append(f"run {state.run_id}")

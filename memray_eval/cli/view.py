@@ -43,7 +43,7 @@ def view(
     from memray_eval.report.view import viewing
     from memray_eval.results.run_folder import RunFolder
 
-    with viewing(RunFolder(run_folder), _progress(time.monotonic)) as viewed:
+    with viewing(RunFolder(run_folder), _make_progress(time.monotonic)) as viewed:
         asyncio.run(_serve(viewed, port, is_opened))
 
 
@@ -63,14 +63,14 @@ async def _serve(viewed: View, port: int, is_opened: bool) -> None:
         await ended.wait()
 
 
-def _progress(clock: Callable[[], float]) -> Callable[[int], None]:
-    """Says how many units are read, every PROGRESS_S seconds."""
-    told = clock()
+def _make_progress(clock: Callable[[], float]) -> Callable[[int], None]:
+    """Makes a function that prints how many units are read, at most every PROGRESS_S seconds."""
+    last_told = clock()
 
     def tell(n_units: int) -> None:
-        nonlocal told
-        if clock() - told >= PROGRESS_S:
-            told = clock()
+        nonlocal last_told
+        if clock() - last_told >= PROGRESS_S:
+            last_told = clock()
             say(f"  {n_units:,} units read")
 
     return tell

@@ -21,7 +21,7 @@ _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
 
 
 def cache_dir() -> Path:
-    """Where models and other fetched things are kept: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or
+    """The folder for models and other downloads: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or
     ~/.cache, /memray_eval."""
     if named := os.environ.get("MEMRAY_EVAL_CACHE"):
         return Path(named).expanduser()
@@ -29,7 +29,7 @@ def cache_dir() -> Path:
 
 
 def calls_file() -> Path:
-    """Where paid judge calls are kept on this machine, unless a run says otherwise."""
+    """The file that keeps paid judge calls on this machine, unless a run says otherwise."""
     return cache_dir() / "judge_calls.sqlite"
 
 
@@ -40,8 +40,8 @@ def api_key(variable: str) -> str | None:
 
 
 def environment_url(provider: Provider) -> str | None:
-    """The server that a provider's SDK asks instead of the provider, by its environment variable;
-    None where that is unset or names the provider itself."""
+    """The server that an environment variable names instead of the provider; None if it is unset or
+    names the provider itself."""
     url = os.environ.get(BASE_URL_VARIABLES[provider], "").strip().rstrip("/")
     is_theirs = any(f".{host_of(url)}".endswith(f".{theirs}") for theirs in _PROVIDER_HOSTS)
     return url if url and not is_theirs else None
@@ -56,8 +56,8 @@ def host_of(url: str) -> str:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a host is this machine or one of its own network, by its address or its name: nobody
-    bills for what it does."""
+    """Whether a host is this machine or on its own network, by address or name: nobody bills for
+    it."""
     try:
         return ipaddress.ip_address(host).is_private or ipaddress.ip_address(host).is_link_local
     except ValueError:

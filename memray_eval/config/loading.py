@@ -23,7 +23,7 @@ RUBRICS = "rubrics"  # some of its values are paths
 def load_config(
     path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
 ) -> RunConfig:
-    """Reads a job's YAML (none: nothing but the defaults), lays `overrides` (dotted key -> value)
+    """Reads a job's YAML (None: only the defaults) and lays `overrides` (dotted key -> value)
     and `settings` (key.path=value) over it.
 
     Paths in the file are relative to the file's folder, those on the command line to the working
@@ -33,16 +33,18 @@ def load_config(
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
     for key in (*PATH_FIELDS, RUBRICS):
         if key in data:
-            data[key] = _placed(key, data[key], path.parent if path is not None else Path.cwd())
+            data[key] = _resolve_paths(
+                key, data[key], path.parent if path is not None else Path.cwd()
+            )
     if path is not None:
-        _place_prompts(data.get("candidates"), path.parent)
+        _resolve_prompts(data.get("candidates"), path.parent)
     laid_over = dict(overrides or {})
     laid_over.update(_parse_setting(setting) for setting in settings)
     for key, value in laid_over.items():
         if value is not None:
-            _put(data, key, _placed(key, value, Path.cwd()))
+            _put(data, key, _resolve_paths(key, value, Path.cwd()))
     try:
-        return JobFile.model_validate(data).expanded()
+        return JobFile.model_validate(data).expand()
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error, JobFile))
         raise ConfigError(
@@ -54,7 +56,7 @@ def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     """A config with key.path=value settings laid over it. Raises ConfigError."""
     data = config.model_dump(mode="json")
     for key, value in map(_parse_setting, settings):
-        _put(data, key, _placed(key, value, Path.cwd()))
+        _put(data, key, _resolve_paths(key, value, Path.cwd()))
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
@@ -94,7 +96,7 @@ def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
     node: Any = data
     for part in parents:
         node = (
-            node[_index(node, part, dotted)]
+            node[_parse_index(node, part, dotted)]
             if isinstance(node, list)
             else node.setdefault(part, {})
         )
@@ -103,45 +105,46 @@ def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
                 f"--set {dotted}: {part!r} holds a plain value, nothing can stand below it"
             )
     if isinstance(node, list):
-        node[_index(node, last, dotted)] = value
+        node[_parse_index(node, last, dotted)] = value
     else:
         node[last] = value
 
 
-def _index(node: list[Any], part: str, dotted: str) -> int:
+def _parse_index(node: list[Any], part: str, dotted: str) -> int:
     if not part.isdecimal() or int(part) >= len(node):
         raise ConfigError(f"--set {dotted}: {part!r} is not an index of a list of {len(node)}")
     return int(part)
 
 
-def _placed(key: str, value: Any, folder: Path) -> Any:
-    """A key's value, with the paths in it resolved against a folder."""
+def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
+    """Resolves the paths in a key's value against a folder."""
     field = key.partition(".")[0]
     if isinstance(value, dict) and key == RUBRICS:
         return {
-            name: _placed(f"{RUBRICS}.{name}", rubric, folder) for name, rubric in value.items()
+            name: _resolve_paths(f"{RUBRICS}.{name}", rubric, folder)
+            for name, rubric in value.items()
         }
     if not isinstance(value, str) or not (
         key in PATH_FIELDS or (field == RUBRICS and names_a_file(value))
     ):
         return value
-    return _relative_to(value, folder)
+    return _resolve_path(value, folder)
 
 
-def _place_prompts(candidates: Any, folder: Path) -> None:
-    """Resolves the prompt files that a job's candidates name; what is no list of candidates is told
-    when it is validated."""
+def _resolve_prompts(candidates: Any, folder: Path) -> None:
+    """Resolves the prompt files that a job's candidates name; anything else than a list of
+    candidates is reported when it is validated."""
     for entry in candidates if isinstance(candidates, list) else ():
         if not isinstance(entry, dict):
             continue
         if isinstance(prompt := entry.get("prompt"), str) and names_a_file(prompt):
-            entry["prompt"] = _relative_to(prompt, folder)
+            entry["prompt"] = _resolve_path(prompt, folder)
         if isinstance(prompts := entry.get("prompts"), list):
             entry["prompts"] = [
-                _relative_to(one, folder) if isinstance(one, str) and names_a_file(one) else one
+                _resolve_path(one, folder) if isinstance(one, str) and names_a_file(one) else one
                 for one in prompts
             ]
 
 
-def _relative_to(path: str, folder: Path) -> str:
+def _resolve_path(path: str, folder: Path) -> str:
     return path if "://" in path else os.path.abspath(folder / path)

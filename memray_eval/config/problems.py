@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words."""
+"""Describes what is wrong with a configuration."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from memray_eval.types import Frozen
 
 
 def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
-    """One line a problem: the dotted key, what is wrong, and the nearest known key when it looks
-    misspelt."""
+    """One line for each problem: the dotted key, what is wrong, and the nearest known key if it
+    looks misspelt."""
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":

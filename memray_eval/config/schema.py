@@ -44,7 +44,7 @@ class RunConfig(Frozen):
     rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a
     rubric of one's own. `estimates` says by metric whether its rules may score it (`estimates:
     {safety: true}`); unless it does, they may where they were not found to be blind (`list metrics`
-    shows what each is worth), and else the metric is not applicable under rules. `engine` is how
+    shows what each is worth); otherwise the metric is not applicable under rules. `engine` is how
     every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines:
     {org/big-model: {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
     `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
@@ -99,11 +99,11 @@ class RunConfig(Frozen):
         return JudgeRequest(**asked, models=models)
 
     def engine_of(self, model: str) -> EngineConfig:
-        """How this model's engines run."""
+        """The engine settings for a model: `engine` with what `engines` changes for it."""
         return EngineConfig.model_validate(self.engine.model_dump() | self.engines.get(model, {}))
 
     @model_validator(mode="after")
-    def _known_engines(self) -> RunConfig:
+    def _check_engines(self) -> RunConfig:
         models = {candidate.model for candidate in self.candidates if candidate.backend == "vllm"}
         for model, changed in self.engines.items():
             if model not in models:
@@ -125,7 +125,7 @@ class RunConfig(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _distinct_candidates(self) -> RunConfig:
+    def _check_candidates(self) -> RunConfig:
         names = [candidate.name for candidate in self.candidates]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"candidates: two have the name {twice[0]!r}; give each its own")
@@ -159,7 +159,7 @@ class CandidateEntry(Candidate):
     prompts: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
-    def _says_it_once(self) -> CandidateEntry:
+    def _check_given_once(self) -> CandidateEntry:
         if self.temperatures and "temperature" in self.sampling.model_fields_set:
             raise ValueError(
                 "temperatures and sampling.temperature are both given; keep one of them"
@@ -168,9 +168,9 @@ class CandidateEntry(Candidate):
             raise ValueError("prompts and prompt are both given; keep one of them")
         return self
 
-    def expanded(self) -> Iterator[Candidate]:
-        """The candidates that it stands for, temperature by temperature: itself where it names no
-        several."""
+    def expand(self) -> Iterator[Candidate]:
+        """The candidates that it stands for, temperature by temperature; one if it names no
+        lists."""
         plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
         for temperature, prompt in product(self.temperatures or (None,), self.prompts or (None,)):
             name, changed = self.name, dict[str, Any]()
@@ -178,14 +178,10 @@ class CandidateEntry(Candidate):
                 name += f"-t{temperature}"
                 changed["sampling"] = self.sampling.model_copy(update={"temperature": temperature})
             if prompt is not None:
-                name += f"-{_prompt_label(prompt)}"
+                file = Path(prompt).name  # a prompt may be a file: its name without the suffix
+                name += f"-{file.removesuffix('.txt').removesuffix('.md')}"
                 changed["prompt"] = prompt
             yield plain.model_copy(update={**changed, "name": name})
-
-
-def _prompt_label(prompt: str) -> str:
-    """A prompt variant as part of a name: that of a file without its folders and its ending."""
-    return Path(prompt).name.removesuffix(".txt").removesuffix(".md")
 
 
 class JobFile(RunConfig):
@@ -193,10 +189,9 @@ class JobFile(RunConfig):
 
     candidates: Annotated[tuple[CandidateEntry, ...], Field(min_length=1)]
 
-    def expanded(self) -> RunConfig:
-        """The run that it describes. Raises ValidationError where two candidates end up with one
-        name."""
-        candidates = tuple(candidate for entry in self.candidates for candidate in entry.expanded())
+    def expand(self) -> RunConfig:
+        """The run that it describes. Raises ValidationError if two candidates get the same name."""
+        candidates = tuple(candidate for entry in self.candidates for candidate in entry.expand())
         fields = {
             field: getattr(self, field)
             for field in RunConfig.model_fields

@@ -1,5 +1,5 @@
-"""Is there a key in a job? What a job holds is shown by `ray job list` and the dashboard to whoever
-reaches them."""
+"""Refuses jobs that hold a key: `ray job list` and the dashboard show a job to whoever reaches
+them."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ _MARK = re.compile(
 
 
 def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
-    """Raises ConfigError that names the config's key under which something looks like a secret, and
-    never the secret: a field of such a name, a URL with a password, a text of a known shape, or the
-    value of one of this machine's key variables."""
+    """Raises ConfigError if something in the config looks like a secret: a field named like one, a
+    URL with a password, a text of a known shape, or the value of one of this machine's key
+    variables. The message names the config's key, never the secret."""
     held = held_keys(environ, variables_of(config))
-    for where, value in _strings(config.model_dump(mode="json")):
-        if _is_key(where, value) or _holds(value, held):
+    for where, value in _iterate_strings(config.model_dump(mode="json")):
+        if _is_key(where, value) or any(key in value for key in held.values()):
+            # A key may stand on the wrong side of the colon: its path is not shown then.
+            path = ".".join("..." if _has_key_shape(part) else part for part in where)
             raise ConfigError(
-                f"{_shown(where)} looks like a key, and a config is written to the run's folder "
-                f"and shown on a cluster's "
+                f"the config's {path} looks like a key, and a config is written to the run's "
+                f"folder and shown on a cluster's "
                 "dashboard. Set the key as an environment variable where the run is (on a "
                 "cluster's nodes by a Kubernetes "
                 "secret, or docker's --env-file) and name the variable: api_key_env: MY_KEY, or "
@@ -58,8 +60,8 @@ def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
 
 
 def refuse_keys_in_file(name: str, data: bytes, held: Mapping[str, str], is_text: bool) -> None:
-    """The same for a file that the job takes along: it must not hold the value of a key variable,
-    nor, where it is text of the job's own (a prompt, a rubric, a judge table), a text of a key's
+    """Raises ConfigError if a file that the job takes along holds the value of a key variable, or,
+    where it is the job's own text (a prompt, a rubric, a judge table), something of a key's
     shape."""
     if any(value.encode() in data for value in held.values()):
         raise ConfigError(
@@ -84,12 +86,13 @@ def variables_of(config: RunConfig) -> set[str]:
 
 
 def held_keys(environ: Mapping[str, str], named: set[str]) -> dict[str, str]:
-    """The variables, by name or because they are named so, whose values must not leave this
-    machine."""
+    """The variables whose values must not leave this machine: those in `named`, and those whose
+    names have a word such as key or token."""
     return {
         name: value
         for name, value in environ.items()
-        if len(value) >= MIN_KEY_CHARS and (name in named or _SECRET_WORDS & set(_words(name)))
+        if len(value) >= MIN_KEY_CHARS
+        and (name in named or _SECRET_WORDS & set(_split_words(name)))
     }
 
 
@@ -103,26 +106,22 @@ def _is_key(where: tuple[str, ...], value: str) -> bool:
     name = next(
         (part for part in reversed(where) if not part.isdecimal()), ""
     )  # of a list, the list's
-    is_named_so = where[0] not in _BY_METRIC and bool(_SECRET_WORDS & set(_words(name)))
+    is_named_so = where[0] not in _BY_METRIC and bool(_SECRET_WORDS & set(_split_words(name)))
     return bool(value) and is_named_so and _MARK.fullmatch(value) is None
 
 
-def _holds(value: str, held: Mapping[str, str]) -> bool:
-    return any(key in value for key in held.values())
-
-
 def _has_password(value: str) -> bool:
-    """Whether a URL with user information is in it, or it is one with a key among its parameters.
-    Read by hand: urllib refuses some, such as one whose password has a bracket."""
+    """Whether a text holds a URL with user information, or is one with a key among its parameters.
+    Parsed by hand: urllib refuses some, such as one whose password has a bracket."""
     if "://" not in value:
         return False
     parameters = parse_qsl(value.partition("?")[2].replace("#", "&"))
     return _USER.search(value) is not None or any(
-        _SECRET_WORDS & set(_words(name)) and text for name, text in parameters
+        _SECRET_WORDS & set(_split_words(name)) and text for name, text in parameters
     )
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     """The words of an identifier: apiKey, api_key and api-key are {api, key}; passkey is one
     word."""
     return (
@@ -134,20 +133,16 @@ def _words(name: str) -> list[str]:
     )
 
 
-def _shown(where: tuple[str, ...]) -> str:
-    """The dotted key, for a message; what has a key's shape in it is left out (a key may be written
-    on the wrong side)."""
-    return "the config's " + ".".join("..." if _has_key_shape(part) else part for part in where)
-
-
-def _strings(node: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+def _iterate_strings(
+    node: Any, where: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every string of a config with its path; the keys of mappings too, as they may be anything."""
     if isinstance(node, dict):
         for key, value in node.items():
             yield (*where, "..."), str(key)
-            yield from _strings(value, (*where, str(key)))
+            yield from _iterate_strings(value, (*where, str(key)))
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            yield from _strings(value, (*where, str(index)))
+            yield from _iterate_strings(value, (*where, str(index)))
     elif isinstance(node, str):
         yield where, node

@@ -1,5 +1,5 @@
-"""The parts of a run's configuration. Each is also what the stage that it is about takes: frozen,
-and nothing of the rest."""
+"""The sections of a run's configuration, all frozen. A stage takes its own section and nothing of
+the rest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EngineConfig(Frozen):
 
 
 class ServerConfig(Frozen):
-    """How a candidate behind an OpenAI-compatible server is asked."""
+    """How requests go to a candidate behind an OpenAI-compatible server."""
 
     actors: Count = 1
     max_in_flight: Count = 32
@@ -75,9 +75,9 @@ class EmbeddingConfig(Frozen):
 
 
 class RateLimits(Frozen):
-    """What a provider lets one account ask of one model; None: not known, or none. `tokens_per_min`
-    counts both kinds together (OpenAI's way), the other two apart (Anthropic's). `concurrency` is
-    calls in flight over the whole cluster."""
+    """The limits that a provider sets one account on one model; None: unknown, or no limit.
+    `tokens_per_min` counts both kinds together (OpenAI's way), the other two apart (Anthropic's).
+    `concurrency` is calls in flight over the whole cluster."""
 
     requests_per_min: Positive | None = None
     tokens_per_min: Positive | None = None
@@ -94,7 +94,7 @@ class JudgePrice(Frozen):
 
 
 class BreakerConfig(Frozen):
-    """When a judge that is down is left alone, in each judge actor: after `failures` calls in a row
+    """When a judge actor stops calling a judge that is down: after `failures` calls in a row
     without an answer, or `fatal` with a wrong key or model name. One call then probes it after
     `probe_s`, doubling up to `longest_probe_s`; the others wait, and fail at once when it has been
     down for `outage_s`."""
@@ -108,7 +108,7 @@ class BreakerConfig(Frozen):
 
 class Budget(Frozen):
     """What a run may spend on judges, in US dollars and in tokens (in and out together); None: no
-    bound."""
+    limit."""
 
     usd: Annotated[float, Field(ge=0)] | None = None
     tokens: Annotated[int, Field(ge=0)] | None = None
@@ -119,9 +119,8 @@ class Budget(Frozen):
 
 
 class JudgingConfig(Frozen):
-    """How judges are asked, whichever they are: at most `max_in_flight` calls at a time to each
-    judge in each of `actors` actors; both follow from the limits and the expected `latency_s` of a
-    call unless they are set.
+    """How judges are called: at most `max_in_flight` calls at a time to each judge in each of
+    `actors` actors. Unless set, both follow from the limits and the expected `latency_s` of a call.
 
     `limits` by judge (provider/model) replace those of the judge table and are kept whatever the
     provider's headers say; others are learnt from the provider's answers. `price` by judge, in US
@@ -177,7 +176,7 @@ class JudgingConfig(Frozen):
 
     @property
     def way_on_failure(self) -> OnJudgeFailure:
-        """What becomes of a response on which no judge gave a verdict."""
+        """What happens to a response that no judge gave a verdict on."""
         return "default" if self.on_unparsed == "default" else self.on_judge_failure
 
 
@@ -228,13 +227,13 @@ class AffectConfig(Frozen):
 
     @property
     def hears(self) -> bool:
-        """Whether speech counts at all."""
+        """Whether speech counts in the emotion at all."""
         return self.speech != "uniform" and self.speech_weight > 0
 
 
 class ClusterConfig(Frozen):
-    """Where the job runs. Without `address` a local Ray is started with `num_cpus` (default: its
-    cores, at least 2).
+    """Where the job runs. Without `address`, a local Ray starts with `num_cpus` (default: the
+    machine's cores, at least 2).
 
     `wait_s` is how long a run waits for a cluster that scales itself: it asks the autoscaler for
     the nodes that its plan needs and starts when they are there; 0 refuses at once what does not
@@ -255,7 +254,7 @@ WordList = Literal[
 
 
 class MetricOptions(Frozen):
-    """What a run may set of its metrics' formulas, as RunConfig says it."""
+    """The options of metrics' formulas that a run may set; RunConfig documents them."""
 
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
@@ -274,6 +273,6 @@ class JudgeRequest(Frozen):
 
 
 def names_a_file(value: str) -> bool:
-    """Whether a rubric or a prompt is named by the path of a file, not by a name of the metric's or
-    the suite's."""
+    """Whether the value for a rubric or a prompt is a file's path, not a name that the metric or
+    the suite knows."""
     return "/" in value or "." in value

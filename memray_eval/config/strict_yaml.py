@@ -1,4 +1,4 @@
-"""YAML as configurations are read: no key twice, nothing nested without end."""
+"""Parses YAML strictly: no duplicate keys, limited nesting."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ MAX_YAML_DEPTH, MAX_YAML_VALUES = 32, 100_000
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a mapping has each key once, and nothing is nested more than MAX_YAML_DEPTH
-    deep."""
+    """Refuses duplicate keys and nesting deeper than MAX_YAML_DEPTH."""
 
     _depth = 0
 

@@ -1,5 +1,5 @@
-"""Responses that exist already, as records to judge: a run folder's rows, seed 000's
-responses_*.json, JSONL or Parquet."""
+"""Parses responses that exist already into records to judge: rows of a run folder, of seed 000's
+responses_*.json, of JSONL or Parquet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memray_eval.types import (
     unit_id,
 )
 
-# The first that a row has is its response.
+# The first of these that a row has is its response.
 TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output", "answer")
 QUERY_FIELDS = ("query", "prompt", "question")
 # What other programs call the right answers and the user's traits.
@@ -38,38 +38,45 @@ ANSWERS_FIELDS = (
 )
 TRAITS_FIELDS = ("traits", "personality", "big_five")
 MODEL_FIELDS = ("model", "model_name")
-FUSED = "fused"  # of several distributions of emotion (speech, text, fused) the one that counts
-_OURS = ("unit_id", "scores", "candidate_config")
+FUSED = "fused"  # the emotion distribution that counts, where there are several
+_OUR_FIELDS = ("unit_id", "scores", "candidate_config")
 
 
 def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with our names for its fields, empty ones left out: the query (a published benchmark's
-    record keeps its own), the answers as a list of text, the traits, and of nested emotions the
-    fused one."""
+    """Renames a row's fields to ours and drops empty ones.
+
+    Covers the query (records of published benchmarks keep their own), the answers as a list of
+    text, the traits, and, of nested emotion distributions, the fused one."""
     fields = {name: value for name, value in raw.items() if value is not None}
     if "_id" not in fields and "input" not in fields:
-        _rename(fields, "query", QUERY_FIELDS)
-    _rename(
+        _rename_alias(fields, "query", QUERY_FIELDS)
+    _rename_alias(
         fields,
         "answers",
         ANSWERS_FIELDS,
         lambda value: isinstance(value, _SCALARS) or _is_list_of_scalars(value),
     )
     if "answers" in fields:
-        fields["answers"] = _texts(fields["answers"])
-    _rename(fields, "traits", TRAITS_FIELDS, lambda value: _big_five(value) is not None)
-    if (traits := _big_five(fields.get("traits"))) is not None:
+        answers = fields["answers"]  # anything else stays, and is reported when it is checked
+        if isinstance(answers, _SCALARS):
+            fields["answers"] = [_text(answers)]
+        elif _is_list_of_scalars(answers):
+            fields["answers"] = [_text(answer) for answer in answers]
+    _rename_alias(fields, "traits", TRAITS_FIELDS, lambda value: _find_big_five(value) is not None)
+    if (traits := _find_big_five(fields.get("traits"))) is not None:
         fields["traits"] = traits
     if isinstance(emotion := fields.get("emotion"), dict) and any(
         isinstance(value, dict) for value in emotion.values()
     ):
-        fields["emotion"] = _fused(emotion, str(fields.get("id") or fields.get("sample_id") or ""))
+        fields["emotion"] = _pick_fused_emotion(
+            emotion, str(fields.get("id") or fields.get("sample_id") or "")
+        )
     return fields
 
 
-def _big_five(value: Any) -> dict[str, Any] | None:
-    """The Big Five of a row's personality, whatever the case of their names, and also where they
-    stand one level down; None where it holds none of them (a description in words)."""
+def _find_big_five(value: Any) -> dict[str, Any] | None:
+    """The Big Five traits in a row's personality, in any case and up to one level down. None if it
+    holds none of them, such as a description in words."""
     if not isinstance(value, dict):
         return None
     inner = next(
@@ -79,31 +86,30 @@ def _big_five(value: Any) -> dict[str, Any] | None:
     return traits if set(BIG_FIVE) & set(traits) else None
 
 
-def _fused(emotions: Mapping[str, Any], sample_id: str) -> dict[str, Any]:
-    """Of several distributions the fused one, or the only one. Raises InvalidSample where neither
-    is there."""
+def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str, Any]:
+    """The fused one of several emotion distributions, or the only one. Raises InvalidSample if
+    there is neither."""
     apart = {name: value for name, value in emotions.items() if isinstance(value, dict)}
     found = apart.get(FUSED) or (next(iter(apart.values())) if len(apart) == 1 else None)
     if found is None:
-        told = (
+        message = (
             f"holds several distributions ({', '.join(apart)}) and none called {FUSED!r}; name "
             f"the one that counts so"
         )
-        raise InvalidSample([Fault(field="emotion", message=told)], sample_id)
+        raise InvalidSample([Fault(field="emotion", message=message)], sample_id)
     return dict(found)
 
 
 _SCALARS = (str, int, float)
 
 
-def _rename(
+def _rename_alias(
     fields: dict[str, Any],
     name: str,
     aliases: tuple[str, ...],
     fits: Callable[[Any], bool] = lambda value: True,
 ) -> None:
-    """Puts the first alias whose value fits in the place of a field that is not there; what does
-    not fit stays as it is."""
+    """Fills a missing field from the first alias whose value fits. What does not fit stays."""
     if name in fields:
         return
     if found := next((alias for alias in aliases if alias in fields and fits(fields[alias])), None):
@@ -114,43 +120,35 @@ def _is_list_of_scalars(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, _SCALARS) for one in value)
 
 
-def _texts(value: Any) -> Any:
-    """Answers as a list of text; what is neither text, a number nor a list of these stays, and is
-    told when it is checked."""
-    if isinstance(value, _SCALARS):
-        return [_text(value)]
-    return [_text(one) for one in value] if _is_list_of_scalars(value) else value
-
-
 def _text(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def answered_by(fields: Mapping[str, Any]) -> str:
-    """The name of who answered, as the row gives it."""
+def candidate_name(fields: Mapping[str, Any]) -> str:
+    """The name of the candidate that answered, as the row gives it."""
     return next(
         (str(fields[name]) for name in ("candidate", *MODEL_FIELDS) if fields.get(name)), EXISTING
     )
 
 
 def parse_answer(raw: Any, suite: str) -> Record:
-    """A raw object with a query (or prompt) and a response, beside any fields of a sample, as a
+    """Parses a raw object that holds a query and a response, beside any fields of a sample, into a
     Record without scores.
 
-    `model` (or `model_name`) and `candidate` name who answered; `rename_aliases` says what else its
-    fields may be called. Raises InvalidSample with every fault."""
+    `model` (or `model_name`) and `candidate` name who answered; `rename_aliases` says what else
+    the fields may be called. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise InvalidSample(
             [Fault(message=f"a row must be a JSON object, not {type(raw).__name__}")]
         )
     fields = rename_aliases(raw)
-    candidate = _candidate(fields)
-    response = _response(fields)
+    candidate = _pop_candidate(fields)
+    response = _pop_response(fields)
     if "sample_id" in fields:
         fields["id"] = fields.pop("sample_id")
     if isinstance(number := fields.get("id"), int) and not isinstance(number, bool):
         fields["id"] = str(number)
-    for name in _OURS:
+    for name in _OUR_FIELDS:
         fields.pop(name, None)
     missing = Fault(field="response", message=f"missing; it may be called {', '.join(TEXT_FIELDS)}")
     faults = [] if response is not None else [missing]
@@ -168,9 +166,9 @@ def parse_answer(raw: Any, suite: str) -> Record:
     )
 
 
-def _candidate(fields: dict[str, Any]) -> Candidate:
-    """Who answered: a run's own candidate where the row has it, else one by the names that the row
-    gives."""
+def _pop_candidate(fields: dict[str, Any]) -> Candidate:
+    """Takes the candidate out of a row: a run's own where the row has its configuration, else one
+    made from the names that it gives."""
     config, name = fields.get("candidate_config"), fields.pop("candidate", None)
     model = next((fields[field] for field in MODEL_FIELDS if fields.get(field)), None)
     for field in MODEL_FIELDS:
@@ -197,7 +195,8 @@ def _candidate(fields: dict[str, Any]) -> Candidate:
     return Candidate(name=label, model=str(model or label), backend=EXISTING)
 
 
-def _response(fields: dict[str, Any]) -> Response | None:
+def _pop_response(fields: dict[str, Any]) -> Response | None:
+    """Takes the response out of a row; None if it has neither a text nor an error."""
     names = {
         column: field
         for field, (column, _) in RESPONSE_COLUMNS.items()
@@ -208,19 +207,19 @@ def _response(fields: dict[str, Any]) -> Response | None:
     texts = [fields.pop(name) for name in TEXT_FIELDS if name in fields]
     if not texts and error is None:
         return None
-    spoken = (
+    output = (
         split_thinking(texts[0])
         if texts and isinstance(texts[0], str)
         else ParsedOutput(texts[0] if texts else "")
     )
-    said = {
-        "text": spoken.text,
+    content = {
+        "text": output.text,
         **(
-            {"thinking": spoken.thinking, "thinking_blocks": spoken.blocks} if spoken.blocks else {}
+            {"thinking": output.thinking, "thinking_blocks": output.blocks} if output.blocks else {}
         ),
     }
     try:
-        return Response.model_validate({**given, **said, "error": error})
+        return Response.model_validate({**given, **content, "error": error})
     except ValidationError as invalid:
         first = invalid.errors()[0]
         raise InvalidSample(

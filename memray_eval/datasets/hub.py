@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face hub, fetched once to this machine."""
+"""Fetches datasets of the Hugging Face hub to this machine, once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]
 
 
 def fetch_dataset(path: str) -> str:
-    """The folder on this machine that holds the dataset hf://OWNER/NAME, what it has zipped
-    (LongBench's data.zip) unpacked. Raises DataError when the hub does not answer or has no such
+    """Fetches the dataset hf://OWNER/NAME and unpacks its zip files (LongBench has data.zip).
+    Returns the folder on this machine. Raises DataError if the hub does not answer or has no such
     dataset."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

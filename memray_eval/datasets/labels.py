@@ -1,8 +1,8 @@
-"""Labelled files: responses that people have scored, in whatever columns, as rows to evaluate with
-the labels beside them.
+"""Reads labelled files: responses that people have scored, in whatever columns, as rows to evaluate
+with the labels beside them.
 
-JSON (a list of objects), JSONL, CSV, TSV or Parquet. CALIBRATION.md of memray_eval/report says how
-columns are mapped."""
+A file is JSON (a list of objects), JSONL, CSV, TSV or Parquet. CALIBRATION.md of memray_eval/report
+says how columns are mapped."""
 
 from __future__ import annotations
 
@@ -40,10 +40,12 @@ KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
 
 class Labelling(Frozen):
-    """Which columns hold what, and how labels read. `columns` maps FIELDS to names; nested ones are
-    dotted (scores.overall), and a `*` stands for any system (answer_*, judge_*). `people` are label
-    columns. `words` gives labels that are words a number; `separator` parts several right answers.
-    `scale` is the people's (None: the metric's)."""
+    """Which columns hold what, and how to read labels.
+
+    `columns` maps FIELDS to column names; nested ones are dotted (scores.overall), and a `*` stands
+    for any system (answer_*, judge_*). `people` are the label columns. `words` maps labels that are
+    words to numbers; `separator` splits several right answers. `scale` is that of the labels (None:
+    the metric's)."""
 
     columns: dict[str, str]
     people: tuple[str, ...] = ()
@@ -52,9 +54,9 @@ class Labelling(Frozen):
     scale: tuple[float, float] | None = None
 
 
-class Labelled(Frozen):
-    """One labelled response: `fields` as `evaluate` takes them, and what each column of people
-    says, None where it is empty."""
+class LabelledResponse(Frozen):
+    """A response with people's labels: `fields` as `evaluate` takes them, and one label for each
+    column of people, None where it is empty."""
 
     id: str
     fields: dict[str, Any]
@@ -106,9 +108,9 @@ PRESETS: Mapping[str, Mapping[str, Labelling]] = MappingProxyType(
 )
 
 
-def preset(name: str, metric: str | None) -> tuple[str, Labelling]:
-    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError that
-    lists what there is."""
+def find_preset(name: str, metric: str | None) -> tuple[str, Labelling]:
+    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError
+    that lists the known ones."""
     if name not in PRESETS:
         raise ConfigError(f"--preset {name}: there are {', '.join(PRESETS)}")
     by_metric = PRESETS[name]
@@ -121,7 +123,7 @@ def preset(name: str, metric: str | None) -> tuple[str, Labelling]:
 
 
 def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
-    """FIELD=COLUMN settings, several to a text with commas, laid over a labelling. Raises
+    """Lays FIELD=COLUMN settings (comma-separated in each text) over a labelling. Raises
     ConfigError for an unknown field."""
     columns, people = dict(onto.columns), dict[str, str]()
     for pair in (part.strip() for text in pairs for part in text.split(",")):
@@ -149,12 +151,12 @@ def read_labelled(
     scale: tuple[float, float],
     limit: int | None = None,
     skip_unlabelled: bool = False,
-) -> list[Labelled]:
-    """The labelled responses of the first `limit` rows that are not to be skipped, one a system of
-    a row.
+) -> list[LabelledResponse]:
+    """Reads the labelled responses of the first `limit` rows that are not skipped: one for each
+    system of a row.
 
-    Raises ConfigError for a field or a column that is not there, DataError for a file that cannot
-    be read, a response without any label (unless these are skipped) and a label that is no number
+    Raises ConfigError for a missing field or column. Raises DataError for a file that cannot be
+    read, a response without any label (unless `skip_unlabelled`), and a label that is not a number
     on `scale`."""
     for field in ("response", "query"):
         if field not in labelling.columns:
@@ -164,22 +166,26 @@ def read_labelled(
             "no column for human; name people's scores with --map human=COLUMN (and "
             "human2=COLUMN, ...)"
         )
-    rows = list(_rows(path))
+    rows = list(_read_rows(path))
     if not rows:
         raise DataError(f"{path} holds no row")
-    known = list(dict.fromkeys(name for row in rows for name in _names(row)))
-    systems = _systems(labelling, known)
-    for named in (*labelling.columns.values(), *labelling.people):
-        for system in systems:
-            _check(path, named.replace(STAR, system), known)
+    known = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
+    systems = _find_systems(labelling, known)
+    for column in (*labelling.columns.values(), *labelling.people):
+        for name in (column.replace(STAR, system) for system in systems):
+            if name not in known:
+                hint = f"; did you mean {close!r}?" if (close := nearest(name, known)) else ""
+                raise ConfigError(
+                    f"{path} has no column {name!r}{hint} There are: {', '.join(known)}"
+                )
     skip = labelling.columns.get("skip")
     kept = [
         (place, row)
         for place, row in enumerate(rows, 1)
-        if not (skip and _is_true(_value(row, skip)))
+        if not (skip and _is_true(_column_value(row, skip)))
     ][:limit]
     found = [
-        _labelled(path, place, row, system, labelling, scale)
+        _parse_row(path, place, row, system, labelling, scale)
         for place, row in kept
         for system in systems
     ]
@@ -197,49 +203,59 @@ def read_labelled(
     return found
 
 
-def _labelled(
+def _parse_row(
     path: Path,
     place: int,
     row: Mapping[str, Any],
     system: str,
     labelling: Labelling,
     scale: tuple[float, float],
-) -> Labelled:
+) -> LabelledResponse:
     given = {
-        field: _value(row, name.replace(STAR, system)) for field, name in labelling.columns.items()
+        field: _column_value(row, name.replace(STAR, system))
+        for field, name in labelling.columns.items()
     }
     named = f"row-{place:06d}" + (f"-{system}" if system else "")
     query = "" if given["query"] is None else str(given["query"]).strip()
     fields: dict[str, Any] = {
         "id": named,
         "query": query or "(none)",
-        "response": _text(given["response"]),
+        "response": _to_text(given["response"]),
     }
     for field in ("context", "task"):
         if given.get(field) is not None:
-            fields[field] = _text(given[field])
+            fields[field] = _to_text(given[field])
     if (answers := given.get("answers")) is not None:
-        fields["answers"] = _answers(answers, labelling.separator)
+        if isinstance(answers, list | tuple):
+            fields["answers"] = [_to_text(answer) for answer in answers]
+        elif not labelling.separator:
+            fields["answers"] = [_to_text(answers)]
+        else:
+            parts = _to_text(answers).split(labelling.separator)
+            fields["answers"] = [part.strip() for part in parts if part.strip()]
     if (memory := given.get("memory")) is not None:
-        fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _text(memory)}
+        fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
     labels = tuple(
-        _label(
+        _parse_label(
             path,
             named,
             name.replace(STAR, system),
-            _value(row, name.replace(STAR, system)),
+            _column_value(row, name.replace(STAR, system)),
             labelling.words,
             scale,
         )
         for name in labelling.people
     )
     cluster = given.get("cluster")
-    return Labelled(
-        id=named, fields=fields, people=labels, cluster=query if cluster is None else _text(cluster)
+    return LabelledResponse(
+        id=named,
+        fields=fields,
+        people=labels,
+        cluster=query if cluster is None else _to_text(cluster),
     )
 
 
-def _label(
+def _parse_label(
     path: Path,
     named: str,
     column: str,
@@ -247,13 +263,15 @@ def _label(
     words: Mapping[str, float],
     scale: tuple[float, float],
 ) -> float | None:
+    """The label in a column as a number; None if it is empty. Raises DataError for what is not a
+    number on `scale`."""
     if (
         given is None
         or (isinstance(given, str) and not given.strip())
         or (isinstance(given, float) and math.isnan(given))
     ):
         return None
-    number = _number(given, words)
+    number = _parse_number(given, words)
     if number is None:
         raise DataError(
             f"{path}, {named}: {column!r} holds {given!r}, not a number; give words one with "
@@ -268,7 +286,7 @@ def _label(
     return number
 
 
-def _number(given: Any, words: Mapping[str, float]) -> float | None:
+def _parse_number(given: Any, words: Mapping[str, float]) -> float | None:
     if isinstance(given, bool | int | float):
         return float(given)
     if not isinstance(given, str):
@@ -283,14 +301,7 @@ def _number(given: Any, words: Mapping[str, float]) -> float | None:
         return None
 
 
-def _answers(given: Any, separator: str | None) -> list[str]:
-    if isinstance(given, list | tuple):
-        return [_text(one) for one in given]
-    text = _text(given)
-    return [part.strip() for part in text.split(separator) if part.strip()] if separator else [text]
-
-
-def _text(given: Any) -> str:
+def _to_text(given: Any) -> str:
     return "" if given is None else given if isinstance(given, str) else str(given)
 
 
@@ -298,9 +309,9 @@ def _is_true(given: Any) -> bool:
     return given.strip().lower() in ("true", "yes", "1") if isinstance(given, str) else bool(given)
 
 
-def _systems(labelling: Labelling, known: Sequence[str]) -> list[str]:
-    """What `*` stands for in the response's column; one empty name where it has none. Raises
-    ConfigError if it fits nothing."""
+def _find_systems(labelling: Labelling, known: Sequence[str]) -> list[str]:
+    """The systems that `*` stands for in the response's column; one empty name if it has no `*`.
+    Raises ConfigError if no column fits."""
     response = labelling.columns["response"]
     if STAR not in response:
         if starred := [
@@ -322,37 +333,34 @@ def _systems(labelling: Labelling, known: Sequence[str]) -> list[str]:
     return [name[len(before) : len(name) - len(after)] for name in fitting]
 
 
-def _check(path: Path, column: str, known: Sequence[str]) -> None:
-    if column not in known:
-        hint = f"; did you mean {close!r}?" if (close := nearest(column, known)) else ""
-        raise ConfigError(f"{path} has no column {column!r}{hint} There are: {', '.join(known)}")
-
-
-def _names(row: Mapping[str, Any]) -> Iterator[str]:
-    """A row's columns, those of nested objects dotted, after the object's own name."""
+def _column_names(row: Mapping[str, Any]) -> Iterator[str]:
+    """The names of a row's columns. Nested ones are dotted and follow the object's own name."""
     for name, value in row.items():
         yield name
         if isinstance(value, dict):
-            yield from (f"{name}.{inner}" for inner in _names(value))
+            yield from (f"{name}.{inner}" for inner in _column_names(value))
 
 
-def _value(row: Mapping[str, Any], column: str) -> Any:
-    """The value of a column; None where this row lacks it."""
+def _column_value(row: Mapping[str, Any], column: str) -> Any:
+    """The value of a column; None if this row lacks it."""
     if column in row:
         return row[column]
     before, _, inner = column.partition(".")
-    return _value(row[before], inner) if inner and isinstance(row.get(before), dict) else None
+    return (
+        _column_value(row[before], inner) if inner and isinstance(row.get(before), dict) else None
+    )
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Reads a file by its suffix. Raises DataError if it cannot be read."""
     kind = path.suffix.lower()
     try:
         if kind == ".parquet":
             yield from pq.read_table(path).to_pylist()
         elif kind in (".json", ".jsonl"):
-            yield from _objects(path, kind)
+            yield from _read_objects(path, kind)
         elif kind in (".csv", ".tsv"):
-            yield from _table(path, kind)
+            yield from _read_table(path, kind)
         else:
             raise DataError(
                 f"{path}: not a kind of file that is read; there are: .json, .jsonl, .csv, .tsv, "
@@ -362,7 +370,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
 
-def _objects(path: Path, kind: str) -> Iterator[dict[str, Any]]:
+def _read_objects(path: Path, kind: str) -> Iterator[dict[str, Any]]:
     data = path.read_bytes()
     try:
         parsed = (
@@ -379,9 +387,8 @@ def _objects(path: Path, kind: str) -> Iterator[dict[str, Any]]:
     yield from parsed
 
 
-def _table(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """Rows of a CSV (fields may be quoted) or of a TSV (tabs part fields, whatever quotes there
-    are)."""
+def _read_table(path: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """Reads the rows of a CSV (fields may be quoted) or of a TSV (quotes mean nothing)."""
     text = io.StringIO(path.read_text("utf-8-sig"), newline="")
     is_tsv = kind == ".tsv"
     reader = csv.DictReader(

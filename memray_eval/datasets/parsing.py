@@ -1,4 +1,4 @@
-"""One raw object of a dataset to a Sample, or to every problem that it has."""
+"""Parses one raw object of a dataset into a Sample, or collects everything wrong with it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
 LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
 
 
-Shown = Annotated[str, BeforeValidator(escape_controls)]
+Escaped = Annotated[str, BeforeValidator(escape_controls)]
 
 
 class Problem(Frozen):
-    """What is wrong with a dataset, and where: the file, the place in it, the sample and its field.
-    Control characters and lone surrogates in them are escaped: a problem is printed and written."""
+    """What is wrong with a dataset, and where: the file, the place in it, the sample, its field.
+    Control characters and lone surrogates are escaped, because problems are printed."""
 
-    path: Shown
-    place: Shown = ""
-    sample_id: Shown = ""
-    field: Shown = ""
-    message: Shown
+    path: Escaped
+    place: Escaped = ""
+    sample_id: Escaped = ""
+    field: Escaped = ""
+    message: Escaped
 
     def __str__(self) -> str:
         where = f"{self.path}, {self.place}" if self.place else self.path
@@ -49,7 +49,7 @@ class Problem(Frozen):
 
 
 class Fault(Frozen):
-    """A problem before it knows its place: a field ("" for the whole) and what is wrong with it."""
+    """A problem without its place: a field ("" for the whole sample) and what is wrong with it."""
 
     field: str = ""
     message: str
@@ -65,8 +65,9 @@ class InvalidSample(Exception):
 
 
 def parse_json(data: bytes) -> Any:
-    """One JSON text. Raises InvalidSample: not UTF-8, not JSON (with line and column), a key twice
-    in one object, NaN, a number that is too large, nested more than MAX_NESTING deep."""
+    """Parses one JSON text. Raises InvalidSample if it is not UTF-8 or not JSON (with line and
+    column), repeats a key in one object, holds NaN or a number that is too large, or nests deeper
+    than MAX_NESTING."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -81,7 +82,10 @@ def parse_json(data: bytes) -> Any:
     check_nesting(data)
     try:
         return json.loads(
-            text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=_finite
+            text,
+            object_pairs_hook=_unique_keys,
+            parse_constant=_refuse_constant,
+            parse_float=_parse_finite_float,
         )
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
@@ -93,16 +97,16 @@ def parse_json(data: bytes) -> Any:
 
 
 class Nesting:
-    """How deep lists and objects are nested in JSON that is fed in pieces, and whether a piece
-    ended within a string."""
+    """Tracks how deep JSON that is fed in pieces nests, across strings and escapes that a piece
+    cuts in two."""
 
     def __init__(self) -> None:
         self.depth = self.deepest = 0
         self._in_text, self._escape = False, b""
 
     def feed(self, data: bytes) -> None:
-        """Raises InvalidSample where a number outside strings has more than MAX_DIGITS digits, or
-        the depth passes MAX_NESTING."""
+        """Takes the next piece. Raises InvalidSample if a number outside strings has more than
+        MAX_DIGITS digits, or the depth passes MAX_NESTING."""
         data = _ESCAPED.sub(b"", self._escape + data)
         self._escape = b"\\" if data.endswith(b"\\") else b""
         kinds = _KINDS[np.frombuffer(data, dtype=np.uint8)]
@@ -129,17 +133,14 @@ class Nesting:
 
 
 def check_nesting(data: bytes) -> None:
-    """Raises InvalidSample where a JSON text is nested more than MAX_NESTING deep."""
+    """Raises InvalidSample if a JSON text nests deeper than MAX_NESTING."""
     if data.count(b"[") + data.count(b"{") > MAX_NESTING:  # seldom
         Nesting().feed(data)
 
 
 def parse_sample(raw: Any, suite: str) -> Sample:
-    """A raw object as a Sample of `suite`. Fields it does not know go to metadata, unless they look
-    like a misspelling.
-
-    Raises InvalidSample with every fault.
-    """
+    """Parses a raw object into a Sample of `suite`. Unknown fields go to its metadata, unless they
+    look like a misspelling. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise InvalidSample(
             [Fault(message=f"a sample must be a JSON object, not {_json_type(raw)}")]
@@ -158,13 +159,13 @@ def parse_sample(raw: Any, suite: str) -> Sample:
             own[str(key)] = value
     if own and isinstance(fields.get("metadata", {}), dict):
         fields["metadata"] = {**own, **fields.get("metadata", {})}
-    faults.extend(_wrong_lists(fields))
+    faults.extend(_find_wrong_lists(fields))
     try:
         sample = Sample.model_validate(fields)
     except ValidationError as error:
         faults.extend(
             fault
-            for fault in _faults(error)
+            for fault in _to_faults(error)
             if fault.field not in {known.field for known in faults}
         )
     else:
@@ -173,8 +174,8 @@ def parse_sample(raw: Any, suite: str) -> Sample:
     raise InvalidSample(faults, sample_id)
 
 
-def _wrong_lists(fields: dict[str, Any]) -> Iterator[Fault]:
-    """Lists of text that are something else; pydantic would take a set of keys from a mapping."""
+def _find_wrong_lists(fields: dict[str, Any]) -> Iterator[Fault]:
+    """Finds fields that must be lists and are not; pydantic would take the keys of a mapping."""
     for name in LISTS:
         if name in fields and not isinstance(fields[name], list | tuple):
             yield Fault(
@@ -182,7 +183,7 @@ def _wrong_lists(fields: dict[str, Any]) -> Iterator[Fault]:
             )
 
 
-def _faults(error: ValidationError) -> Iterator[Fault]:
+def _to_faults(error: ValidationError) -> Iterator[Fault]:
     seen: set[str] = set()
     for problem in error.errors(include_url=False):
         if problem["type"] == "conflict":
@@ -195,18 +196,14 @@ def _faults(error: ValidationError) -> Iterator[Fault]:
         field = (
             ".".join(str(part) for part in problem["loc"][:2])
             if problem["loc"][0] != "history"
-            else _dotted(problem["loc"])
+            else ".".join(str(part) for part in problem["loc"])
         )
         if field not in seen:
             seen.add(field)
-            yield Fault(field=field, message=_message(problem))
+            yield Fault(field=field, message=_describe(problem))
 
 
-def _dotted(loc: tuple[Any, ...]) -> str:
-    return ".".join(str(part) for part in loc)
-
-
-def _message(problem: Any) -> str:
+def _describe(problem: Any) -> str:
     if problem["type"] == "missing":
         return "missing"
     if problem["loc"][0] == "memory" and len(problem["loc"]) > 1:
@@ -235,7 +232,7 @@ def _json_type(value: Any) -> str:
     return f"{name} {value!r}"[:60]
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -246,11 +243,11 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _finite(text: str) -> float:
+def _parse_finite_float(text: str) -> float:
     if math.isinf(number := float(text)):
         raise InvalidSample([Fault(message=f"broken JSON: the number {text[:20]} is too large")])
     return number
 
 
-def _no_constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise InvalidSample([Fault(message=f"broken JSON: {name} is not a JSON number")])

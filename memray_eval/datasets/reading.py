@@ -1,5 +1,4 @@
-"""How a raw entry becomes a sample, or a record where responses exist already: for which suite, out
-of which published format, with which context, and whether its task is wanted."""
+"""SampleReader turns raw entries into samples of a suite, or into records where responses exist."""
 
 from __future__ import annotations
 
@@ -9,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from memray_eval.datasets.answers import answered_by, parse_answer, rename_aliases
+from memray_eval.datasets.answers import candidate_name, parse_answer, rename_aliases
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
-from memray_eval.datasets.sources import Entry
+from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Record, Sample
@@ -26,8 +25,8 @@ def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 class Outline(NamedTuple):
-    """What an entry says of itself before it is checked: where it belongs, its sample's id, and who
-    answered, if anyone did."""
+    """What an entry says of itself before it is checked: its task and scenario, its sample's id,
+    and who answered, if anyone did."""
 
     task: str
     scenario: str
@@ -37,10 +36,11 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleReader:
-    """`adapt` turns a record of a benchmark's published format into a sample's fields. `tasks` are
-    those wanted (none: all), `known_tasks` all that the suite has, where it names them. With
-    `has_responses` an entry is a response to judge. With `by_context` entries that share a context
-    are read together."""
+    """Turns raw entries into samples or records.
+
+    `adapt` maps a record of a benchmark's published format to a sample's fields. `tasks` are those
+    wanted (empty: all), `known_tasks` all that the suite names. With `has_responses`, an entry is a
+    response to judge. With `by_context`, entries that share a context are read together."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -50,21 +50,21 @@ class SampleReader:
     by_context: bool = False
 
     def record(self, entry: Entry) -> Record | None:
-        """The response of an entry, None if its task is not wanted. Raises InvalidSample with every
-        fault."""
-        record = parse_answer(self._fields(entry), self.suite)
-        return record if self._wants(record.sample) else None
+        """Parses an entry into a record; None if its task is not wanted. Raises InvalidSample with
+        every fault."""
+        record = parse_answer(self._read_fields(entry), self.suite)
+        return record if self._is_wanted(record.sample) else None
 
     def sample(self, entry: Entry) -> Sample | None:
-        """The sample of an entry, None if its task is not wanted. Raises InvalidSample with every
-        fault."""
-        sample = parse_sample(self._fields(entry), self.suite)
-        return sample if self._wants(sample) else None
+        """Parses an entry into a sample; None if its task is not wanted. Raises InvalidSample with
+        every fault."""
+        sample = parse_sample(self._read_fields(entry), self.suite)
+        return sample if self._is_wanted(sample) else None
 
     def outline(self, entry: Entry) -> Outline | None:
-        """What an entry says of itself, None if its task is not wanted. Raises InvalidSample where
-        it cannot be read at all."""
-        fields = self._adapted(entry)
+        """What an entry says of itself; None if its task is not wanted. Raises InvalidSample if the
+        entry cannot be read at all."""
+        fields = self._adapt_entry(entry)
         if not isinstance(fields, Mapping):
             raise InvalidSample([Fault(message="must be a JSON object")])
         task, scenario, prompt_type, first_id, second_id = (
@@ -73,13 +73,13 @@ class SampleReader:
         )
         if self.tasks and task not in self.tasks:
             return None
-        who = answered_by(fields) if self.has_responses else ""
+        who = candidate_name(fields) if self.has_responses else ""
         return Outline(task, scenario or prompt_type, first_id or second_id, who)
 
-    def _wants(self, sample: Sample) -> bool:
+    def _is_wanted(self, sample: Sample) -> bool:
         return not self.tasks or sample.task in self.tasks
 
-    def _adapted(self, entry: Entry) -> Any:
+    def _adapt_entry(self, entry: Entry) -> Any:
         if isinstance(entry.raw, InvalidSample):
             raise entry.raw
         if not isinstance(entry.raw, dict):
@@ -90,7 +90,8 @@ class SampleReader:
         except InvalidSample:
             raise
         except Exception as error:
-            # ValueError is a suite's way to say what lacks; any other comes of an odd record
+            # A suite raises ValueError to say what is missing; anything else comes from an odd
+            # record.
             text = (
                 str(error)
                 if isinstance(error, ValueError)
@@ -100,18 +101,17 @@ class SampleReader:
                 [Fault(message=text)], str(raw.get("id") or raw.get("_id") or "")
             ) from None
 
-    def _fields(self, entry: Entry) -> Any:
-        fields = self._adapted(entry)
+    def _read_fields(self, entry: Entry) -> Any:
+        fields = self._adapt_entry(entry)
         if not isinstance(fields, dict):
             return fields
         if CONTEXT_FILE in fields and "context" not in fields:
-            fields["context"] = _context(entry.path, fields.pop(CONTEXT_FILE))
+            fields["context"] = _read_context(entry.path, fields.pop(CONTEXT_FILE))
         return fields
 
 
-def _context(beside: str, name: Any) -> str:
-    """The text of a context that several samples share: a file below the folder of the dataset's
-    file."""
+def _read_context(beside: str, name: Any) -> str:
+    """Reads a context that several samples share, from a file below the dataset's folder."""
     if not isinstance(name, str) or posixpath.isabs(name) or ".." in name.split("/"):
         raise InvalidSample(
             [
@@ -122,7 +122,7 @@ def _context(beside: str, name: Any) -> str:
             ]
         )
     try:
-        return _read(f"{posixpath.dirname(beside)}/{name}")
+        return _read_text(f"{posixpath.dirname(beside)}/{name}")
     except (OSError, UnicodeDecodeError) as error:
         reason = (
             "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
@@ -131,7 +131,7 @@ def _context(beside: str, name: Any) -> str:
 
 
 @lru_cache(_CONTEXTS_KEPT)
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     filesystem, inner = locate(path)
     with open_reader(filesystem, inner) as file:
         text: str = file.read().decode("utf-8")

@@ -1,5 +1,5 @@
-"""One pass over a dataset before anything runs: every problem, how many samples, and the shards
-that tasks will read."""
+"""Scans a dataset before anything runs: finds every problem, counts the samples, and cuts the
+shards that tasks will read."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
+from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sharding import ContextSharder, RowSharder, Sharder
-from memray_eval.datasets.sources import Entry, Shard, entries, read_header, whole
+from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.datasets.sources import entries, whole
 from memray_eval.datasets.spreading import Spread
 from memray_eval.types import Record, Sample, dumps
 
-Tell: TypeAlias = Callable[[Problem], None]
+ProblemHandler: TypeAlias = Callable[[Problem], None]
 LimitOrder: TypeAlias = Literal["spread", "first"]
 T = TypeVar("T")
 
 
 @dataclass
 class Scan:
-    """What a pass found. `fingerprint` is a digest of the samples in order; memory grows with ids
-    only (a hash each), and with places where they are read by context or a limit is spread.
-    `context_chars` is the length of all samples' contexts together. `suites` counts the responses
-    that name a suite, by its name."""
+    """What a scan found.
+
+    `fingerprint` is a digest of the samples in order. `context_chars` is the length of all
+    contexts together. `suites` counts the responses that name a suite, by its name. A scan keeps a
+    hash of each id in memory, and each entry's place if it reads by context or spreads a limit."""
 
     n_samples: int = 0
     n_invalid: int = 0
@@ -44,15 +47,14 @@ def scan(
     limit: int | None = None,
     order: LimitOrder = "spread",
     rows_per_shard: int | Callable[[int], int] = 64,
-    on_problem: Tell,
+    on_problem: ProblemHandler,
 ) -> Scan:
-    """Reads the dataset as a stream; tells `on_problem` of every problem, in order. A `limit` takes
-    so many good samples: spread over tasks and scenarios (`Spread`), for which it reads on until
-    nothing more can be taken, without checking what will not be; or the first. `rows_per_shard` may
-    follow from the number of samples that a spread limit took.
+    """Reads the dataset as a stream and calls `on_problem` for every problem, in order.
 
-    Raises DataError when the path holds no dataset at all.
-    """
+    A `limit` takes that many valid samples: the first, or spread over tasks and scenarios
+    (`Spread`). A spread limit reads on until nothing more can be taken, and does not check what it
+    will not take. `rows_per_shard` may be a function of the number of samples taken. Raises
+    DataError if the path holds no dataset at all."""
     sources = whole(path)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
@@ -67,7 +69,7 @@ def _scan_first(
     reading: SampleReader,
     limit: int | None,
     rows_per_shard: int,
-    on_problem: Tell,
+    on_problem: ProblemHandler,
 ) -> Scan:
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen: dict[bytes, str] = {}
@@ -75,7 +77,7 @@ def _scan_first(
         by_context = (
             reading.by_context and source.kind != "json"
         )  # which can only be read from its start
-        cut: Sharder = (
+        sharder: Sharder = (
             ContextSharder(source, rows_per_shard)
             if by_context
             else RowSharder(source, rows_per_shard)
@@ -88,23 +90,23 @@ def _scan_first(
                 found.n_invalid += 1
                 for problem in outcome:
                     on_problem(problem)
-                cut.add(entry, False, None)
+                sharder.add(entry, False, None)
             elif outcome is None:
-                cut.add(entry, False, None)
+                sharder.add(entry, False, None)
             else:
-                digest.update(_serialised(outcome))
+                digest.update(_serialise(outcome))
                 found.n_samples += 1
                 context = (outcome.sample if isinstance(outcome, Record) else outcome).context
                 found.context_chars += len(context or "")
-                found.suites.update(_suite_named(entry, reading))
-                cut.add(entry, True, context)
-        found.shards.extend(cut.finish())
+                found.suites.update(_named_suites(entry, reading))
+                sharder.add(entry, True, context)
+        found.shards.extend(sharder.finish())
     found.fingerprint = digest.hexdigest()
     return found
 
 
-class _Taken(NamedTuple):
-    """A good entry that a limit took: in which source, where, and what is left to know of it."""
+class _TakenEntry(NamedTuple):
+    """A valid entry that a limit took, without its texts: its source and place, its digests."""
 
     source: int
     entry: Entry
@@ -119,23 +121,23 @@ def _scan_spread(
     reading: SampleReader,
     limit: int,
     rows_per_shard: int | Callable[[int], int],
-    on_problem: Tell,
+    on_problem: ProblemHandler,
 ) -> Scan:
     found = Scan()
 
-    def tell(problems: list[Problem]) -> None:
+    def report_invalid(problems: list[Problem]) -> None:
         found.n_invalid += 1
         for problem in problems:
             on_problem(problem)
 
-    taken = _spread_over(sources, reading, limit, tell)
+    taken = _take_spread(sources, reading, limit, report_invalid)
     rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
     for number, group in groupby(taken, key=lambda one: one.source):
         is_json = sources[number].kind == "json"  # one shard, read from its start
-        cut = ContextSharder(sources[number], limit if is_json else rows)
+        sharder = ContextSharder(sources[number], limit if is_json else rows)
         for one in group:
-            cut.add(one.entry, True, None if is_json else one.context)
-        found.shards.extend(cut.finish())
+            sharder.add(one.entry, True, None if is_json else one.context)
+        found.shards.extend(sharder.finish())
     found.n_samples, found.context_chars = len(taken), sum(one.context_chars for one in taken)
     found.suites.update(suite for one in taken for suite in one.suites)
     found.fingerprint = hashlib.blake2b(
@@ -144,16 +146,16 @@ def _scan_spread(
     return found
 
 
-def _spread_over(
+def _take_spread(
     sources: Sequence[Shard],
     reading: SampleReader,
     limit: int,
-    tell: Callable[[list[Problem]], None],
-) -> list[_Taken]:
-    """The good entries that a limit takes, in their order. What it would leave out anyway is not
-    checked."""
+    report_invalid: Callable[[list[Problem]], None],
+) -> list[_TakenEntry]:
+    """The valid entries that a spread limit takes, in order. Entries that it would leave out anyway
+    are not checked."""
     seen: dict[bytes, str] = {}
-    spread: Spread[_Taken] = Spread(
+    spread: Spread[_TakenEntry] = Spread(
         limit, reading.tasks or reading.known_tasks, reading.has_responses
     )
     for number, source in enumerate(sources):
@@ -164,59 +166,66 @@ def _spread_over(
                 outline = reading.outline(entry)
             except InvalidSample as error:
                 if not spread.is_full:
-                    tell(_problems(entry, error))
+                    report_invalid(_to_problems(entry, error))
                 continue
             if outline is None or (rank := spread.rank(outline)) is None:
                 continue
             outcome = _check(entry, reading, seen)
             if isinstance(outcome, list):
-                tell(outcome)
+                report_invalid(outcome)
             elif outcome is not None:
-                spread.take(outline, rank, _taken(number, entry, outcome, reading))
+                spread.take(outline, rank, _to_taken(number, entry, outcome, reading))
     return spread.taken()
 
 
-def _taken(number: int, entry: Entry, outcome: Sample | Record, reading: SampleReader) -> _Taken:
-    """What is to be kept of an entry: no texts, which may be long."""
+def _to_taken(
+    number: int, entry: Entry, outcome: Sample | Record, reading: SampleReader
+) -> _TakenEntry:
+    """What the scan keeps of an entry: no texts, which may be long."""
     context = (outcome.sample if isinstance(outcome, Record) else outcome).context
     shared = (
         hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest()
         if context and reading.by_context
         else None
     )
-    digest = hashlib.blake2b(_serialised(outcome), digest_size=16).digest()
+    digest = hashlib.blake2b(_serialise(outcome), digest_size=16).digest()
     place = entry._replace(raw=None)
-    return _Taken(number, place, digest, shared, len(context or ""), _suite_named(entry, reading))
+    return _TakenEntry(
+        number, place, digest, shared, len(context or ""), _named_suites(entry, reading)
+    )
 
 
-def _suite_named(entry: Entry, reading: SampleReader) -> tuple[str, ...]:
-    """The suite that a response says it belongs to, if any."""
+def _named_suites(entry: Entry, reading: SampleReader) -> tuple[str, ...]:
+    """The suite that a response names, if any."""
     named = (
         entry.raw.get("suite") if reading.has_responses and isinstance(entry.raw, dict) else None
     )
     return (named,) if isinstance(named, str) and named else ()
 
 
-Broken: TypeAlias = Callable[[Entry, Exception], None]
+BrokenEntryHandler: TypeAlias = Callable[[Entry, Exception], None]
 
 
 def read_samples(
-    shard: Shard, reading: SampleReader, on_broken: Broken | None = None
+    shard: Shard, reading: SampleReader, on_broken: BrokenEntryHandler | None = None
 ) -> Iterator[Sample]:
-    """The samples of a shard that `scan` made: its invalid entries are already left out. An entry
-    that raises all the same is told to `on_broken` and left out; without that it raises here."""
-    return _each(shard, reading.sample, on_broken)
+    """Reads the samples of a shard that `scan` made, which has no invalid entries any more. If an
+    entry raises all the same, `on_broken` is called and the entry left out; without `on_broken` the
+    error propagates."""
+    return _read_each(shard, reading.sample, on_broken)
 
 
 def read_records(
-    shard: Shard, reading: SampleReader, on_broken: Broken | None = None
+    shard: Shard, reading: SampleReader, on_broken: BrokenEntryHandler | None = None
 ) -> Iterator[Record]:
-    """The responses of a shard that `scan` made, as records to judge; `on_broken` as for
-    read_samples."""
-    return _each(shard, reading.record, on_broken)
+    """Reads the responses of a shard that `scan` made as records to judge; `on_broken` as in
+    `read_samples`."""
+    return _read_each(shard, reading.record, on_broken)
 
 
-def _each(shard: Shard, make: Callable[[Entry], T | None], on_broken: Broken | None) -> Iterator[T]:
+def _read_each(
+    shard: Shard, make: Callable[[Entry], T | None], on_broken: BrokenEntryHandler | None
+) -> Iterator[T]:
     for entry in entries(shard):
         if isinstance(entry.raw, InvalidSample):
             continue
@@ -231,15 +240,17 @@ def _each(shard: Shard, make: Callable[[Entry], T | None], on_broken: Broken | N
             yield made
 
 
-def _serialised(found: Sample | Record) -> bytes:
-    """The JSON of a sample or response, for its fingerprint. Raises ValueError where it holds what
-    is no JSON."""
+def _serialise(found: Sample | Record) -> bytes:
+    """The JSON of a sample or record, for the fingerprint. Raises ValueError if it holds what JSON
+    cannot."""
     return dumps(found.model_dump(mode="json")).encode("utf-8", "surrogatepass")
 
 
 def _check(
     entry: Entry, reading: SampleReader, seen: dict[bytes, str]
 ) -> Sample | Record | list[Problem] | None:
+    """Parses an entry and checks that its id is new. Returns its problems if it is invalid, and
+    None if its task is not wanted."""
     try:
         found = reading.record(entry) if reading.has_responses else reading.sample(entry)
         if found is None:
@@ -256,10 +267,10 @@ def _check(
             )
         return found
     except InvalidSample as error:
-        return _problems(entry, error)
+        return _to_problems(entry, error)
 
 
-def _problems(entry: Entry, error: InvalidSample) -> list[Problem]:
+def _to_problems(entry: Entry, error: InvalidSample) -> list[Problem]:
     return [
         Problem(
             path=entry.path,

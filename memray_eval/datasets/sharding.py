@@ -7,16 +7,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from memray_eval.datasets.sources import Entry, Shard
+from memray_eval.datasets.shards import Entry, Shard
 
 SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
 CONTEXT_SHARD_BYTES = (
     4 << 20
-)  # ... and where every sample has one, sooner: its tokens go to the engine in one batch
+)  # sooner where samples share contexts: a shard's tokens go to the engine in one batch
 
 
 class Sharder(Protocol):
-    """Takes a source's entries in order; `context` is that of a good one."""
+    """Takes a source's entries in order and cuts shards. `context` is that of a valid entry."""
 
     def add(self, entry: Entry, is_good: bool, context: str | None) -> None: ...
 
@@ -24,14 +24,14 @@ class Sharder(Protocol):
 
 
 class RowSharder:
-    """Neighbouring entries, up to `rows_per_shard` good ones and SHARD_BYTES."""
+    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES."""
 
     def __init__(self, source: Shard, rows_per_shard: int) -> None:
         self.source, self.rows_per_shard = source, rows_per_shard
         self.done: list[Shard] = []
-        self._begin()
+        self._start_shard()
 
-    def _begin(self) -> None:
+    def _start_shard(self) -> None:
         self.start: int | None = None
         self.rows = self.size = self.end = 0
         self.skip: list[int] = []
@@ -48,13 +48,13 @@ class RowSharder:
         if self.source.kind != "json" and (
             self.rows >= self.rows_per_shard or self.size >= SHARD_BYTES
         ):
-            self._close()
+            self._end_shard()
 
     def finish(self) -> list[Shard]:
-        self._close()
+        self._end_shard()
         return self.done
 
-    def _close(self) -> None:
+    def _end_shard(self) -> None:
         if self.start is not None and self.rows:
             names = self.source.names[self.start : self.end]
             stretch = {
@@ -66,50 +66,52 @@ class RowSharder:
             self.done.append(
                 self.source.model_copy(update={**stretch, "rows": self.rows, "size": self.size})
             )
-        self._begin()
+        self._start_shard()
 
 
-class _Source(NamedTuple):
+class _EntryPlace(NamedTuple):
     position: int
     size: int
     context: bytes
 
 
 class ContextSharder:
-    """Good entries in the order of their contexts' first appearance, those on one context side by
-    side: they share a prompt's beginning, which an engine then computes once. A shard ends between
-    two contexts where it can."""
+    """Cuts shards in which entries on one context stand side by side, in the order in which
+    contexts first appear: they share the beginning of a prompt, which an engine then computes once.
+    A shard ends between two contexts if it can."""
 
     def __init__(self, source: Shard, rows_per_shard: int) -> None:
         self.source, self.rows_per_shard = source, rows_per_shard
-        self.groups: dict[bytes, list[_Source]] = {}
+        self.groups: dict[bytes, list[_EntryPlace]] = {}
 
     def add(self, entry: Entry, is_good: bool, context: str | None) -> None:
         if is_good:
             text = context if context is not None else f"{entry.position}"
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            self.groups.setdefault(digest, []).append(_Source(entry.position, entry.size, digest))
+            self.groups.setdefault(digest, []).append(
+                _EntryPlace(entry.position, entry.size, digest)
+            )
 
     def finish(self) -> list[Shard]:
-        shards: list[list[_Source]] = [[]]
+        shards: list[list[_EntryPlace]] = [[]]
         for group in self.groups.values():
             last = shards[-1]
             if last and (
                 len(last) + len(group) > self.rows_per_shard
-                or _bytes(last) + _bytes(group) > CONTEXT_SHARD_BYTES
+                or _total_bytes(last) + _total_bytes(group) > CONTEXT_SHARD_BYTES
             ):
                 shards.append([])
             for place in group:
                 last = shards[-1]
                 if len(last) >= self.rows_per_shard or (
-                    last and _bytes(last) + place.size > CONTEXT_SHARD_BYTES
+                    last and _total_bytes(last) + place.size > CONTEXT_SHARD_BYTES
                 ):
                     shards.append([])
                 shards[-1].append(place)
-        return [self._shard(places) for places in shards if places]
+        return [self._to_shard(places) for places in shards if places]
 
-    def _shard(self, places: Sequence[_Source]) -> Shard:
-        what: dict[str, object] = {"rows": len(places), "size": _bytes(places)}
+    def _to_shard(self, places: Sequence[_EntryPlace]) -> Shard:
+        what: dict[str, object] = {"rows": len(places), "size": _total_bytes(places)}
         if self.source.kind == "folder":
             what["names"] = tuple(self.source.names[place.position] for place in places)
         else:
@@ -117,12 +119,12 @@ class ContextSharder:
         return self.source.model_copy(update=what)
 
 
-def _bytes(places: Sequence[_Source]) -> int:
+def _total_bytes(places: Sequence[_EntryPlace]) -> int:
     return sum(place.size for place in places)
 
 
 def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:
-    """Neighbouring shards of one source joined up to `rows` rows and SHARD_BYTES: few blocks for a
+    """Joins neighbouring shards of one source, up to `rows` rows and SHARD_BYTES: few blocks for a
     large dataset, many for a small one. Shards by context stay as they are."""
     out: list[Shard] = []
     for shard in shards:

@@ -1,5 +1,5 @@
-"""Which entries `limit` takes: as many of each task as of any other, and within a task of each
-scenario.
+"""Decides which entries a `limit` takes: as many of each task as of any other, and within a task as
+many of each scenario.
 
 Every entry has a rank that depends on the entries before it alone, never on the limit: how many of
 its task and scenario stood before it, then its scenario, then its task, both numbered as they first
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 class Rank(NamedTuple):
-    """The lower, the sooner taken. What has no task comes last where the suite's tasks are known;
-    the answers of all candidates to one sample come one after the other."""
+    """An entry's rank; lower ranks are taken first. Entries without a task come last if the suite's
+    tasks are known; the answers of all candidates to one sample follow each other."""
 
     untasked: bool
     place: int
@@ -30,8 +30,8 @@ class Rank(NamedTuple):
 
 
 class Spread(Generic[T]):
-    """The `limit` lowest ranks of a stream. It holds no more entries than that, and a number for
-    each task and scenario that was taken from.
+    """Keeps the entries of a stream with the `limit` lowest ranks. It holds no more entries than
+    that, and a number for each task and scenario that it took from.
 
     `tasks` are all that can come, where the suite names them. With `pairs` several candidates may
     answer one sample."""
@@ -53,8 +53,8 @@ class Spread(Generic[T]):
         return len(self._kept) >= self._limit
 
     def rank(self, outline: Outline) -> Rank | None:
-        """The rank of the next entry of the stream, None where it is too high to be taken: so will
-        be all that come later of a task or scenario that is new with it."""
+        """The rank of the next entry of the stream. None if it is too high to be taken; then so are
+        all later entries of a task or scenario that this entry is the first of."""
         task, scenario = self._stratum(outline)
         scenarios = self._scenarios.get(task, {})
         rank = Rank(
@@ -73,8 +73,7 @@ class Spread(Generic[T]):
         return rank
 
     def take(self, outline: Outline, rank: Rank, entry: T) -> None:
-        """Takes an entry that has been found valid, in the place of the highest rank where the
-        limit is reached."""
+        """Takes a valid entry. Once the limit is reached, the entry of the highest rank goes."""
         task, scenario = self._stratum(outline)
         if rank.place == self._counts[task, scenario]:
             self._counts[task, scenario] += 1
@@ -85,8 +84,7 @@ class Spread(Generic[T]):
         (heapq.heapreplace if self.is_full else heapq.heappush)(self._kept, held)
 
     def is_settled(self) -> bool:
-        """Whether nothing that can still come would be taken: every task that there is has had its
-        share."""
+        """Whether no later entry can be taken any more: every known task has had its share."""
         if not self._tasks or self._pairs or not self.is_full:
             return False
         highest = self._highest()
@@ -101,7 +99,8 @@ class Spread(Generic[T]):
         return [entry for _, _, entry in sorted(self._kept, key=lambda held: held[1])]
 
     def _stratum(self, outline: Outline) -> tuple[str, str]:
-        """Where a suite names its tasks, they are its scenarios too."""
+        """The task and scenario that an entry counts for. If the suite names its tasks, they are
+        its scenarios too."""
         return outline.task, "" if self._tasks else outline.scenario
 
     def _highest(self) -> Rank:

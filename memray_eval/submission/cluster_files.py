@@ -1,5 +1,5 @@
-"""What a cluster's file offers, read without a cluster: a KubeRay RayCluster, RayJob or RayService,
-or a Ray launcher YAML.
+"""Reads what a cluster's file offers, without a cluster: a KubeRay RayCluster, RayJob or
+RayService, or a Ray launcher YAML.
 
 A node's CPUs and GPUs are those that Ray would schedule on: what the start parameters say, else the
 Ray container's limits, else its requests."""
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ _UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
     f"{letter}i": 1024.0 ** (power + 1) for power, letter in enumerate("KMGT")
 }
 _QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)(?P<unit>[KMGT]i|[kMGTm]|)")
+# A part of a label such as nvidia-h100-80gb or .../acceleratorTypes/nvidia-tesla-t4.
 _GPU_NAME = re.compile(r"[A-Z]{1,2}\d{1,3}[A-Z]?")  # T4, L40S, A10G, H100, GB200
 _TYPE_LABELS = ("accelerator", "accelerator-type", "gpu.product", "gpu-name")
 _TYPE_RESOURCE = "accelerator_type:"
@@ -35,7 +36,8 @@ Read = TypeVar("Read", bound="_Part")
 
 
 def read_offer(path: Path) -> ClusterSpec:
-    """The node groups of a cluster's file. Raises ConfigError that says what the file lacks."""
+    """Reads the node groups of a cluster's file. Raises ConfigError that says what the file
+    lacks."""
     try:
         documents = [
             document
@@ -57,9 +59,9 @@ def read_offer(path: Path) -> ClusterSpec:
         )
     where = str(path)
     cluster_spec = (
-        _launched(clusters[0], where)
+        _read_launcher(clusters[0], where)
         if "available_node_types" in clusters[0]
-        else _of_kuberay(clusters[0], where)
+        else _read_kuberay(clusters[0], where)
     )
     for group in cluster_spec.groups:
         if group.max_nodes < group.min_nodes:
@@ -78,7 +80,7 @@ def _is_cluster(document: Mapping[str, Any]) -> bool:
 
 
 class _Part(Frozen):
-    """What is read of a manifest; the rest is its schema's business."""
+    """The part of a manifest that is read; unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -92,7 +94,7 @@ class _Part(Frozen):
         )
 
 
-def _parsed(part: type[Read], data: object, where: str) -> Read:
+def _parse(part: type[Read], data: object, where: str) -> Read:
     try:
         return part.model_validate(data)
     except ValidationError as error:
@@ -108,11 +110,11 @@ class _Resources(_Part):
     requests: dict[str, Scalar] = Field(default_factory=dict)
 
     def of(self, suffix: str) -> float:
-        """The quantity whose name ends so, of the limits, else of the requests; 0 without one."""
+        """The quantity whose name ends in `suffix`, of the limits, else of the requests; else 0."""
         for quantities in (self.limits, self.requests):
             for name, quantity in quantities.items():
                 if name.endswith(suffix):
-                    return _quantity(quantity)
+                    return _parse_quantity(quantity)
         return 0.0
 
 
@@ -164,7 +166,7 @@ class _Launcher(_Part):
     max_workers: int = LAUNCHER_WORKERS
 
 
-def _of_kuberay(document: Mapping[str, Any], where: str) -> ClusterSpec:
+def _read_kuberay(document: Mapping[str, Any], where: str) -> ClusterSpec:
     kind, spec = document["kind"], document.get("spec")
     key = {"RayCluster": None, "RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}[kind]
     if key is not None:
@@ -174,8 +176,8 @@ def _of_kuberay(document: Mapping[str, Any], where: str) -> ClusterSpec:
                 f"{where}: this {kind} has no {key}; give the file of the RayCluster that it runs "
                 f"on"
             )
-    pods = _parsed(_Pods, spec, where)
-    groups = [_pod_group("head", pods.headGroupSpec, (1, 1), where)]
+    pods = _parse(_Pods, spec, where)
+    groups = [_to_node_group("head", pods.headGroupSpec, (1, 1), where)]
     for workers in pods.workerGroupSpecs:
         least = most = workers.replicas
         if pods.enableInTreeAutoscaling:
@@ -186,23 +188,27 @@ def _of_kuberay(document: Mapping[str, Any], where: str) -> ClusterSpec:
                     f"it may grow"
                 )
         hosts = 0 if workers.suspend else workers.numOfHosts
-        groups.append(_pod_group(workers.groupName, workers, (least * hosts, most * hosts), where))
-    return ClusterSpec(where=where, kind=kind, groups=_distinct(groups, where))
+        groups.append(
+            _to_node_group(workers.groupName, workers, (least * hosts, most * hosts), where)
+        )
+    return ClusterSpec(where=where, kind=kind, groups=_check_distinct(groups, where))
 
 
-def _pod_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: str) -> NodeGroup:
+def _to_node_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: str) -> NodeGroup:
     spec, is_head = pods.template.spec, not isinstance(pods, _Workers)
     resources = spec.containers[0].resources
     try:
-        custom = _custom(pods.rayStartParams.get("resources", ""))
+        custom = _parse_custom_resources(pods.rayStartParams.get("resources", ""))
         said = {
             "CPU": pods.rayStartParams.get("num-cpus"),
             "GPU": pods.rayStartParams.get("num-gpus"),
             **pods.resources,
         }
-        cpus = math.ceil(resources.of("cpu")) if said["CPU"] is None else _quantity(said["CPU"])
-        gpus = resources.of("gpu") if said["GPU"] is None else _quantity(said["GPU"])
-        memory = _quantity(pods.rayStartParams.get("memory", resources.of("memory")))
+        cpus = (
+            math.ceil(resources.of("cpu")) if said["CPU"] is None else _parse_quantity(said["CPU"])
+        )
+        gpus = resources.of("gpu") if said["GPU"] is None else _parse_quantity(said["GPU"])
+        memory = _parse_quantity(pods.rayStartParams.get("memory", resources.of("memory")))
     except ValueError as error:
         raise ConfigError(f"{where}: {name}: {error}") from None
     if said["CPU"] is None and not cpus:
@@ -215,35 +221,35 @@ def _pod_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: str) -
         name=name,
         cpus=cpus,
         gpus=int(gpus),
-        accelerator_type=_accelerator({**custom, **pods.resources}, tags),
+        accelerator_type=_find_accelerator({**custom, **pods.resources}, tags),
         memory_gib=memory / _GIB or None,
         min_nodes=nodes[0],
         max_nodes=nodes[1],
         is_head=is_head,
-        is_spot=any(_tells_spot(key, value) for key, value in tags.items()),
+        is_spot=any(_is_spot_tag(key, value) for key, value in tags.items()),
     )
 
 
-def _launched(document: Mapping[str, Any], where: str) -> ClusterSpec:
-    launcher = _parsed(_Launcher, document, where)
+def _read_launcher(document: Mapping[str, Any], where: str) -> ClusterSpec:
+    launcher = _parse(_Launcher, document, where)
     if launcher.head_node_type not in launcher.available_node_types:
         raise ConfigError(
             f"{where}: head_node_type {launcher.head_node_type!r} is not among available_node_types"
         )
     groups = [
-        _launched_group(name, kind, launcher, where)
+        _read_node_type(name, kind, launcher, where)
         for name, kind in launcher.available_node_types.items()
     ]
     groups.sort(key=lambda group: not group.is_head)
     return ClusterSpec(
         where=where,
         kind="launcher",
-        groups=_distinct(groups, where),
+        groups=_check_distinct(groups, where),
         max_workers=launcher.max_workers,
     )
 
 
-def _launched_group(name: str, kind: _NodeType, launcher: _Launcher, where: str) -> NodeGroup:
+def _read_node_type(name: str, kind: _NodeType, launcher: _Launcher, where: str) -> NodeGroup:
     is_head = name == launcher.head_node_type
     if "CPU" not in kind.resources:
         raise ConfigError(
@@ -262,7 +268,7 @@ def _launched_group(name: str, kind: _NodeType, launcher: _Launcher, where: str)
         name=name,
         cpus=kind.resources["CPU"],
         gpus=int(kind.resources.get("GPU", 0)),
-        accelerator_type=_accelerator(kind.resources, named),
+        accelerator_type=_find_accelerator(kind.resources, named),
         memory_gib=kind.resources.get("memory", 0.0) / _GIB or None,
         min_nodes=kind.min_workers + is_head,
         max_nodes=min(most, launcher.max_workers) + is_head,
@@ -274,23 +280,23 @@ def _launched_group(name: str, kind: _NodeType, launcher: _Launcher, where: str)
 def _is_spot_config(node_config: Mapping[str, Any]) -> bool:
     """AWS: InstanceMarketOptions.MarketType; GCP: scheduling (a mapping, or a list of them)."""
     market, scheduling = node_config.get("InstanceMarketOptions"), node_config.get("scheduling")
-    told = [market, *(scheduling if isinstance(scheduling, list) else [scheduling])]
+    settings = [market, *(scheduling if isinstance(scheduling, list) else [scheduling])]
     return any(
-        _tells_spot(key, value)
-        for part in told
+        _is_spot_tag(key, value)
+        for part in settings
         if isinstance(part, dict)
         for key, value in part.items()
     )
 
 
-def _tells_spot(key: str, value: object) -> bool:
+def _is_spot_tag(key: str, value: object) -> bool:
     """cloud.google.com/gke-spot: "true", eks.amazonaws.com/capacityType: SPOT, MarketType: spot,
     preemptible: true, ..."""
     is_named = any(word in key.lower() for word in _SPOT)
     return str(value).lower() in _SPOT or (is_named and str(value).lower() == "true")
 
 
-def _accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str | None:
+def _find_accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str | None:
     """Ray's name of the accelerator: from a custom resource accelerator_type:NAME, else from a node
     label."""
     for name in resources:
@@ -301,20 +307,14 @@ def _accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str | Non
             found
             for key, value in tags.items()
             if key.endswith(_TYPE_LABELS)
-            for found in _gpu_names(value)
+            for found in value.rpartition("/")[2].upper().replace("_", "-").split("-")
+            if _GPU_NAME.fullmatch(found)
         ),
         None,
     )
 
 
-def _gpu_names(label: str) -> Iterator[str]:
-    """nvidia-h100-80gb -> H100, NVIDIA-A100-SXM4-40GB -> A100, .../acceleratorTypes/nvidia-tesla-t4
-    -> T4"""
-    parts = label.rpartition("/")[2].upper().replace("_", "-").split("-")
-    return (part for part in parts if _GPU_NAME.fullmatch(part))
-
-
-def _custom(text: str) -> dict[str, Any]:
+def _parse_custom_resources(text: str) -> dict[str, Any]:
     """The custom resources of `ray start --resources`, which KubeRay takes as quoted JSON in a
     string."""
     if not text:
@@ -328,7 +328,7 @@ def _custom(text: str) -> dict[str, Any]:
     return found
 
 
-def _quantity(value: Scalar) -> float:
+def _parse_quantity(value: Scalar) -> float:
     """A Kubernetes quantity: 500m, 4, 64Gi. Raises ValueError for anything else."""
     found = _QUANTITY.fullmatch(str(value).strip())
     if found is None:
@@ -338,7 +338,7 @@ def _quantity(value: Scalar) -> float:
     return number * _UNITS[found["unit"]]
 
 
-def _distinct(groups: list[NodeGroup], where: str) -> tuple[NodeGroup, ...]:
+def _check_distinct(groups: list[NodeGroup], where: str) -> tuple[NodeGroup, ...]:
     names = [group.name for group in groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"{where}: two groups have the name {twice[0]!r}")

@@ -1,4 +1,4 @@
-"""Ray's job API as this project uses it, with errors that say what to do."""
+"""Wraps Ray's job API, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memray_eval.submission.watch import JobState
 for _name in JOB_LOGGERS:
     logging.getLogger(_name).setLevel(
         logging.WARNING
-    )  # what they tell of each upload and stream, we tell once
+    )  # they report each upload and stream; we report once
 
 TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
 _TOKEN = (
@@ -41,7 +41,7 @@ class Jobs:
     for a job that it does not know."""
 
     def __init__(self, address: str | None) -> None:
-        self.address = checked_address(address)
+        self.address = normalise_address(address)
         os.environ["RAY_API_SERVER_ADDRESS"] = (
             self.address
         )  # Ray's client would let this variable overrule its argument
@@ -74,19 +74,21 @@ class Jobs:
 
     def state(self, name: str) -> JobState:
         """The job of that id, or the last one of the run of that id."""
-        return _state(self._client.get_job_info(self._id_of(name)))
+        return _to_state(self._client.get_job_info(self._find_id(name)))
 
     def stop(self, name: str) -> bool:
         """Asks the job to end; False where it has ended already."""
-        return bool(self._client.stop_job(self._id_of(name)))
+        return bool(self._client.stop_job(self._find_id(name)))
 
     def log(self, name: str) -> str:
         """All that it has printed so far."""
-        return str(self._client.get_job_logs(self._id_of(name)))
+        return str(self._client.get_job_logs(self._find_id(name)))
 
     def list(self) -> list[JobState]:
         """The submitted jobs, oldest first."""
-        found = [_state(details) for details in self._client.list_jobs() if details.submission_id]
+        found = [
+            _to_state(details) for details in self._client.list_jobs() if details.submission_id
+        ]
         return sorted(found, key=lambda job: job.started_s or float("inf"))
 
     async def tail(self, job_id: str) -> AsyncIterator[str]:
@@ -97,7 +99,7 @@ class Jobs:
         except (RuntimeError, aiohttp.ClientError, OSError) as error:
             raise ResourceError(f"the log's stream from {self.address} broke: {error}") from None
 
-    def _id_of(self, name: str) -> str:
+    def _find_id(self, name: str) -> str:
         jobs = self.list()
         if any(job.job_id == name for job in jobs):
             return name
@@ -109,8 +111,8 @@ class Jobs:
         )
 
 
-def checked_address(address: str | None) -> str:
-    """The dashboard's address as Ray's client wants it. Raises ConfigError where it is none."""
+def normalise_address(address: str | None) -> str:
+    """The dashboard's address as Ray's client wants it. Raises ConfigError if it is not one."""
     if "@" in (address or ""):
         raise ConfigError(f"--address has a user or password in it; leave them out. {_TOKEN}.")
     try:
@@ -127,7 +129,7 @@ def checked_address(address: str | None) -> str:
 
 
 class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
-    """Ray's client with time limits, and its failures as errors of ours by their status, not their
+    """Ray's client with time limits. Translates its failures into our errors by status, not by
     text."""
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
@@ -154,7 +156,7 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
         raise known(f"the cluster at {self._address} answered {answer.status_code}: {text[0]}")
 
 
-def _state(details: JobDetails) -> JobState:
+def _to_state(details: JobDetails) -> JobState:
     metadata = details.metadata or {}
     return JobState(
         job_id=details.submission_id or details.job_id or "",

@@ -1,10 +1,11 @@
-"""The package that a job takes to the cluster: one small zip with the code, the config, and the
-config's own files.
+"""Builds the package that a job takes to the cluster: one small zip with the code, the config, and
+the config's own files.
 
-memray_eval/...          the code, so that a cluster needs its dependencies only; it stands before
-an installed one job.yaml                 the resolved config, its paths relative to the package
-files/dataset/NAME       a local dataset; files/templates, files/prompts/N, files/rubrics/N and
-files/judges likewise
+memray_eval/...     the code, so that a cluster needs its dependencies only; it precedes an
+                    installed one
+job.yaml            the resolved config, its paths relative to the package
+files/dataset/NAME  a local dataset
+files/...           templates, prompts/N, rubrics/N and judges, likewise
 
 The same run makes the same bytes, so a package is sent to a cluster once.
 """
@@ -38,31 +39,32 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Package(Frozen):
-    """What a job needs: the zip, what the driver is started with, and what the job list says of
-    it."""
+    """A job's zip, the command that starts its driver, and the metadata for the job list."""
 
     data: bytes
     n_files: int
     entrypoint: str
     metadata: dict[str, str]
 
-    def telling(self, n_samples: int) -> Package:
-        """The same, with the number of samples in the job list."""
+    def with_samples(self, n_samples: int) -> Package:
+        """Returns the package with the number of samples in its metadata."""
         return self.model_copy(update={"metadata": self.metadata | {"samples": str(n_samples)}})
 
 
 def make_package(
     config: RunConfig, run_id: str, environ: Mapping[str, str], yes: bool = False
 ) -> Package:
-    """Packs a run. `environ` is this machine's environment, whose keys must not be in it; `yes`
-    lets it start without a budget. Raises ConfigError: a key in the config or its files, a dataset
-    that is too large to travel, results that would be lost."""
+    """Packs a run. `environ` is this machine's environment, whose keys must not be in the package;
+    `yes` lets the run start without a budget. Raises ConfigError for a key in the config or its
+    files, a dataset that is too large to send, and results that would be lost."""
     refuse_keys(config, environ)
     _check_out(config.out)
-    placed = _Placed(held_keys(environ, variables_of(config)))
-    moved = yaml.safe_dump(_moved(config, placed), sort_keys=False, allow_unicode=True)
-    files = {**dict(_code()), **placed.files, CONFIG_FILE: moved.encode()}
-    data = _zipped(files)
+    packed = _PackedFiles(held_keys(environ, variables_of(config)))
+    moved = yaml.safe_dump(_relocate_files(config, packed), sort_keys=False, allow_unicode=True)
+    root = Path(memray_eval.__file__).parent
+    code = {f"memray_eval/{name}": file.read_bytes() for name, file in _files_below(root)}
+    files = {**code, **packed.files, CONFIG_FILE: moved.encode()}
+    data = _zip(files)
     if len(data) > MAX_BYTES:
         raise ConfigError(
             f"the package would have {len(data) / 1e6:.1f} MB, over {MAX_BYTES / 1e6:g} MB: put "
@@ -92,16 +94,16 @@ def _check_out(out: str) -> None:
         )
 
 
-class _Placed:
-    """The files of a config on their way into the package, each read once and checked for keys."""
+class _PackedFiles:
+    """Collects the files of a config for the package, each read once and checked for keys."""
 
     def __init__(self, held: Mapping[str, str]) -> None:
         self._held = held
         self.files: dict[str, bytes] = {}
 
-    def named(self, what: str, path: str, folder: str, is_text: bool = True) -> str:
-        """The same as `put`, its place written so that every node reads its own copy; a URL stays
-        what it is."""
+    def place(self, what: str, path: str, folder: str, is_text: bool = True) -> str:
+        """Packs a file as `put` does, and returns its place as a job:// path, which every node
+        reads from its own copy. A URL stays as it is."""
         if "://" in path:
             return path
         return JOB_FILE + self.put(
@@ -116,8 +118,8 @@ class _Placed:
         is_text: bool = True,
         mend: str = "name a file of this machine",
     ) -> str:
-        """Takes a local file or folder in and returns its place in the package. Raises ConfigError
-        for what is none."""
+        """Packs a local file or folder and returns its place in the package. Raises ConfigError if
+        there is none."""
         place = f"{folder}/{Path(path).name}"
         found = [] if "://" in path else list(_files_below(Path(path)))
         if not found:
@@ -134,25 +136,25 @@ class _Placed:
         return place
 
 
-def _moved(config: RunConfig, placed: _Placed) -> dict[str, Any]:
-    """The config with its files where the package has them. What is read on all nodes, and the
-    prompts, whose paths are a part of their units' identity, are named by the working directory
-    (job://): they are the same on every node and cluster."""
+def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
+    """The config as a mapping, with its paths pointing into the package. What is read on all nodes,
+    and prompts, whose paths are part of their units' identity, are job:// paths: the same on every
+    node and cluster."""
     _check_dataset(config.dataset)
     data = config.model_dump(mode="json")
     data["cluster"]["address"] = "auto"
-    data["dataset"] = placed.named("dataset", config.dataset, "files/dataset", is_text=False)
+    data["dataset"] = packed.place("dataset", config.dataset, "files/dataset", is_text=False)
     if config.templates is not None:
-        data["templates"] = placed.named("templates", config.templates, "files/templates")
+        data["templates"] = packed.place("templates", config.templates, "files/templates")
     for number, candidate in enumerate(config.candidates):
         if names_a_file(candidate.prompt):
             key, folder = f"candidates.{number}.prompt", f"files/prompts/{number}"
-            data["candidates"][number]["prompt"] = placed.named(key, candidate.prompt, folder)
+            data["candidates"][number]["prompt"] = packed.place(key, candidate.prompt, folder)
     for number, (key, rubric) in enumerate(config.rubrics.items()):
         if names_a_file(rubric):  # relative to job.yaml, as load_config has it
-            data["rubrics"][key] = placed.put(f"rubrics.{key}", rubric, f"files/rubrics/{number}")
+            data["rubrics"][key] = packed.put(f"rubrics.{key}", rubric, f"files/rubrics/{number}")
     if config.judging.models is not None:  # relative to the working directory in any config
-        data["judging"]["models"] = placed.put(
+        data["judging"]["models"] = packed.put(
             "judging.models", config.judging.models, "files/judges"
         )
     return data
@@ -173,8 +175,8 @@ def _check_dataset(path: str) -> None:
 
 
 def _files_below(path: Path) -> Iterator[tuple[str, Path]]:
-    """A file as ("", itself), or a folder's files by their relative names, sorted; hidden ones and
-    caches are left out."""
+    """A file as ("", itself), or a folder's files with their relative names, sorted, without hidden
+    ones and caches."""
     if path.is_file():
         yield "", path
         return
@@ -188,13 +190,7 @@ def _files_below(path: Path) -> Iterator[tuple[str, Path]]:
                 yield file.relative_to(path).as_posix(), file
 
 
-def _code() -> Iterator[tuple[str, bytes]]:
-    root = Path(memray_eval.__file__).parent
-    for relative, file in _files_below(root):
-        yield f"memray_eval/{relative}", file.read_bytes()
-
-
-def _zipped(files: Mapping[str, bytes]) -> bytes:
+def _zip(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(files):

@@ -1,4 +1,4 @@
-"""A job followed to its end, across what breaks on the way: it runs on whether anybody looks or
+"""Follows a job to its end, across dropped streams. The job runs on whether anybody follows or
 not."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Protocol
 
 from memray_eval.errors import ResourceError
@@ -18,8 +19,8 @@ NO_EXIT_CODE = 3  # of a job whose driver never ran, or whose node was lost
 
 
 class JobState(Frozen):
-    """A job as the cluster tells it, times in epoch seconds. `run_id`, `suite`, `samples` and `out`
-    are what `submit` noted."""
+    """A job's state as the cluster reports it, times in epoch seconds. `run_id`, `suite`, `samples`
+    and `out` are what `submit` noted."""
 
     job_id: str
     status: str
@@ -80,10 +81,10 @@ def wait_for_end(
     patience: Patience | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> JobState:
-    """Returns when the job is over. Raises ResourceError when the cluster stays out of reach for
-    longer than `patience`."""
+    """Waits until the job is over and returns its last state. Raises ResourceError when the cluster
+    stays out of reach for longer than `patience`."""
     patience = patience or Patience()
-    while not (state := _reached_state(jobs, job_id, patience)) or not state.is_over:
+    while not (state := _ask_state(jobs, job_id, patience)) or not state.is_over:
         sleep(POLL_S)
     return state
 
@@ -111,9 +112,10 @@ def follow(
 
     while True:
         asyncio.run(_stream(jobs, job_id, write_from, quiet_s))
-        state = _reached_state(jobs, job_id, patience)
+        state = _ask_state(jobs, job_id, patience)
         if state is not None and state.is_over:
-            write_from(0, _rest(jobs, job_id))
+            with suppress(ResourceError):  # the log may have gone with its node
+                write_from(0, jobs.log(job_id))
             return state
         sleep(POLL_S)
 
@@ -121,7 +123,7 @@ def follow(
 async def _stream(
     jobs: Watched, job_id: str, write_from: Callable[[int, str], int], quiet_s: float
 ) -> None:
-    """One stream until it ends, drops or falls silent."""
+    """Reads one stream until it ends, drops or falls silent."""
     chunks, position = jobs.tail(job_id).__aiter__(), 0
     try:
         while True:
@@ -130,15 +132,8 @@ async def _stream(
         return
 
 
-def _rest(jobs: Watched, job_id: str) -> str:
-    """The whole log of a job that is over; nothing where its node went with it."""
-    try:
-        return jobs.log(job_id)
-    except ResourceError:
-        return ""
-
-
-def _reached_state(jobs: Watched, job_id: str, patience: Patience) -> JobState | None:
+def _ask_state(jobs: Watched, job_id: str, patience: Patience) -> JobState | None:
+    """The job's state; None if the cluster is out of reach, within `patience`."""
     try:
         state = jobs.state(job_id)
     except ResourceError as error:

@@ -1,4 +1,4 @@
-"""The base of all values, and what several of them are made of."""
+"""Frozen, the base of all values, and the field types that several of them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked, how, and what it said: Candidate, Prompt, Response."""
+"""Candidate, the model under test; Prompt, what it is asked; Response, what it answered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_MAX_TOKENS = 256
 
 
 class Sampling(Frozen):
-    """How the model under test is asked to decode. `max_tokens` None: the length that the suite has
+    """How the model under test decodes. `max_tokens` None: the length that the suite has
     for the task, else DEFAULT_MAX_TOKENS."""
 
     temperature: Temperature = 0.0
@@ -79,8 +79,7 @@ _END_OF_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 
 class ParsedOutput(NamedTuple):
-    """A model's output, taken apart: its answer, its thinking, and in how many blocks that
-    stood."""
+    """A model's output split into its answer and its thinking, which stood in `blocks` blocks."""
 
     text: str
     thinking: str = ""

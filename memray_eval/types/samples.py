@@ -1,4 +1,4 @@
-"""What a run asks about: samples, and the conversation before them."""
+"""Sample, one question with all that metrics need to judge its answer, and the chat before it."""
 
 from __future__ import annotations
 
@@ -68,8 +68,7 @@ class Sample(Frozen):
 
 
 def key_conflicts(sample: Sample) -> dict[str, str]:
-    """What contradicts between a sample's own fields: field name -> what is wrong. Empty when all
-    is well."""
+    """Finds contradictions between a sample's own fields: field name -> what is wrong."""
     found: dict[str, str] = {}
     required, forbidden, neutral = (
         set(sample.required_keys),

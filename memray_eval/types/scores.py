@@ -1,4 +1,4 @@
-"""What a metric says of a response, and the record of a unit: Score, Record."""
+"""Score, the outcome of one metric on a response; Record, a unit with all its outcomes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FALLBACKS: Mapping[str, str] = {
 
 JURORS = " + "  # between their names in a score's `judge`
 
-# what a judged metric says of an empty response: no judge need be asked
+# the judge of an empty response: no model is asked
 RULES_ON_EMPTY = f"{RULES} (empty response)"
 
 Status = Literal["scored", "abstained", "not_applicable", "error"]

@@ -1,4 +1,4 @@
-"""What a run came to: the aggregates of its metrics, tasks and candidates, in one Summary."""
+"""Summary: the aggregates of a run's metrics, tasks and candidates."""
 
 from __future__ import annotations
 

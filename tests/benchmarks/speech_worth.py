@@ -16,10 +16,10 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from memray_eval.affect.audio import decode_wav, prosody_of
+from memray_eval.affect.audio import decode_wav, measure_prosody
 from memray_eval.affect.labels import EKMAN
-from memray_eval.affect.speech import ProsodySpeech, Utterance, hear
-from memray_eval.affect.text_to_speech import AudioStore, local_voice, spoken_text
+from memray_eval.affect.speech import ProsodySpeech, Utterance, recognise_speech
+from memray_eval.affect.text_to_speech import AudioStore, local_voice, text_to_speak
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "emotion" / "ek_test.tsv"
 AROUSED, CALM = ("anger", "fear", "joy", "surprise"), ("neutral", "sadness")
@@ -31,7 +31,7 @@ def texts(data: Path, each: int) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for line in data.read_text("utf-8").splitlines():
         text, label, _ = line.split("\t")
-        if "," not in label and len(found[EKMAN.labels[int(label)]]) < each and spoken_text(text):
+        if "," not in label and len(found[EKMAN.labels[int(label)]]) < each and text_to_speak(text):
             found[EKMAN.labels[int(label)]].append(text)
     return found
 
@@ -45,14 +45,16 @@ async def measure(by_emotion: dict[str, list[str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = AudioStore(folder)
         for emotion, said in sorted(by_emotion.items()):
-            for heard in await hear([Utterance(text=text) for text in said], ears, store, voice):
+            for heard in await recognise_speech(
+                [Utterance(text=text) for text in said], ears, store, voice
+            ):
                 n += 1
                 right += (
                     max(heard.distribution, key=lambda label: heard.distribution[label]) == emotion
                 )
                 clip = decode_wav((Path(folder) / str(heard.audio)).read_bytes())
                 speech_s += clip.duration_s
-                arousal[emotion].append(prosody_of(clip).arousal)
+                arousal[emotion].append(measure_prosody(clip).arousal)
     cpu_s = time.process_time() - started
     pairs = [
         (a > b) + 0.5 * (a == b)

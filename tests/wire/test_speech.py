@@ -15,12 +15,12 @@ import pytest
 from memray_eval.affect.audio import decode_wav
 from memray_eval.affect.labels import EKMAN, is_uniform
 from memray_eval.affect.speech import (
-    Heard,
-    ListenedSpeech,
+    ListenerSpeech,
     ProsodySpeech,
+    RecognisedSpeech,
     SpeechEmotion,
     Utterance,
-    hear,
+    recognise_speech,
 )
 from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
 from memray_eval.affect.text_to_speech import AudioStore
@@ -60,11 +60,11 @@ def access(slept: Slept) -> CallPolicy:
 
 def spoken(
     server: Provider, folder: Path, *texts: str, timeout_s: float = 10.0
-) -> tuple[list[Heard], AudioStore, Slept]:
+) -> tuple[list[RecognisedSpeech], AudioStore, Slept]:
     """The texts spoken by the server and heard by prosody."""
     slept = Slept()
 
-    async def run() -> tuple[list[Heard], AudioStore]:
+    async def run() -> tuple[list[RecognisedSpeech], AudioStore]:
         place = SpeechServer(
             base_url=server.base_url,
             api_key_env="TEST_SPEECH_KEY",
@@ -73,7 +73,7 @@ def spoken(
         )
         voice, store = OpenAIVoice(server=place, access=access(slept)), AudioStore(str(folder))
         try:
-            return await hear(
+            return await recognise_speech(
                 [Utterance(text=text) for text in texts], ProsodySpeech(), store, voice
             ), store
         finally:
@@ -82,20 +82,20 @@ def spoken(
     return *asyncio.run(run()), slept
 
 
-def listened(server: Provider, folder: Path, timeout_s: float = 10.0) -> Heard:
+def listened(server: Provider, folder: Path, timeout_s: float = 10.0) -> RecognisedSpeech:
     """A recording heard by the server's audio model."""
     (folder / "own.wav").write_bytes(tone_wav(1.0))
 
-    async def run() -> Heard:
+    async def run() -> RecognisedSpeech:
         place = SpeechServer(
             base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s
         )
         listener = OpenAIListener(server=place, access=access(Slept()))
-        ears: SpeechEmotion = ListenedSpeech(listener)
+        ears: SpeechEmotion = ListenerSpeech(listener)
         try:
             store = AudioStore(str(folder / "store"))
             return (
-                await hear(
+                await recognise_speech(
                     [Utterance(text="x", recording=str(folder / "own.wav"))], ears, store, None
                 )
             )[0]

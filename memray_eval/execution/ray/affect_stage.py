@@ -11,7 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from memray_eval.affect.enriching import NOTES, AffectBackends, add_affect, degraded, unread
+from memray_eval.affect.enriching import (
+    NOTES,
+    AffectBackends,
+    add_affect,
+    find_degraded,
+    uniform_emotion,
+)
 from memray_eval.affect.speech import SpeechEmotion, build_speech_emotion
 from memray_eval.affect.text import build_text_emotion
 from memray_eval.affect.text_to_speech import AudioStore, Speaker, choose_synthesis, local_voice
@@ -64,7 +70,7 @@ class EnrichSamples:
             handles,
             url,
         )
-        self._senses: AffectBackends | None = None
+        self._backends: AffectBackends | None = None
         self._counted: Counter[str] = Counter()
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
@@ -72,7 +78,7 @@ class EnrichSamples:
         self._reporter = CallReporter(context.counter)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        senses = self._senses = self._senses or self._build_backends()
+        backends = self._backends = self._backends or self._build_backends()
         self._is_stopping = (
             self._is_stopping or await self._context.counter.stopping.remote() is not None
         )
@@ -81,10 +87,10 @@ class EnrichSamples:
             read = read_samples(shard, self._reading, self._context.record_unreadable)
             samples = [sample for sample in read if self._is_unfinished(sample)]
             for start in range(0, len(samples), self._config.batch_size):
-                batch = await self._add_affect_to(
+                batch = await self._enrich(
                     samples[start : start + self._config.batch_size],
                     _recordings_folder(shard),
-                    senses,
+                    backends,
                 )
                 await self._reporter.report()
                 if batch is None:
@@ -94,13 +100,13 @@ class EnrichSamples:
                     [{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA
                 )
 
-    async def _add_affect_to(
-        self, samples: Sequence[Sample], folder: str, senses: AffectBackends
+    async def _enrich(
+        self, samples: Sequence[Sample], folder: str, backends: AffectBackends
     ) -> list[Sample] | None:
         """The samples with emotion and traits; None when the run stops before they have them: a
         resumed run reads them again."""
         try:
-            return await add_affect(samples, folder, senses)
+            return await add_affect(samples, folder, backends)
         except (BudgetSpent, JudgeStalled) as error:
             self._is_stopping = True
             self._context.counter.stop.remote(str(error))
@@ -112,8 +118,8 @@ class EnrichSamples:
         except Exception as error:
             if len(samples) == 1:
                 self._context.record_stage_failure(AFFECT, samples[0].id, error)
-                return [unread(samples[0], error)]
-        alone = [await self._add_affect_to([sample], folder, senses) for sample in samples]
+                return [uniform_emotion(samples[0], error)]
+        alone = [await self._enrich([sample], folder, backends) for sample in samples]
         return (
             None
             if any(one is None for one in alone)
@@ -121,7 +127,7 @@ class EnrichSamples:
         )
 
     async def _watch_for_the_end(self) -> None:
-        """Hears that the run is stopping while calls still wait for their turn."""
+        """Notices that the run is stopping while calls still wait for their turn."""
         while not self._is_stopping:
             await asyncio.sleep(LISTEN_S)
             self._is_stopping = (
@@ -137,7 +143,7 @@ class EnrichSamples:
         time; and what the store had to do."""
         counts: Counter[str] = Counter(samples=len(samples))
         for sample in samples:
-            emotion, failed = sample.metadata[NOTES]["emotion"], degraded(sample)
+            emotion, failed = sample.metadata[NOTES]["emotion"], find_degraded(sample)
             counts[f"emotion {emotion['backend']}"] += 1
             counts[f"speech {emotion.get('speech', {}).get('source', 'off')}"] += 1
             counts["degraded"] += bool(failed.keys() - {TRAITS})
@@ -148,7 +154,9 @@ class EnrichSamples:
                 told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
                 self._context.counter.add_line.remote(told)
         store = Counter(
-            self._senses.store.counts.model_dump() if self._senses and self._senses.store else {}
+            self._backends.store.counts.model_dump()
+            if self._backends and self._backends.store
+            else {}
         )
         counts.update(
             {f"store {name}": count - self._counted[name] for name, count in store.items()}
@@ -170,11 +178,11 @@ class EnrichSamples:
         synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"
         return AffectBackends(
             text=None if config.emotion == JUDGE else build_text_emotion(config.emotion),
-            ears=self._ears() if config.hears else None,
+            speech=self._build_speech() if config.hears else None,
             store=AudioStore(None if config.cache == "auto" else config.cache)
             if config.hears
             else None,
-            speaker=self._speaker(synthesis),
+            speaker=self._build_speaker(synthesis),
             speech_weight=config.speech_weight,
             text_weight=config.text_weight,
             traits=None if config.traits == JUDGE else build_traits(config.traits),
@@ -182,14 +190,14 @@ class EnrichSamples:
             frame=judge_messages,
         )
 
-    def _ears(self) -> SpeechEmotion:
+    def _build_speech(self) -> SpeechEmotion:
         from memray_eval.affect.speech_client import OpenAIListener, SpeechServer
 
         server = SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)
         listener = OpenAIListener(server=server) if self._config.speech == "openai" else None
         return build_speech_emotion(self._config.speech, listener)
 
-    def _speaker(self, synthesis: str) -> Speaker | None:
+    def _build_speaker(self, synthesis: str) -> Speaker | None:
         from memray_eval.affect.speech_client import VOICE, OpenAIVoice, SpeechServer
 
         if synthesis == "off":

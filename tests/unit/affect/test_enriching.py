@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.affect.enriching import AffectBackends, add_affect, degraded, unread
+from memray_eval.affect.enriching import AffectBackends, add_affect, find_degraded, uniform_emotion
 from memray_eval.affect.labels import EKMAN
 from memray_eval.errors import BudgetSpent, ServiceLost, Unavailable
 from memray_eval.types import Message, Sample
@@ -27,7 +27,7 @@ class Judge:
 def senses(error: Exception) -> AffectBackends:
     return AffectBackends(
         text=None,
-        ears=None,
+        speech=None,
         store=None,
         speaker=None,
         speech_weight=0.0,
@@ -42,7 +42,7 @@ def senses(error: Exception) -> AffectBackends:
 def test_a_judge_that_gives_nothing_is_told_for_emotion_and_for_traits(error: Exception) -> None:
     (sample,) = asyncio.run(add_affect([Sample(id="s", query="q")], "", senses(error)))
     reason = f"{type(error).__name__}: {error}"
-    assert degraded(sample) == {"emotion": reason, "traits": reason}
+    assert find_degraded(sample) == {"emotion": reason, "traits": reason}
     assert (sample.emotion, sample.traits) == (pytest.approx(dict(EKMAN.uniform())), {})
 
 
@@ -55,10 +55,12 @@ def test_what_is_the_runs_affair_goes_on_to_the_run(error: Exception) -> None:
 
 
 def test_a_sample_that_broke_the_stage_keeps_what_it_gives() -> None:
-    given = unread(Sample(id="s", query="q", emotion={"joy": 1.0}), ZeroDivisionError("x"))
+    given = uniform_emotion(Sample(id="s", query="q", emotion={"joy": 1.0}), ZeroDivisionError("x"))
     assert given.emotion == {"joy": 1.0}
-    assert degraded(given) == {"traits": "ZeroDivisionError: x"}
-    assert degraded(unread(Sample(id="s", query="q"), ZeroDivisionError("x"))).keys() == {
+    assert find_degraded(given) == {"traits": "ZeroDivisionError: x"}
+    assert find_degraded(
+        uniform_emotion(Sample(id="s", query="q"), ZeroDivisionError("x"))
+    ).keys() == {
         "emotion",
         "traits",
     }

@@ -19,9 +19,9 @@ from memray_eval.affect.labels import (
     SUM_TOLERANCE,
     TO_EKMAN,
     LabelSet,
+    convert,
     labels_of,
-    recognise,
-    to,
+    match_labels,
 )
 from memray_eval.errors import ConfigError
 from memray_eval.metrics.assistant.emotional_congruence import DISTRESS, JOY, NEUTRAL, SURPRISE
@@ -45,7 +45,7 @@ def sure(label: str) -> dict[str, float]:
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda labels: labels.name)
 def test_every_label_maps_whole(source: LabelSet, target: LabelSet) -> None:
     for label in source.labels:
-        told = to(sure(label), source, target)
+        told = convert(sure(label), source, target)
         assert tuple(told) == target.labels
         assert math.isclose(math.fsum(told.values()), 1.0, abs_tol=SUM_TOLERANCE)
         assert min(told.values()) >= 0.0
@@ -55,7 +55,9 @@ def test_every_label_maps_whole(source: LabelSet, target: LabelSet) -> None:
 def test_the_sum_is_kept(source: LabelSet, target: LabelSet, data: st.DataObject) -> None:
     size = len(source.labels)
     told = source.normalised(data.draw(st.lists(st.floats(0, 1e6), min_size=size, max_size=size)))
-    assert math.isclose(math.fsum(to(told, source, target).values()), 1.0, abs_tol=SUM_TOLERANCE)
+    assert math.isclose(
+        math.fsum(convert(told, source, target).values()), 1.0, abs_tol=SUM_TOLERANCE
+    )
 
 
 @given(st.lists(st.floats(), min_size=7, max_size=7))
@@ -89,13 +91,13 @@ def test_tables_tell_of_all_labels_and_no_others() -> None:
 
 
 def test_four_classes_that_know_nothing_do_not_speak_against_fear() -> None:
-    assert to(FOUR.uniform(), FOUR, EKMAN) == pytest.approx(EKMAN.uniform())
+    assert convert(FOUR.uniform(), FOUR, EKMAN) == pytest.approx(EKMAN.uniform())
 
 
 def test_the_likeliest_emotion_stays_the_likeliest() -> None:
-    assert to(sure("angry"), FOUR, EKMAN)["anger"] > 0.5
-    assert to(sure("fear"), EKMAN, GOEMOTIONS)["fear"] == 1.0
-    assert to({"gratitude": 0.6, "grief": 0.4}, GOEMOTIONS, FOUR) == pytest.approx(
+    assert convert(sure("angry"), FOUR, EKMAN)["anger"] > 0.5
+    assert convert(sure("fear"), EKMAN, GOEMOTIONS)["fear"] == 1.0
+    assert convert({"gratitude": 0.6, "grief": 0.4}, GOEMOTIONS, FOUR) == pytest.approx(
         {"angry": 0.0, "happy": 0.6, "neutral": 0.0, "sad": 0.4}
     )
 
@@ -103,18 +105,18 @@ def test_the_likeliest_emotion_stays_the_likeliest() -> None:
 @pytest.mark.parametrize("labels", LABEL_SETS.values(), ids=lambda labels: labels.name)
 def test_emotional_congruence_knows_every_label_by_its_family(labels: LabelSet) -> None:
     for label in labels.labels:
-        told = to(sure(label), labels, CONGRUENCE)
+        told = convert(sure(label), labels, CONGRUENCE)
         assert stem(label) in FAMILIES[max(told, key=told.__getitem__)], label
 
 
 def test_labels_of_another_set_are_named() -> None:
     with pytest.raises(ConfigError, match=r"not labels of 'four': \['joy'\]; there are: angry"):
-        to({"joy": 1.0}, FOUR, EKMAN)
+        convert({"joy": 1.0}, FOUR, EKMAN)
 
 
 def test_a_set_without_a_mapping_is_refused() -> None:
     with pytest.raises(ConfigError, match="no mapping for the label set 'two'"):
-        to({"up": 1.0}, LabelSet(name="two", labels=("up", "down")), EKMAN)
+        convert({"up": 1.0}, LabelSet(name="two", labels=("up", "down")), EKMAN)
 
 
 def test_a_label_is_in_a_set_once() -> None:
@@ -146,11 +148,11 @@ def test_a_part_of_a_distribution_tells_the_smallest_set() -> None:
 def test_a_models_labels_are_recognised(
     model_labels: tuple[str, ...], labels: LabelSet, ours: tuple[str, ...]
 ) -> None:
-    assert recognise(model_labels, "a model") == (labels, ours)
+    assert match_labels(model_labels, "a model") == (labels, ours)
 
 
 def test_labels_that_no_set_knows_are_named() -> None:
     with pytest.raises(
         ConfigError, match=r"some/model has labels that no label set knows: 'LABEL_0', 'boredom'"
     ):
-        recognise(("LABEL_0", "joy", "boredom"), "some/model")
+        match_labels(("LABEL_0", "joy", "boredom"), "some/model")

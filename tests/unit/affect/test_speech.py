@@ -19,16 +19,16 @@ from memray_eval.affect.speech import (
     AROUSAL,
     NO_SOUND,
     Audio,
-    Heard,
-    ListenedSpeech,
+    ListenerSpeech,
     ProsodySpeech,
+    RecognisedSpeech,
     SpeechEmotion,
     TransformersSpeech,
     UniformSpeech,
     Utterance,
     build_speech_emotion,
-    hear,
-    spread,
+    recognise_speech,
+    spread_arousal,
     to_utterance,
 )
 from memray_eval.affect.text_to_speech import AudioStore, Speaker
@@ -73,9 +73,9 @@ def ears() -> list[SpeechEmotion]:
         ProsodySpeech(),
         classifier("ang", "hap", "neu", "sad"),
         classifier("ang", "hap", "neu", "sad", score=math.nan),
-        ListenedSpeech(Ear({"anger": 0.5, "joy": 0.25})),
-        ListenedSpeech(Ear(dict.fromkeys(EKMAN.labels, 0.0))),
-        ListenedSpeech(Ear(Unavailable("down"))),
+        ListenerSpeech(Ear({"anger": 0.5, "joy": 0.25})),
+        ListenerSpeech(Ear(dict.fromkeys(EKMAN.labels, 0.0))),
+        ListenerSpeech(Ear(Unavailable("down"))),
     ]
 
 
@@ -123,12 +123,12 @@ def test_prosody_of_any_sound_sums_to_one(samples: np.ndarray, rate_hz: int) -> 
 
 @given(st.floats(0, 1), st.floats(allow_nan=False))
 def test_arousal_is_spread_over_the_labels_near_it(arousal: float, certainty: float) -> None:
-    distribution = spread(arousal, certainty)
+    distribution = spread_arousal(arousal, certainty)
     assert abs(math.fsum(distribution.values()) - 1.0) <= SUM_TOLERANCE
     assert min(distribution.values()) >= 0.5 / 7
     nearest = min(AROUSAL, key=lambda label: abs(AROUSAL[label] - arousal))
     assert distribution[nearest] == pytest.approx(max(distribution.values()))
-    assert is_uniform(spread(arousal, 0.0))
+    assert is_uniform(spread_arousal(arousal, 0.0))
 
 
 def test_a_loud_voice_is_more_angry_than_sad_and_a_quiet_one_the_reverse() -> None:
@@ -199,9 +199,13 @@ class Voice:
         return hum()
 
 
-def heard(folder: Path, utterances: Sequence[Utterance], speaker: Speaker | None) -> list[Heard]:
-    async def listen() -> list[Heard]:
-        return await hear(utterances, ProsodySpeech(), AudioStore(str(folder / "store")), speaker)
+def heard(
+    folder: Path, utterances: Sequence[Utterance], speaker: Speaker | None
+) -> list[RecognisedSpeech]:
+    async def listen() -> list[RecognisedSpeech]:
+        return await recognise_speech(
+            utterances, ProsodySpeech(), AudioStore(str(folder / "store")), speaker
+        )
 
     return asyncio.run(listen())
 
@@ -274,4 +278,6 @@ def test_a_voice_that_fails_is_uniform_and_says_so(tmp_path: Path) -> None:
 
 def test_without_a_voice_speech_says_nothing(tmp_path: Path) -> None:
     [result] = heard(tmp_path, [Utterance(text="Hello?")], None)
-    assert result == Heard(distribution=EKMAN.uniform(), backend="uniform", source="none")
+    assert result == RecognisedSpeech(
+        distribution=EKMAN.uniform(), backend="uniform", source="none"
+    )

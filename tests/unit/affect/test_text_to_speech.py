@@ -23,7 +23,7 @@ from memray_eval.affect.text_to_speech import (
     LocalVoice,
     choose_synthesis,
     local_voice,
-    spoken_text,
+    text_to_speak,
 )
 from memray_eval.errors import ConfigError, DataError, GenerationError, JudgeError, Unavailable
 
@@ -55,7 +55,9 @@ def spoken(store: AudioStore, speaker: Hum, *texts: str) -> list[str]:
     async def all_of_them() -> list[str]:
         return [
             sound.file
-            for sound in await asyncio.gather(*(store.spoken(text, speaker) for text in texts))
+            for sound in await asyncio.gather(
+                *(store.get_or_speak(text, speaker) for text in texts)
+            )
         ]
 
     return asyncio.run(all_of_them())
@@ -161,7 +163,7 @@ SCRIPT = textwrap.dedent(
 
         async def one(text):
             async with slots:
-                await store.spoken(text, Slow())
+                await store.get_or_speak(text, Slow())
                 print("kept", text, flush=True)
 
         await asyncio.gather(*(one(f"text {i}") for i in range(count)))
@@ -209,9 +211,9 @@ def test_a_kill_leaves_nothing_broken_and_nothing_is_spoken_twice_after_it(tmp_p
 
 def test_only_a_text_with_something_to_say_is_spoken() -> None:
     for text in ("", "  \n", "😀😀", "...?!", "\ud800"):
-        assert spoken_text(text) == ""
-    assert spoken_text(" I am fine 😀 ") == "I am fine 😀"
-    assert spoken_text("ありがとう") == "ありがとう"
+        assert text_to_speak(text) == ""
+    assert text_to_speak(" I am fine 😀 ") == "I am fine 😀"
+    assert text_to_speak("ありがとう") == "ありがとう"
 
 
 @given(
@@ -221,9 +223,9 @@ def test_only_a_text_with_something_to_say_is_spoken() -> None:
     )
 )
 def test_what_is_spoken_is_bounded_and_encodable(text: str) -> None:
-    said = spoken_text(text)
+    said = text_to_speak(text)
     assert len(said.encode()) >= len(said) <= LONGEST_TEXT
-    assert spoken_text("a" * 3 * LONGEST_TEXT) == "a" * LONGEST_TEXT
+    assert text_to_speak("a" * 3 * LONGEST_TEXT) == "a" * LONGEST_TEXT
 
 
 class Engine:

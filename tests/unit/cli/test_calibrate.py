@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from memray_eval.cli import main
-from memray_eval.cli.calibrate import compared, lines
-from memray_eval.datasets.labels import Labelled
+from memray_eval.cli.calibrate import compare_judges, render_lines
+from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 
 HUMANS = [(float(n % 2), float(n % 2 if n % 7 else 1 - n % 2)) for n in range(40)]
 ROWS = [
-    Labelled(
+    LabelledResponse(
         id=f"row-{n}",
         fields={"id": f"row-{n}", "query": f"q{n}", "response": "r"},
         people=people,
@@ -66,7 +66,9 @@ def fake(responses: Path, judge: str) -> Iterator[Record]:
 
 
 def test_judges_side_by_side(tmp_path: Path) -> None:
-    found = compared("file.json", ROWS, METRIC, (0, 1), (0, 1), ["right", "deaf"], fake, tmp_path)
+    found = compare_judges(
+        "file.json", ROWS, METRIC, (0, 1), (0, 1), ["right", "deaf"], fake, tmp_path
+    )
     right, deaf = found.judges
     assert (found.n, found.n_clusters, right.coverage, deaf.coverage) == (40, 20, 1.0, 0.0)
     assert right.figures["flip_rate"].value == 0.25
@@ -77,7 +79,7 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
     assert found.people.figures["exact"].value == pytest.approx(34 / 40)
     assert found.suggestion is not None
     assert found.suggestion.judge == "right"
-    text = "\n".join(lines(found))
+    text = "\n".join(render_lines(found))
     assert "40 labelled responses, 20 clusters" in text
     assert text.splitlines()[4].split() == [
         "scored",
@@ -96,9 +98,12 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
 
 
 def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> None:
-    assert compared("f", ROWS, METRIC, (0, 1), (0, 1), ["right"], fake, tmp_path).suggestion is None
+    assert (
+        compare_judges("f", ROWS, METRIC, (0, 1), (0, 1), ["right"], fake, tmp_path).suggestion
+        is None
+    )
     with pytest.raises(ConfigError, match="--judge names none"):
-        compared("f", ROWS, METRIC, (0, 1), (0, 1), [], fake, tmp_path)
+        compare_judges("f", ROWS, METRIC, (0, 1), (0, 1), [], fake, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets.labels import Labelling, map_columns, preset, read_labelled
+from memray_eval.datasets.labels import Labelling, find_preset, map_columns, read_labelled
 from memray_eval.errors import ConfigError, DataError
 from tests.conftest import REPOSITORY
 
@@ -170,11 +170,11 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str, text: str, told: s
 
 
 def test_presets() -> None:
-    assert preset("begin", None)[0] == "groundedness"
+    assert find_preset("begin", None)[0] == "groundedness"
     with pytest.raises(ConfigError, match="there are evouna, topical_chat, begin"):
-        preset("benign", None)
+        find_preset("benign", None)
     with pytest.raises(ConfigError, match="it has them for coherence, groundedness"):
-        preset("topical_chat", "safety")
+        find_preset("topical_chat", "safety")
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data/judge-validation is not here")
@@ -191,7 +191,7 @@ def test_presets() -> None:
 def test_the_three_published_files(
     name: str, metric: str | None, file: str, n: int, mean: float | None
 ) -> None:
-    _, labelling = preset(name, metric)
+    _, labelling = find_preset(name, metric)
     assert labelling.scale is not None
     found = read_labelled(DATA / file, labelling, labelling.scale)
     assert len(found) == len({one.id for one in found}) == n

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets import sources
+from memray_eval.datasets import json_files
 from memray_eval.datasets.parsing import MAX_NESTING, InvalidSample, Problem, parse_json
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples, scan
@@ -109,13 +109,13 @@ def test_nesting_is_followed_through_pieces_of_any_size() -> None:
 
     for turn in range(200):
         whole = [value(5) for _ in range(3)]
-        guarded = sources._GuardedJson(
+        guarded = json_files._GuardedJson(
             io.BytesIO(json.dumps(whole, ensure_ascii=bool(turn % 2)).encode())
         )
         while guarded.read(draw.randint(1, 7)):
             pass
         assert guarded._nesting.depth == 0
-    deep = sources._GuardedJson(io.BytesIO(b"[" * (MAX_NESTING + 1)))
+    deep = json_files._GuardedJson(io.BytesIO(b"[" * (MAX_NESTING + 1)))
     with pytest.raises(ijson.JSONError, match="nested more than"):
         list(iter(lambda: deep.read(5), b""))
     assert parse_json(b"[" * MAX_NESTING + b"]" * MAX_NESTING)
@@ -159,7 +159,7 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_line_without_end_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(json_files, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "data.jsonl"
     path.write_bytes(row(1) + b"x" * 5000 + b"\n" + row(2) + b"y" * 2000)
     found, problems = scanned(path)

@@ -223,7 +223,9 @@ def test_the_judge_table_names_a_family_that_the_name_does_not_tell(tmp_path: Pa
             "exclude_own_family": True,
         },
     }
-    choices = assign_judges(METRICS, RunConfig.model_validate(job), load_table(str(table)))
+    choices = assign_judges(
+        METRICS, RunConfig.model_validate(job).judge_request, load_table(str(table))
+    )
     assert choices["empathy"].judges == (OPUS,)
 
 

@@ -1,0 +1,218 @@
+"""Reads entries out of JSON: a folder of sample.json files, a JSONL, one combined JSON."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import ijson
+from pyarrow import fs
+
+from memray_eval.datasets.parsing import Fault, InvalidSample, Nesting, parse_json
+from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.storage.paths import DamagedFile, locate, open_reader
+
+SAMPLE_FILE = "sample.json"
+LIST_KEYS = ("samples", "results", "responses")
+# Where the head of a file of responses says who answered, and for which suite; the first that is
+# there counts.
+HEADER_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "candidate": ("candidate",),
+        "model": ("model", "model_name", "model.name", "metadata.model"),
+        "suite": ("suite",),
+    }
+)
+MAX_LINE_BYTES = 128 << 20  # of a JSONL; ten million tokens of context are about 50 MiB
+
+
+def read_folder(shard: Shard) -> Iterator[Entry]:
+    filesystem, inner = locate(shard.path)
+    for position, name in enumerate(shard.names, start=shard.start):
+        path = f"{shard.path.rstrip('/')}/{name}/{SAMPLE_FILE}"
+        data, raw = b"", None
+        try:
+            with open_reader(filesystem, f"{inner.rstrip('/')}/{name}/{SAMPLE_FILE}") as file:
+                data = file.read()
+            raw = parse_json(data)
+        except FileNotFoundError:
+            raw = InvalidSample([Fault(message=f"the folder has no {SAMPLE_FILE}")])
+        except OSError as error:
+            raw = InvalidSample([Fault(message=f"cannot be read: {error}")])
+        except InvalidSample as error:
+            raw = error
+        yield Entry(position, position + 1, path, "", raw, len(data))
+
+
+def read_jsonl(shard: Shard) -> Iterator[Entry]:
+    filesystem, inner = locate(shard.path)
+    if shard.take:
+        with open_reader(filesystem, inner) as file:
+            for position in shard.take:
+                file.seek(position)
+                line = file.readline()
+                yield _parse_line(shard.path, position, f"byte {position}", line)
+        return
+    position, number = shard.start, 0
+    try:
+        with open_reader(filesystem, inner, shard.start) as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                start, position, number = position, position + len(line), number + 1
+                if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                    position += _skip_line(file)
+                    fault = Fault(
+                        message=f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; no sample "
+                        f"is so long"
+                    )
+                    yield Entry(
+                        start, position, shard.path, f"line {number}", InvalidSample([fault]), 0
+                    )
+                elif line.strip():
+                    yield _parse_line(shard.path, start, f"line {number}", line)
+                if shard.stop is not None and position >= shard.stop:
+                    return
+    except DamagedFile as error:
+        yield _unreadable_rest(shard.path, position, f"line {number}", error)
+
+
+def _skip_line(file: BinaryIO) -> int:
+    """Reads to the end of a line. Returns how many bytes that took."""
+    skipped = 0
+    while part := file.readline(1 << 20):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
+
+
+def _unreadable_rest(path: str, position: int, last: str, error: DamagedFile) -> Entry:
+    """The entry that stands for the rest of a damaged file."""
+    fault = Fault(message=f"nothing after {last} can be read: {error}")
+    return Entry(position, position + 1, path, "", InvalidSample([fault]), 0)
+
+
+def _parse_line(path: str, position: int, place: str, line: bytes) -> Entry:
+    try:
+        raw = parse_json(line)
+    except InvalidSample as error:
+        raw = error
+    return Entry(position, position + len(line), path, place, raw, len(line))
+
+
+def _find_list(filesystem: fs.FileSystem, inner: str) -> str:
+    """The key under which an object holds its list, "" for a plain list. Broken JSON is reported
+    when the items are read."""
+    with open_reader(filesystem, inner) as file:
+        try:
+            _skip_mark(file)
+            for prefix, event, _ in ijson.parse(_GuardedJson(file)):
+                if event == "start_array" and (prefix == "" or prefix in LIST_KEYS):
+                    return str(prefix)
+        except (ijson.JSONError, UnicodeDecodeError, DamagedFile):
+            pass
+    return ""
+
+
+def read_header(shard: Shard) -> dict[str, str]:
+    """What a JSON object says beside its list, before or after it: the text at each of HEADER_KEYS.
+    Empty for a plain list and for other formats. Broken JSON is reported when the items are
+    read."""
+    if shard.kind != "json":
+        return {}
+    paths = {path for names in HEADER_KEYS.values() for path in names}
+    found: dict[str, str] = {}
+    filesystem, inner = locate(shard.path)
+    with open_reader(filesystem, inner) as file:
+        try:
+            _skip_mark(file)
+            for prefix, event, value in ijson.parse(_GuardedJson(file)):
+                if prefix == "" and event == "start_array":
+                    return {}
+                if prefix in paths and event == "string" and value.strip():
+                    found.setdefault(prefix, value.strip())
+        except (ijson.JSONError, UnicodeDecodeError, OSError):
+            pass
+    first = {
+        field: next((path for path in names if path in found), None)
+        for field, names in HEADER_KEYS.items()
+    }
+    return {field: found[path] for field, path in first.items() if path is not None}
+
+
+def read_json(shard: Shard) -> Iterator[Entry]:
+    filesystem, inner = locate(shard.path)
+    holder = _find_list(filesystem, inner)
+    with open_reader(filesystem, inner) as file:
+        position, wanted = 0, frozenset(shard.take)
+        try:
+            _skip_mark(file)
+            for raw in ijson.items(
+                _GuardedJson(file), f"{holder}.item" if holder else "item", use_float=True
+            ):
+                if (
+                    position in wanted
+                    if wanted
+                    else shard.start <= position and (shard.stop is None or position < shard.stop)
+                ):
+                    item = _apply_header(raw, shard.header)
+                    yield Entry(position, position + 1, shard.path, f"item {position + 1}", item, 0)
+                position += 1
+                if wanted and position > shard.take[-1]:
+                    return
+        except (ijson.JSONError, UnicodeDecodeError) as error:
+            text = (
+                "not UTF-8; save it as UTF-8"
+                if isinstance(error, UnicodeDecodeError) or "utf" in str(error).lower()
+                else f"broken JSON after item {position}: {first_line(error)}"
+            )
+            yield Entry(
+                position, position + 1, shard.path, "", InvalidSample([Fault(message=text)]), 0
+            )
+            return
+        except DamagedFile as error:
+            yield _unreadable_rest(shard.path, position, f"item {position}", error)
+            return
+    if position == 0:
+        fault = Fault(
+            message="holds no samples; it must be a list of samples, or an object with the list "
+            'under "samples"'
+        )
+        yield Entry(0, 1, shard.path, "", InvalidSample([fault]), 0)
+
+
+def _skip_mark(file: io.BufferedReader) -> None:
+    """Reads past a byte order mark."""
+    if file.peek(3)[:3] == b"\xef\xbb\xbf":
+        file.read(3)
+
+
+class _GuardedJson:
+    """Guards ijson against hostile JSON: its time grows with the square of the nesting, and a
+    number of thousands of digits kills it. `read` raises JSONError before either happens."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._nesting = file, Nesting()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        try:
+            self._nesting.feed(data)
+        except InvalidSample as error:
+            raise ijson.JSONError(str(error).removeprefix("broken JSON: ")) from None
+        return data
+
+
+def _apply_header(raw: Any, header: Mapping[str, str]) -> Any:
+    """Adds what the file's header says to an item that does not say it itself."""
+    if not header or not isinstance(raw, dict):
+        return raw
+    silent = [
+        field for field in header if all(raw.get(name) is None for name in HEADER_KEYS[field])
+    ]
+    return {**raw, **{field: header[field] for field in silent}}
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,47 @@
+"""Shard and Entry: a stretch of a dataset's source that one task reads, and one raw entry of it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from memray_eval.datasets.parsing import InvalidSample
+from memray_eval.types import Frozen
+
+Kind = Literal["folder", "json", "jsonl", "parquet", "arrow"]
+
+
+class Shard(Frozen):
+    """A stretch of a source that one task reads.
+
+    It covers positions `start` to `stop` (bytes of a JSONL, rows of a Parquet, items of a JSON,
+    `names` of a folder) without those in `skip`; or the positions in `take`, in that order (for a
+    JSON: in the file's order). `rows` and `size` (bytes) say how much that is. `header` holds what
+    a JSON object says of all its items (`read_header`); an item that says nothing itself inherits
+    it."""
+
+    kind: Kind
+    path: str
+    start: int = 0
+    stop: int | None = None
+    names: tuple[str, ...] = ()
+    skip: tuple[int, ...] = ()
+    take: tuple[int, ...] = ()
+    rows: int = 0
+    size: int = 0
+    header: dict[str, str] = Field(default_factory=dict)
+
+
+class Entry(NamedTuple):
+    """One raw entry of a source.
+
+    It spans `position` to `end` of the file at `path`; `place` says where in words for a message
+    ("line 3"). `raw` is the parsed object, or why it could not be read; `size` is in bytes."""
+
+    position: int
+    end: int
+    path: str
+    place: str
+    raw: Any | InvalidSample
+    size: int
