@@ -199,13 +199,6 @@ def test_a_wider_list_of_emotion_words_is_an_option() -> None:
     }
 
 
-def test_an_empty_response_scores_nothing() -> None:
-    assert {
-        score_by_rules(metric, SAMPLE, Response(text=" \n"), {}, RULES).value
-        for metric in metrics()
-    } == {0.0}
-
-
 def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
     failed = Score(metric="x", status="abstained", judge="a/b", cost_usd=0.5, error="Refused: no")
     for metric in metrics():
