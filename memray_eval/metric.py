@@ -76,8 +76,8 @@ def no_aggregates(columns: Columns) -> Aggregates:
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """What every kind has. `requires` names Sample fields without which the metric is not
-    applicable; `parts` names the counts that its MetricValue carries; `layout` is its section of the
-    console report; a metric whose value is the mean of small integers sets `integer_scale`.
+    applicable; `parts` names the counts of its MetricValue; `layout` is its section of the console
+    report; a metric whose value is the mean of small integers sets `integer_scale`.
     `variant` names the option of a run that changes its figures, for the manifest: runs that differ
     in it are not resumed as one, and `compare` warns."""
 
