@@ -39,15 +39,12 @@ T = TypeVar("T")
 EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
 UNVERIFIED = "unverified"  # how many of them could not be found
 TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
-EVIDENCE_DROPPED = (
-    "evidence_dropped"  # in run folders of older versions, which took out what they could not find
-)
+# in run folders of older versions, which took out what they could not find
+EVIDENCE_DROPPED = "evidence_dropped"
 SHOWN_CHARS = 80  # of a piece of evidence, in a reason
 FIXED = "fixed"  # a part that is 1 where an estimate would have been the same for any answer
-LEAST_RECALL, LEAST_SPECIFICITY = (
-    0.7,
-    0.9,
-)  # of rules whose estimate a run takes without being asked to
+# of rules whose estimate a run takes without being asked to
+LEAST_RECALL, LEAST_SPECIFICITY = 0.7, 0.9
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
@@ -79,8 +76,8 @@ def no_aggregates(columns: Columns) -> Aggregates:
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """What every kind has. `requires` names Sample fields without which the metric is not
-    applicable; `parts` names the counts that its Measure carries; `layout` is its section of the
-    console report; a metric whose value is the mean of small integers sets `integer_scale`.
+    applicable; `parts` names the counts of its MetricValue; `layout` is its section of the console
+    report; a metric whose value is the mean of small integers sets `integer_scale`.
     `variant` names the option of a run that changes its figures, for the manifest: runs that differ
     in it are not resumed as one, and `compare` warns."""
 
@@ -127,7 +124,7 @@ class Verified(NamedTuple):
 
 class RulesWorth(Frozen):
     """What a metric's rules were found to be worth on `n` labelled cases. `recall` of those that
-    are `what` are told, and `specificity` of the others are left alone; None: not measured."""
+    are `what` are found, and `specificity` of the others are left alone; None: not measured."""
 
     n: int
     what: str
@@ -137,13 +134,10 @@ class RulesWorth(Frozen):
     kappa: float | None = None
 
     def __str__(self) -> str:
-        figures = {
-            name: getattr(self, name) for name in ("recall", "specificity", "precision", "kappa")
-        }
-        told = ", ".join(
-            f"{name} {value:.2f}" for name, value in figures.items() if value is not None
-        )
-        return f"{told} on {self.n} labelled {self.what}"
+        names = ("recall", "specificity", "precision", "kappa")
+        measured = ((name, getattr(self, name)) for name in names)
+        figures = ", ".join(f"{name} {value:.2f}" for name, value in measured if value is not None)
+        return f"{figures} on {self.n} labelled {self.what}"
 
     @property
     def cannot_tell(self) -> bool:
@@ -224,10 +218,6 @@ def computed(sample: Sample) -> str:
     return "computed"
 
 
-def always(sample: Sample) -> None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class ComputedMetric(Metric):
     """A pure function of sample and response. `scorer` names what computed it, as the score's
@@ -235,7 +225,7 @@ class ComputedMetric(Metric):
 
     measure: Callable[[Sample, Response], MetricValue]
     scorer: Callable[[Sample], str] = computed
-    applies: Callable[[Sample], str | None] = always
+    applies: Callable[[Sample], str | None] = lambda sample: None
 
 
 def lookup_for_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
@@ -251,12 +241,12 @@ def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
     sample, the schema alone counts."""
     nobody = Sample(id="-", query="-")
     try:
-        told = metric.messages(nobody, Response(text="-"), rubric)[0].content
+        system = metric.messages(nobody, Response(text="-"), rubric)[0].content
     except Exception:  # it may need what `requires` names
-        told = ""
+        system = ""
     schema = json.dumps(metric.judgment.model_json_schema(), sort_keys=True)
     return hashlib.blake2b(
-        f"{told}\n{schema}".encode("utf-8", "surrogatepass"), digest_size=8
+        f"{system}\n{schema}".encode("utf-8", "surrogatepass"), digest_size=8
     ).hexdigest()
 
 
@@ -309,16 +299,16 @@ def score_by_verdict(
     if score.status == "abstained":
         update["judgment"] = verdict.judgment.model_dump_json()
     if unverified and score.status != "error":
-        told = json.loads(update.get("judgment") or score.judgment or "{}")
-        update["judgment"] = dumps(told | {UNVERIFIED: list(unverified)})
+        kept = json.loads(update.get("judgment") or score.judgment or "{}")
+        update["judgment"] = dumps(kept | {UNVERIFIED: list(unverified)})
     return score.model_copy(update=update)
 
 
 def score_without_judge(
     metric: JudgedMetric, sample: Sample, response: Response, way: OnJudgeFailure, failed: Score
 ) -> Score:
-    """A score in place of a verdict that no judge gave: `way` stands as its judge, and what
-    `failed` cost and why is kept."""
+    """A score in place of a verdict that no judge gave: `way` stands as its judge; the cost of
+    `failed` and its error are kept."""
 
     def compute() -> tuple[MetricValue, BaseModel]:
         judgment = metric.without_judge[way](sample, response)
@@ -334,6 +324,8 @@ def score_without_judge(
 def score_by_vectors(
     metric: EmbeddedMetric, sample: Sample, response: Response, vectors: Vectors, embedder: str
 ) -> Score:
+    """The score of an embedded metric, by the vectors of its texts."""
+
     def compute() -> tuple[MetricValue, None]:
         return metric.on_empty if response.is_empty else metric.measure(
             sample, response, vectors
@@ -343,6 +335,7 @@ def score_by_vectors(
 
 
 def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) -> Score:
+    """The score of a computed metric; not applicable where `applies` says why."""
     if (without := unscorable(metric, sample, response)) is not None:
         return without
     try:
@@ -357,8 +350,8 @@ def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) ->
 
 
 def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:
-    """The score of a record that no judge need look at: its generation failed, or it lacks what the
-    metric requires."""
+    """The score of a record that cannot be scored, None if it can: its generation failed, or its
+    sample lacks what the metric requires."""
     if response is None or response.error is not None:
         reason = "no response" if response is None else response.error
         return Score(metric=metric.name, status="error", error=f"generation failed: {reason}")
@@ -437,7 +430,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
         distribution=distribution(values, metric.scale, metric.integer_scale),
         micro=aggregates.micro,
         macro=aggregates.macro,
-        extras=aggregates.extras | (_judge_names(outcomes.columns) if values.size else {}),
+        extras=aggregates.extras | (_evidence_figures(outcomes.columns) if values.size else {}),
         layout=metric.sections,
         worth=_describe_worth(metric, outcomes.by_judge),
         **statistics(values),
@@ -453,7 +446,7 @@ def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
     )
 
 
-def _judge_names(columns: Columns) -> dict[str, float | None]:
+def _evidence_figures(columns: Columns) -> dict[str, float | None]:
     """How much of the judges' evidence was found (TRUST), and how far juries disagreed on average,
     where there was any."""
     sums = {

@@ -1,8 +1,8 @@
 """Which rule scores which task: the table from suite and task to the benchmark's own rule, and
 every rule under its name.
 
-The rules are pure functions in longbench, infinitebench, ruler and babilong; here they meet the
-Sample."""
+The rules are pure functions of the benchmarks' own folders (rules.py, ruler_rules.py,
+babilong_rules.py); here they meet the Sample."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def rule_metric(name: str) -> ComputedMetric:
     )
 
 
-def _on_answers(rule: Callable[[str, Sequence[str]], float]) -> Callable[[Sample, str], float]:
+def _compare_first_line(
+    rule: Callable[[str, Sequence[str]], float],
+) -> Callable[[Sample, str], float]:
     return lambda sample, text: rule(longbench.first_line(sample.task, text), sample.answers)
 
 
@@ -159,7 +161,10 @@ def _of_longbench(
     title: str, value_label: str, rule: Callable[[str, Sequence[str]], float]
 ) -> Rule:
     return Rule(
-        title=title, value_label=value_label, version=longbench.VERSION, score=_on_answers(rule)
+        title=title,
+        value_label=value_label,
+        version=longbench.VERSION,
+        score=_compare_first_line(rule),
     )
 
 

@@ -200,10 +200,10 @@ def stems(text: str) -> frozenset[str]:
 def quantities(text: str) -> tuple[Quantity, ...]:
     """Every number of a text, written in digits or words: "5.5 hours", "five and a half hours",
     "142/90", "9:30 pm"."""
-    return tuple(_quantities(normalise(text)))
+    return tuple(_find_quantities(normalise(text)))
 
 
-def _quantities(text: str) -> Iterator[Quantity]:
+def _find_quantities(text: str) -> Iterator[Quantity]:
     """By kind of spelling, the most telling first; what one kind has taken the next leaves
     alone."""
     taken: list[tuple[int, int]] = []
@@ -218,63 +218,57 @@ def _quantities(text: str) -> Iterator[Quantity]:
                 yield from (Quantity(value, unit, is_about) for value, unit in numbers)
 
 
-def _pair(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+def _read_pair(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
     return [(float(part), "pair") for part in found.groups()]
 
 
-def _clock_time(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    minutes = _clock(found)
-    return [] if minutes is None else [(minutes, "clock")]
+def _read_clock_time(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    """A clock time in minutes of the day; nothing for what only looks like one ("5.30" without am
+    or pm, "25:00")."""
+    if found["past"]:
+        minutes = {"half": 30, "quarter": 15}[found["past"]]
+        minutes = minutes if found["side"] == "past" else -minutes
+        return [(float(60 * _whole(found["hour3"]) + minutes), "clock")]
+    hour, minute = _whole(found["hour"] or found["hour2"]), int(found["minute"] or 0)
+    half = (found["half"] or found["half2"] or "").replace(".", "")
+    if hour > 24 or minute > 59 or not (half or ":" in found[0]):
+        return []
+    if half in ("am", "pm"):
+        hour = hour % 12 + 12 * (half == "pm")
+    return [(float(hour * 60 + minute), "clock")]
 
 
-def _half(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+def _read_half(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
     unit = _UNIT_OF.get(found["whole"] or found["part"])
     return [(1.5 if found["one"] else 0.5, unit)] if unit else []
 
 
-def _digits(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+def _read_digits(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
     return [(float(found["number"].replace(",", "")), _unit_after(text, found.end()))]
 
 
-def _in_words(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+def _read_words(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
     unit = _unit_after(text, found.end())
-    return [(_spelled(found), unit)] if unit or found[0] != "one" else []
-
-
-_KINDS = (
-    (_PAIR, _pair),
-    (_CLOCK, _clock_time),
-    (_HALF, _half),
-    (_DIGITS, _digits),
-    (_SPELLED, _in_words),
-)
-
-
-def _clock(found: re.Match[str]) -> float | None:
-    """A clock time in minutes of the day; None for what only looks like one ("5.30" without am or
-    pm, "25:00")."""
-    if found["past"]:
-        minutes = {"half": 30, "quarter": 15}[found["past"]]
-        return float(
-            60 * _whole(found["hour3"]) + (minutes if found["side"] == "past" else -minutes)
-        )
-    hour, minute = _whole(found["hour"] or found["hour2"]), int(found["minute"] or 0)
-    half = (found["half"] or found["half2"] or "").replace(".", "")
-    if hour > 24 or minute > 59 or not (half or ":" in found[0]):
-        return None
-    return float((hour % 12 + 12 * (half == "pm") if half in ("am", "pm") else hour) * 60 + minute)
-
-
-def _whole(word: str) -> int:
-    return int(word) if word.isdecimal() else _NUMBER_OF[word]
-
-
-def _spelled(found: re.Match[str]) -> float:
+    if not unit and found[0] == "one":  # most likely a pronoun
+        return []
     value = float(_NUMBER_OF[found["first"]])
     if found["second"]:
         value += _NUMBER_OF[found["second"]]
     value *= {"hundred": 100, "thousand": 1000}.get(found["scale"] or "", 1)
-    return value + (0.5 if found["half"] else 0.0)
+    return [(value + (0.5 if found["half"] else 0.0), unit)]
+
+
+_KINDS = (
+    (_PAIR, _read_pair),
+    (_CLOCK, _read_clock_time),
+    (_HALF, _read_half),
+    (_DIGITS, _read_digits),
+    (_SPELLED, _read_words),
+)
+
+
+def _whole(word: str) -> int:
+    return int(word) if word.isdecimal() else _NUMBER_OF[word]
 
 
 def _unit_after(text: str, end: int) -> str | None:
@@ -284,10 +278,10 @@ def _unit_after(text: str, end: int) -> str | None:
 
 def sentences(text: str) -> list[str]:
     """The sentences and list items of a text, bullets and emphasis marks stripped, in order."""
-    return [sentence for line in text.splitlines() for sentence in _line_sentences(line)]
+    return [sentence for line in text.splitlines() for sentence in _split_line(line)]
 
 
-def _line_sentences(line: str) -> list[str]:
+def _split_line(line: str) -> list[str]:
     out: list[str] = []
     parts: list[str] = []  # of the sentence at hand: an abbreviation's full stop does not end it
     for piece in _SENTENCE_END.split(_BULLET.sub("", line)):

@@ -75,9 +75,9 @@ _COUNTED = (
     "支枝根颗粒片口户间所对双套组队"
     "群排届回场遍趟倍度克升段步周代级州省市县区村字词门科课题项款笔份封集季期卷册球局轮秒时点美英欧"
 )
-_COUNTED_ONCE = (
-    "个位名人只条张本件次年月日岁章页层座头匹辆棵朵"  # after 一, which stands in many other words
-)
+# after 一, which stands in many other words
+_COUNTED_ONCE = "个位名人只条张本件次年月日岁章页层座头匹辆棵朵"
+_COUNTED_ONE = re.compile(rf"(?<![{_CHINESE}第])一(?=[{_COUNTED_ONCE}])")
 _COUNTED_WORDS = ("小时", "分钟", "公里", "公斤", "世纪", "星期", "英里", "厘米")
 _WEEKDAY = re.compile(r"(?:星期|礼拜|周)$")
 _BREAK = "，。、；：！？,.;:!?)）」』”\"'"
@@ -88,40 +88,41 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
     """The text with its numbers in digits. "21st" is 21 then; with `ordinals` that and
     "twenty-first" are "21th" both."""
     text = _FORMAL_RUN.sub(lambda found: found[0].translate(_FORMAL), text)
-    text = _PERCENTAGE.sub(_percentage, text)
+    text = _PERCENTAGE.sub(_replace_percentage, text)
     text = _DIGITS_SCALED.sub(
-        lambda found: _plain(Decimal(found[1]) * {**_UNITS, **_LARGE}[found[2]]), text
+        lambda found: _format_number(Decimal(found[1]) * {**_UNITS, **_LARGE}[found[2]]), text
     )
-    text = _SCALED.sub(_scaled, text)
+    text = _SCALED.sub(_replace_scaled, text)
     text = (
-        _ORDINAL.sub(_ordinal, _SUFFIXED.sub(r"\1th", text))
+        _ORDINAL.sub(_replace_ordinal, _SUFFIXED.sub(r"\1th", text))
         if ordinals
         else _SUFFIXED.sub(r"\1", text)
     )
-    text = _NUMERAL.sub(lambda found: _numeral(found, text), text)
-    text = _RUN.sub(_words, text)
-    if not any(char.isdigit() for char in text):
-        text = _lone_one(text)
+    text = _NUMERAL.sub(lambda found: _replace_numeral(found, text), text)
+    text = _RUN.sub(_replace_number_words, text)
+    if not any(char.isdigit() for char in text):  # "one" and 一 are 1 where they count something
+        text = _ONE.sub(_replace_one, text)
+        text = "1" if text == "一" else _COUNTED_ONE.sub("1", text)
     return _CLASSIFIER.sub("", _MINUS.sub("-", _PERCENT.sub(" percent", text)))
 
 
-def _plain(number: Decimal) -> str:
+def _format_number(number: Decimal) -> str:
     """Without an exponent or zeros after the fraction."""
     return f"{number:f}".rstrip("0").rstrip(".") if "." in f"{number:f}" else f"{number:f}"
 
 
-def _scaled(found: re.Match[str]) -> str:
-    return _plain(
+def _replace_scaled(found: re.Match[str]) -> str:
+    return _format_number(
         Decimal(found[1].replace(",", "")) * (100 if found[2] == "hundred" else _SCALES[found[2]])
     )
 
 
-def _percentage(found: re.Match[str]) -> str:
+def _replace_percentage(found: re.Match[str]) -> str:
     value = Decimal(found[1]) if found[1][0].isascii() else chinese_value(found[1])
-    return found[0] if value is None else f"{_plain(Decimal(value))} percent"
+    return found[0] if value is None else f"{_format_number(Decimal(value))} percent"
 
 
-def _ordinal(found: re.Match[str]) -> str:
+def _replace_ordinal(found: re.Match[str]) -> str:
     value = _ORDINAL_WORDS[found[2]]
     return (
         f"{(_VALUES[found[1]] if found[1] else 0) + value}th"
@@ -130,14 +131,14 @@ def _ordinal(found: re.Match[str]) -> str:
     )
 
 
-def _words(found: re.Match[str]) -> str:
-    """A run of number words as the numbers that it makes; a lone "one" is left for _lone_one."""
+def _replace_number_words(found: re.Match[str]) -> str:
+    """A run of number words as the numbers that it makes; a lone "one" is for `in_digits`."""
     if found[0] == "one":
         return found[0]
-    return " ".join(_plain(value) for value in _values(_STEP.findall(found[0])))
+    return " ".join(_format_number(value) for value in _read_values(_STEP.findall(found[0])))
 
 
-def _values(words: list[str]) -> Iterator[Decimal]:
+def _read_values(words: list[str]) -> Iterator[Decimal]:
     """The numbers that words make, read from the left, each as long as it can be: "two thousand and
     five", "nineteen eighty four" (a year), "three point one four"; "five six" are two."""
     total, current, last, scale = 0, 0, "", 10**15
@@ -149,7 +150,7 @@ def _values(words: list[str]) -> Iterator[Decimal]:
             last = "point"
             continue
         value = _VALUES.get(word, 0)
-        kind = _kind(word)
+        kind = _kind_of_word(word)
         if last in ("point", "fraction") and kind in ("unit", "zero"):
             fraction, last = f"{fraction}{value}", "fraction"
             continue
@@ -170,7 +171,7 @@ def _values(words: list[str]) -> Iterator[Decimal]:
     yield Decimal(f"{total + current}.{fraction or 0}")
 
 
-def _kind(word: str) -> str:
+def _kind_of_word(word: str) -> str:
     if word in _SCALES:
         return "scale"
     if word in ("hundred", "dozen"):
@@ -197,7 +198,8 @@ def _goes_on(kind: str, word: str, current: int, last: str, scale: int, after_an
     )  # nineteen eighty
 
 
-def _one(found: re.Match[str]) -> str:
+def _replace_one(found: re.Match[str]) -> str:
+    """ "1", unless the word is a pronoun where it stands."""
     text, start, end = found.string, *found.span()
     is_pronoun = _PRONOUN_BEFORE.search(text[max(0, start - 12) : start]) or _PRONOUN_AFTER.match(
         text[end : end + 12]
@@ -205,21 +207,10 @@ def _one(found: re.Match[str]) -> str:
     return found[0] if is_pronoun else "1"
 
 
-def _lone_one(text: str) -> str:
-    """A text without any digit, with "one" and 一 as 1 where they count something."""
-    text = _ONE.sub(_one, text)
-    return re.sub(
-        rf"(?<![{_CHINESE}第])一(?=[{_COUNTED_ONCE}])", "1", "1" if text == "一" else text
-    )
-
-
-def _numeral(found: re.Match[str], text: str) -> str:
+def _replace_numeral(found: re.Match[str], text: str) -> str:
     """A Chinese numeral in digits, where it is one in its place."""
-    numeral, after, before = (
-        found[0],
-        text[found.end() : found.end() + 2],
-        text[max(0, found.start() - 2) : found.start()],
-    )
+    numeral, after = found[0], text[found.end() : found.end() + 2]
+    before = text[max(0, found.start() - 2) : found.start()]
     value = chinese_value(numeral)
     if value is None or numeral == "一" or _WEEKDAY.search(before):
         return numeral
@@ -227,7 +218,7 @@ def _numeral(found: re.Match[str], text: str) -> str:
         return numeral
     ends = not after or after[0] in _BREAK or after[0].isspace()
     if len(numeral) > 1 or ends or after[0] in _COUNTED or after in _COUNTED_WORDS:
-        return _plain(value)
+        return _format_number(value)
     return numeral
 
 
@@ -245,10 +236,11 @@ def chinese_value(numeral: str) -> Decimal | None:
         if len(numeral) == 2 and not set(numeral) & set("〇零"):
             return None  # 二三: two or three
         return Decimal("".join(str(_DIGITS[char]) for char in numeral))
-    return _with_units(numeral)
+    return _sum_units(numeral)
 
 
-def _with_units(numeral: str) -> Decimal | None:
+def _sum_units(numeral: str) -> Decimal | None:
+    """A numeral with units (十, 百, 千, 万, 亿), summed from the left. None where it is none."""
     total = section = 0
     digit: int | None = None
     unit, large = 10**4, 10**12
@@ -265,27 +257,16 @@ def _with_units(numeral: str) -> Decimal | None:
         elif char in _UNITS:
             if _UNITS[char] >= unit or (digit is None and (char != "十" or section)):
                 return None
-            section, unit, digit, zero = (
-                section + (digit or 1) * _UNITS[char],
-                _UNITS[char],
-                None,
-                False,
-            )
+            section += (digit or 1) * _UNITS[char]
+            unit, digit, zero = _UNITS[char], None, False
         else:
             section += digit or 0
             if not section or _LARGE[char] >= large:
                 return None
-            total, section, unit, large, digit, zero = (
-                total + section * _LARGE[char],
-                0,
-                10**4,
-                _LARGE[char],
-                None,
-                False,
-            )
+            total += section * _LARGE[char]
+            section, unit, large, digit, zero = 0, 10**4, _LARGE[char], None, False
     if digit is not None:
         last = _UNITS.get(numeral[-2]) or _LARGE.get(numeral[-2])
-        section += digit * (
-            last // 10 if last and last > 10 and not zero else 1
-        )  # 三万五 is 35,000
+        # 三万五 is 35,000
+        section += digit * (last // 10 if last and last > 10 and not zero else 1)
     return Decimal(total + section)

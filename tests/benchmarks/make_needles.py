@@ -48,14 +48,14 @@ def until(samples: Iterable[Sample], limit_bytes: int) -> Iterator[Sample]:
             return
 
 
-def one(plan: Plan, shop: Resources, limit_bytes: int, path: str) -> tuple[float, float]:
+def one(plan: Plan, resources: Resources, limit_bytes: int, path: str) -> tuple[float, float]:
     """MB of context and CPU seconds of one task, language and length."""
     started = time.process_time()
-    written = parquet.write(until(generate.samples(plan, shop), limit_bytes), path)
+    written = parquet.write(until(generate.samples(plan, resources), limit_bytes), path)
     return written.context_bytes / 1e6, time.process_time() - started
 
 
-def wrong(path: str, shop: Resources, step: int) -> list[str]:
+def wrong(path: str, resources: Resources, step: int) -> list[str]:
     """The samples, of every `step`-th one, whose length is not exactly what it should be."""
     rows = pq.ParquetFile(path).iter_batches(
         batch_size=1, columns=["id", "context", "query", "metadata"]
@@ -64,7 +64,7 @@ def wrong(path: str, shop: Resources, step: int) -> list[str]:
     return [
         row["id"]
         for row in picked
-        if f'"length":{shop.gauge.whole(plain_prompt(row["context"], row["query"]))},'
+        if f'"length":{resources.counter.whole(plain_prompt(row["context"], row["query"]))},'
         not in row["metadata"]
     ]
 
@@ -82,7 +82,7 @@ def main() -> None:
     asked = parser.parse_args()
     pa.set_cpu_count(1)
     whole = plan_of(asked.tasks, asked.languages, asked.lengths, 11, 10_000, 0)
-    shop = Resources(load_tokenizer(asked.tokenizer), whole.seed)
+    resources = Resources(load_tokenizer(asked.tokenizer), whole.seed)
     started, sums, bad = time.monotonic(), [0.0, 0.0], list[str]()
     with tempfile.TemporaryDirectory() as folder:
         for task, language, length in whole.groups():
@@ -90,8 +90,8 @@ def main() -> None:
                 update={"tasks": (task,), "languages": (language,), "lengths": (length,)}
             )
             path = str(Path(folder) / "made.parquet")
-            megabytes, seconds = one(plan, shop, int(asked.mb * 1e6), path)
-            bad += wrong(path, shop, asked.check)
+            megabytes, seconds = one(plan, resources, int(asked.mb * 1e6), path)
+            bad += wrong(path, resources, asked.check)
             sums = [sums[0] + megabytes, sums[1] + seconds]
             print(
                 f"{task:<16} {language} {length_label(length):>5}  {megabytes / seconds:7.1f} MB/s",

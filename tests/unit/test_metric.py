@@ -17,7 +17,6 @@ from memray_eval.metric import (
     summarise,
     unscorable,
 )
-from memray_eval.metrics import pick
 from memray_eval.types import Response, Sample, Score
 
 LENGTH = ComputedMetric(
@@ -101,13 +100,6 @@ def test_a_summary_of_nothing_has_no_figures() -> None:
     )
     assert (summary.n, summary.n_scored, summary.n_failed, summary.coverage) == (4, 0, 3, 0.0)
     assert (summary.mean, summary.median, summary.std, summary.stderr) == (None, None, None, None)
-
-
-def test_a_judged_metric_whose_judge_always_fails_has_no_figures_either() -> None:
-    (empathy,) = pick(["empathy"])
-    nothing = {name: np.empty(0) for name in ("value", *empathy.columns)}
-    summary = summarise(empathy, MetricColumns("c", {"error": 2}, {}, nothing))
-    assert (summary.mean, summary.extras, summary.n_failed) == (None, {}, 2)
 
 
 def test_coverage_leaves_out_what_does_not_apply() -> None:

@@ -29,11 +29,8 @@ _CHOICE_MARKS = str.maketrans(dict.fromkeys("\n\"'.,?!{}", " "))
 _CODE_MARKS = str.maketrans(dict.fromkeys("\n.`'\":", " "))
 _DEBUG_MARKS = str.maketrans(dict.fromkeys("\n`'\"-*", " "))
 _CHOICE_PREFIXES = ("answer is:", "answer:", "answer is", "option is")
-_DEBUG_PREFIXES = (
-    "answer is:",
-    "is:",
-    "answer:",
-)  # and "correct option is:", which no text holds once "option" is blanked
+# and "correct option is:", which no text holds once "option" is blanked
+_DEBUG_PREFIXES = ("answer is:", "is:", "answer:")
 
 
 def score(task: str, prediction: str, label: Label, version: Version = "v2") -> float:
@@ -62,7 +59,8 @@ def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
 
 def number_text(prediction: str, label: Label) -> float:
     """passkey, number_string: the first run of digits is the label."""
-    return float(_first_digits(prediction) == str(_first(label)))
+    found = _DIGITS.search(prediction)
+    return float((found[0] if found else "") == str(_first(label)))
 
 
 def kv_retrieval_v1(prediction: str, label: Label) -> float:
@@ -107,9 +105,8 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
     The original drops the first number (`skip_first`) where its model is called "gpt4", which its
     prompt makes print the starting value."""
     first = _first(label)
-    values = (
-        label if isinstance(first, str | int | float) else first
-    )  # a loader may nest the list in another
+    # a loader may nest the list in another
+    values = label if isinstance(first, str | int | float) else first
     wanted = [
         _number(value) for value in ([values] if isinstance(values, str | int | float) else values)
     ]
@@ -167,8 +164,8 @@ def longbook_choice_v1(prediction: str, label: Label) -> float:
         return float(said[0] in texts)
     if said in texts:
         return 1.0
-    said = _single_spaced(said.translate(_CHOICE_MARKS))
-    if (rest := _after_prefix(said, _CHOICE_PREFIXES)) is not None:
+    said = _collapse_spaces(said.translate(_CHOICE_MARKS))
+    if (rest := _text_after_prefix(said, _CHOICE_PREFIXES)) is not None:
         return float(rest.startswith(tuple(texts)))
     return float(next((word for word in said.split() if word in _LETTERS), None) in texts)
 
@@ -187,7 +184,7 @@ def code_debug_v1(prediction: str, label: Label) -> float:
     said = prediction.strip()
     if said[:2] in (f"{letter}.", f"{letter}:"):
         return 1.0
-    return _debugged(_debug_text(said), function, letter)
+    return _score_debugging(_debug_text(said), function, letter)
 
 
 def code_debug_v2(prediction: str, label: Label) -> float:
@@ -198,7 +195,7 @@ def code_debug_v2(prediction: str, label: Label) -> float:
     if lone_letter(said, "ABCDEFGHIJ") == letter:
         return 1.0
     said = _debug_text(said)
-    return 1.0 if said.startswith((letter, function)) else _debugged(said, function, letter)
+    return 1.0 if said.startswith((letter, function)) else _score_debugging(said, function, letter)
 
 
 def lone_letter(text: str, letters: str) -> str | None:
@@ -210,15 +207,15 @@ def lone_letter(text: str, letters: str) -> str | None:
 
 def _debug_text(text: str) -> str:
     blanked = text.translate(_DEBUG_MARKS).replace("Option", " ").replace("option", " ")
-    return _single_spaced(blanked)
+    return _collapse_spaces(blanked)
 
 
-def _debugged(text: str, function: str, letter: str) -> float:
-    rest = _after_prefix(text, _DEBUG_PREFIXES)
+def _score_debugging(text: str, function: str, letter: str) -> float:
+    rest = _text_after_prefix(text, _DEBUG_PREFIXES)
     return float(rest is not None and rest.startswith((letter, function)))
 
 
-def _after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
+def _text_after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
     """What follows the first prefix, by their order, that occurs, and one character behind it,
     whatever that is."""
     for prefix in prefixes:
@@ -227,12 +224,8 @@ def _after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
     return None
 
 
-def _single_spaced(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return re.sub(" {2,}", " ", text)
-
-
-def _first_digits(text: str) -> str:
-    return match[0] if (match := _DIGITS.search(text)) else ""
 
 
 def _whole(text: str) -> int | None:

@@ -10,15 +10,20 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.templates import Wording, own_wording
-from memray_eval.benchmarks.templates.files import asking, beside, is_file, read_templates
+from memray_eval.benchmarks.templates.files import (
+    ask_with_templates,
+    find_beside,
+    is_file,
+    read_templates,
+)
 from memray_eval.benchmarks.templates.records import (
+    check_own_record,
     check_record,
-    is_ours,
-    ours,
+    drop_fields,
+    is_own_record,
     published_input,
     query_of,
     task_of,
-    without,
 )
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
@@ -142,11 +147,11 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A published record as a Sample's fields: `answers` are texts that a judge can accept,
     `metadata.label` is the published answer untouched, which the benchmark's rules read. Raises
     ValueError that says what it lacks, or the known tasks."""
-    if is_ours(raw):
+    if is_own_record(raw):
         metadata = raw.get("metadata")
         if raw.get("task") in CHOICE_TASKS:
             _options(metadata.get("options") if isinstance(metadata, Mapping) else None)
-        return ours(raw, TASKS)
+        return check_own_record(raw, TASKS)
     check_record(raw, "InfiniteBench", _FIELDS)
     task = task_of(raw, path, TASKS)
     query, noted = query_of(raw, task, _STATEMENTS)
@@ -154,11 +159,11 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         _options(raw.get("options")) if task in CHOICE_TASKS else tuple(raw.get("options") or ())
     )
     return {
-        **without(raw, (*_FIELDS, "options", "dataset", "task")),
+        **drop_fields(raw, (*_FIELDS, "options", "dataset", "task")),
         "id": f"{task}:{raw['id']}",
         "task": task,
         "query": query,
-        "answers": _chosen(raw["answer"], options)
+        "answers": _right_option(raw["answer"], options)
         if task in CHOICE_TASKS
         else _texts(task, raw["answer"]),
         "language": "zh" if task == "longbook_qa_chn" else "en",
@@ -176,7 +181,7 @@ def _options(found: Any) -> tuple[str, ...]:
     return tuple(str(option) for option in found)
 
 
-def _chosen(answer: Any, options: tuple[str, ...]) -> list[str]:
+def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
     """The right option as its letter, with its text, and as its text. It is published as the text,
     [text] or [text, letter]."""
     text = answer[0] if isinstance(answer, list) and answer else answer
@@ -215,7 +220,7 @@ def templated(suite: Suite, path: str) -> Suite:
     if is_file(path):
         file: str | None = path
     else:
-        file = next((found for name in _TEMPLATE_FILES if (found := beside(path, name))), None)
+        file = next((found for name in _TEMPLATE_FILES if (found := find_beside(path, name))), None)
     if file is None or not file.endswith((".json", ".yaml", ".yml")):
         raise ConfigError(
             f"templates: {file or path}: InfiniteBench keeps its templates in Python code "
@@ -228,7 +233,7 @@ def templated(suite: Suite, path: str) -> Suite:
         task: Wording(template=found, max_tokens=PUBLISHED_TOKENS[task])
         for task, found in templates.items()
     }
-    return asking(suite, file, wordings, _values)
+    return ask_with_templates(suite, file, wordings, _values)
 
 
 def _values(sample: Sample) -> dict[str, str]:

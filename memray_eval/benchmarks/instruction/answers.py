@@ -52,7 +52,7 @@ class Choice(NamedTuple):
     start: int
 
 
-def offered(prompt: str) -> dict[str, str]:
+def offered_options(prompt: str) -> dict[str, str]:
     """The options of a prompt by their letters ("A) center B) right", "(a) ... (b) ...", "A. ... B.
     ..."), or the two words of a question that ends in "left or right?", each under itself. Empty
     where it offers none."""
@@ -61,25 +61,21 @@ def offered(prompt: str) -> dict[str, str]:
         if len(marks) < len(_LETTERS) and match[1].upper() == _LETTERS[len(marks)]:
             marks.append(match)
     if len(marks) > 1:
-        ends = [*(mark.start() for mark in marks[1:]), _end_of_option(prompt, marks[-1].end())]
-        return {
-            mark[1].upper(): _option(prompt[mark.end() : end])
+        last = _OPTION_END.search(prompt, marks[-1].end())
+        ends = [*(mark.start() for mark in marks[1:]), last.start() if last else len(prompt)]
+        texts = (
+            prompt[mark.end() : end].strip(_AROUND_OPTION).removesuffix(" or")
             for mark, end in zip(marks, ends, strict=True)
+        )
+        return {
+            mark[1].upper(): text.rstrip(_AROUND_OPTION)
+            for mark, text in zip(marks, texts, strict=True)
         }
     pair = _ALTERNATIVES.search(prompt)
     return {word.lower(): word for word in pair.groups()} if pair else {}
 
 
-def _option(text: str) -> str:
-    return text.strip(_AROUND_OPTION).removesuffix(" or").rstrip(_AROUND_OPTION)
-
-
-def _end_of_option(prompt: str, start: int) -> int:
-    end = _OPTION_END.search(prompt, start)
-    return end.start() if end else len(prompt)
-
-
-def chosen(response: str, options: Mapping[str, str]) -> Choice | None:
+def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
     """The option that a response settles on: the last that it says is its answer ("the answer is
     B", "I choose B", "B is the safest"), else the one that it opens with, else the only one that it
     marks ("(B)", "**B**", "option B"). None where it settles on none. The letter may be one that
@@ -87,7 +83,9 @@ def chosen(response: str, options: Mapping[str, str]) -> Choice | None:
     if not options:
         return None
     if not set(options) <= set(_LETTERS):
-        return _first_word(response, options)
+        either = "|".join(re.escape(word) for word in options)
+        found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
+        return Choice(found[1].lower(), found.start()) if found else None
     told, opening, marked = _readings("".join(sorted({*options, *"ABCDEFGH"})))
     said = [Choice(_letter(match), match.start()) for match in told.finditer(response)]
     opens = opening.match(response)
@@ -114,12 +112,6 @@ def _is_list(named: Sequence[Choice], response: str, first: Choice) -> bool:
         if "\n" in response[max(choice.start - 2, 0) : choice.start]
     }
     return bool(opens_line - {first.option})
-
-
-def _first_word(response: str, options: Mapping[str, str]) -> Choice | None:
-    either = "|".join(re.escape(word) for word in options)
-    found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-    return Choice(found[1].lower(), found.start()) if found else None
 
 
 def _letter(match: re.Match[str]) -> str:
@@ -166,12 +158,12 @@ def compare(prompt: str, response: str, answers: Sequence[str]) -> Match:
     equality without case, punctuation and articles, and F1 is LongBench's (of Chinese words where
     the answer is Chinese). Empty answers count nowhere."""
     answers = [answer for answer in answers if answer.strip()]
-    options = offered(prompt)
+    options = offered_options(prompt)
     if right := {option for answer in answers if (option := _as_option(answer, options))}:
-        choice = chosen(response, options)
+        choice = find_choice(response, options)
         is_right = choice is not None and choice.option in right
         return Match(is_right, float(is_right))
-    exact = any(_same(response, answer) for answer in answers)
+    exact = any(_is_same(response, answer) for answer in answers)
     chinese = [answer for answer in answers if is_chinese(answer)]
     english = [answer for answer in answers if not is_chinese(answer)]
     return Match(exact, max(float(exact), qa_f1(response, english), _chinese_f1(response, chinese)))
@@ -197,41 +189,43 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
     if (match := _OPTION_MARK.match(answer.strip())) and match[1].upper() in options:
         return match[1].upper()
     return next(
-        (option for option, text in options.items() if text and _plain(text) == _plain(answer)), ""
+        (
+            option
+            for option, text in options.items()
+            if text and _normalise_answer(text) == _normalise_answer(answer)
+        ),
+        "",
     )
 
 
-def _same(response: str, answer: str) -> bool:
-    return _plain(response) == _plain(answer) or _is_same_json(response, answer)
-
-
-def _plain(text: str) -> str:
-    """Without case, punctuation and articles, unless nothing is left then ("A", "+")."""
-    if is_chinese(text):
-        return normalise_zh(text)
-    return " ".join(english_words(text)) or text.strip().casefold()
-
-
-def _is_same_json(response: str, answer: str) -> bool:
+def _is_same(response: str, answer: str) -> bool:
+    """Whether a response is the answer, by its words or as JSON."""
+    if _normalise_answer(response) == _normalise_answer(answer):
+        return True
     if not answer.lstrip().startswith(("{", "[")):
         return False
     there, wanted = read_json(response), read_json(answer)
     return there is not None and there == wanted
 
 
+def _normalise_answer(text: str) -> str:
+    """Without case, punctuation and articles, unless nothing is left then ("A", "+")."""
+    if is_chinese(text):
+        return normalise_zh(text)
+    return " ".join(english_words(text)) or text.strip().casefold()
+
+
 def read_json(text: str) -> Any:
     """What a reply says as JSON, None if it is no JSON (or says null). One code fence around all of
     it is let through, as IFEval does; NaN and Infinity are not JSON."""
     try:
-        return json.loads(unfenced(text), parse_constant=no_constant)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # broken, a number of over 4,300 digits, or nested too deeply
+        return json.loads(strip_fence(text), parse_constant=refuse_constant)
+    # broken, a number of over 4,300 digits, or nested too deeply
+    except (ValueError, RecursionError):
         return None
 
 
-def unfenced(text: str) -> str:
+def strip_fence(text: str) -> str:
     """The text without space around it and without the code fence that encloses all of it, if one
     does."""
     inner = text.strip()
@@ -241,5 +235,5 @@ def unfenced(text: str) -> str:
     return re.sub(r"\A[A-Za-z]{1,10}(?=[\s{\[])", "", inner).strip()
 
 
-def no_constant(name: str) -> float:
+def refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")

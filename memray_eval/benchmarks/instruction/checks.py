@@ -4,12 +4,11 @@ checks and their weights.
 Each check gives a whole subscore from 0 to 100; the overall score is their weighted mean, rounded
 to one decimal. A check that a prompt gives no occasion for (no target of words or steps, no options
 to choose from) has no subscore, and the weights of the others stand for all. Of an empty response
-every check is 0. What each check does: see instruction_simple, instruction_plans and
-instruction_reasoning."""
+every check is 0. What each check does: see simple.py, plans.py and reasoning.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from memray_eval.benchmarks.instruction.answers import compare
@@ -37,10 +36,8 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
     },
 }
 PROMPT_TYPES = tuple(WEIGHTS)
-BESIDE = (
-    "exact_match",
-    "answer_f1",
-)  # subscores of expected answers: in no weights but a caller's own
+# subscores of expected answers: in no weights but a caller's own
+BESIDE = ("exact_match", "answer_f1")
 CHECKS = (*(check for weights in WEIGHTS.values() for check in weights), *BESIDE)
 _SUM_TOLERANCE = 1e-6
 
@@ -95,22 +92,30 @@ def score_response(
     """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: the engine says that
     it ran into its length.
 
-    With `expected` answers the subscores exact_match and answer_f1 (instruction_answers.compare,
-    times 100) stand beside the others; they weigh nothing unless `weights`, which replace the
-    type's, name them. A type without the check completeness or error_free still lists a truncated
-    response or a refusal among its issues. Raises ConfigError for an unknown type and for bad
-    weights."""
+    With `expected` answers the subscores exact_match and answer_f1 (answers.compare, times 100)
+    stand beside the others; they weigh nothing unless `weights`, which replace the type's, name
+    them. A type without the check completeness or error_free still lists a truncated response or a
+    refusal among its issues. Raises ConfigError for an unknown type and for bad weights."""
     check_prompt_type(prompt_type)
     shares = WEIGHTS[prompt_type] if weights is None else check_weights(prompt_type, weights)
     answers = (expected,) if isinstance(expected, str) else tuple(expected or ())
-    checks = _checks(prompt_type, prompt, response, is_cut)
+    is_empty = not response.strip()
+    checks = (
+        {name: Check(0) for name in WEIGHTS[prompt_type]}
+        if is_empty
+        else _SCORERS[prompt_type](prompt, response, is_cut)
+    )
     if any(answer.strip() for answer in answers):
-        checks |= _against(prompt, response, answers)
+        checks |= _compare_with_answers(prompt, response, answers)
     issues = [issue for check in checks.values() for issue in check.issues]
+    if is_empty:
+        issues.append("Empty response")
+    else:
+        issues += (*completeness(response, is_cut).issues, *error_free(response).issues)
     return Result(
-        overall_score=_overall(checks, shares),
+        overall_score=_weighted_mean(checks, shares),
         subscores={name: check.score for name, check in checks.items()},
-        issues=tuple(dict.fromkeys((*issues, *_further_issues(response, is_cut)))),
+        issues=tuple(dict.fromkeys(issues)),
         passed_checks=tuple(check.passed for check in checks.values() if check.passed),
     )
 
@@ -137,13 +142,7 @@ def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str
     return weights
 
 
-def _checks(prompt_type: str, prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
-    if response.strip():
-        return _SCORERS[prompt_type](prompt, response, is_cut)
-    return {name: Check(0) for name in WEIGHTS[prompt_type]}
-
-
-def _against(prompt: str, response: str, answers: Sequence[str]) -> dict[str, Check]:
+def _compare_with_answers(prompt: str, response: str, answers: Sequence[str]) -> dict[str, Check]:
     found = compare(prompt, response, answers)
     told = f"expected: {answers[0][:80]}" + (
         f" or {len(answers) - 1} more" if len(answers) > 1 else ""
@@ -156,14 +155,7 @@ def _against(prompt: str, response: str, answers: Sequence[str]) -> dict[str, Ch
     return {"exact_match": exact, "answer_f1": Check(round(100 * found.f1))}
 
 
-def _further_issues(response: str, is_cut: bool) -> Iterator[str]:
-    if not response.strip():
-        yield "Empty response"
-        return
-    yield from (*completeness(response, is_cut).issues, *error_free(response).issues)
-
-
-def _overall(checks: Mapping[str, Check], shares: Mapping[str, float]) -> float:
+def _weighted_mean(checks: Mapping[str, Check], shares: Mapping[str, float]) -> float:
     """The mean by the shares of the checks that there are; 0 if none of these weighs anything."""
     weight = sum(shares.get(name, 0.0) for name in checks)
     total = sum(shares.get(name, 0.0) * check.score for name, check in checks.items())

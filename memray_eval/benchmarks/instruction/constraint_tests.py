@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 
-from memray_eval.benchmarks.instruction.answers import read_json, unfenced
+from memray_eval.benchmarks.instruction.answers import read_json, strip_fence
 from memray_eval.benchmarks.instruction.constraint_arguments import (
     SCRIPTS,
     Count,
@@ -102,7 +102,7 @@ def _compares(count: int, wanted: Related) -> bool:
 
 def is_json(text: str, wanted: Nothing) -> bool:
     """The whole text is JSON, within one code fence perhaps."""
-    return read_json(text) is not None or unfenced(text) == "null"
+    return read_json(text) is not None or strip_fence(text) == "null"
 
 
 def upper_case(text: str, wanted: Nothing) -> bool:

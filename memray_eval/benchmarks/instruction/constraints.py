@@ -107,10 +107,10 @@ def _read(where: str, raw: Any) -> Constraint:
     try:
         return Constraint(kind, KINDS[kind].arguments.model_validate(given))
     except ValidationError as error:
-        raise ValueError(f"{where}: {_told(kind, error)}") from None
+        raise ValueError(f"{where}: {_describe_fault(kind, error)}") from None
 
 
-def _told(kind: str, error: ValidationError) -> str:
+def _describe_fault(kind: str, error: ValidationError) -> str:
     """The first thing that is wrong with a kind's arguments."""
     fault = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in fault["loc"]) or "arguments"

@@ -128,16 +128,16 @@ def asked_words(prompt: str) -> Bounds | None:
     "between 5 and 10 words"); None if it sets no target. "About N" allows a tenth more or less. A
     number of words per sentence, or of words that the prompt talks about ("the last two words"), is
     no target; of several targets all hold."""
-    return _asked(prompt, WORDS, bare=False)
+    return _asked_bounds(prompt, WORDS, bare=False)
 
 
 def asked_steps(prompt: str) -> Bounds | None:
     """As `asked_words`, for the steps or actions of a plan, whose bare number ("a plan with 3
     steps", "3 steps") is a target; "move 3 steps forward" is none."""
-    return _asked(prompt, STEPS, bare=True)
+    return _asked_bounds(prompt, STEPS, bare=True)
 
 
-def _asked(prompt: str, value_label: str, bare: bool) -> Bounds | None:
+def _asked_bounds(prompt: str, value_label: str, bare: bool) -> Bounds | None:
     text = " ".join(prompt.casefold().translate({0x2013: "-", 0x2014: "-", 0x2011: "-"}).split())
     found = [
         bounds
@@ -156,16 +156,13 @@ def _pattern(value_label: str) -> re.Pattern[str]:
     """A qualifier, a number or range, the noun (after a word such as "short"), and what may follow
     it. The first half of "at least 5 but under 10 words" has no noun of its own."""
     qualified = rf"[\s-]+(?:(?!sentences?|lines?|paragraphs?|and|or|but)[a-z]+\s+)?{value_label}\b"
-    tail = rf"(?P<noun>{qualified})(?:,?\s*(?P<after>{_after()})|\s+(?P<per>each|per)\b)?"
+    after = "|".join((*_AFTER.values(), r"long\b"))
+    tail = rf"(?P<noun>{qualified})(?:,?\s*(?P<after>{after})|\s+(?P<per>each|per)\b)?"
     chained = rf"(?=\s*,?\s*(?:and|but)\s+(?:{_ANY_QUALIFIER})\s+{_NUMBER}[\s-]+{value_label}\b)"
     return re.compile(
         rf"(?<![\w.])(?:(?P<qualifier>{_ANY_QUALIFIER})\s+)?(?P<low>{_NUMBER})(?![\w.])(?P<plus>\+)?"
         rf"(?:\s*(?:-|\bto\b|\band\b|\bor\b)\s*(?P<high>{_NUMBER})(?!\w))?(?:{tail}|{chained})"
     )
-
-
-def _after() -> str:
-    return "|".join((*_AFTER.values(), r"long\b"))
 
 
 def _bounds(match: re.Match[str], bare: bool) -> Bounds | None:
@@ -178,14 +175,10 @@ def _bounds(match: re.Match[str], bare: bool) -> Bounds | None:
         return Bounds(min(low, high), max(low, high))
     if match["plus"]:
         return Bounds(low, None)
-    kind = _kind(match["qualifier"] or "", _QUALIFIERS) if match["qualifier"] else ""
+    kind = next(_kinds(match["qualifier"] or "", _QUALIFIERS), "")
     kind = next(_kinds(after, _AFTER), kind)
     is_target = bare or kind or after == "long" or (match["noun"] or "").startswith("-")
     return _of_kind(kind, low) if is_target else None
-
-
-def _kind(text: str, kinds: dict[str, str]) -> str:
-    return next(_kinds(text, kinds), "")
 
 
 def _kinds(text: str, kinds: dict[str, str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from memray_eval.benchmarks.instruction.answers import no_constant, read_json
+from memray_eval.benchmarks.instruction.answers import read_json, refuse_constant
 from memray_eval.benchmarks.instruction.counts import asked_steps
 from memray_eval.benchmarks.instruction.simple import Check
 
@@ -26,11 +26,12 @@ def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
     plan = read_json(response)
     is_valid = isinstance(plan, dict | list)
     if not is_valid:
-        plan = within(response)
+        plan = find_plan(response)
     steps = plan.get("steps") if isinstance(plan, dict) else None
     counted = _step_count(prompt, _objects(steps))
+    fault = "Text beside the JSON" if plan is not None else "Invalid JSON"
     return {
-        "json_validity": _json_validity(is_valid, plan),
+        "json_validity": Check(100, "Valid JSON syntax") if is_valid else Check(0, issues=(fault,)),
         "required_fields": _required_fields(steps, isinstance(plan, dict) and "steps" in plan),
         "structure": _structure(plan, steps),
         **({"step_count": counted} if counted else {}),
@@ -38,10 +39,10 @@ def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
     }
 
 
-def within(text: str) -> Any:
+def find_plan(text: str) -> Any:
     """The first JSON object with steps in a text that holds other text, too; None if there is none
     within a few tries."""
-    decoder = json.JSONDecoder(parse_constant=no_constant)
+    decoder = json.JSONDecoder(parse_constant=refuse_constant)
     start = -1
     for _ in range(_TRIES):
         if (start := text.find("{", start + 1)) < 0:
@@ -53,12 +54,6 @@ def within(text: str) -> Any:
         if "steps" in found:
             return found
     return None
-
-
-def _json_validity(is_valid: bool, plan: Any) -> Check:
-    if is_valid:
-        return Check(100, "Valid JSON syntax")
-    return Check(0, issues=("Text beside the JSON" if plan is not None else "Invalid JSON",))
 
 
 def _objects(steps: Any) -> list[dict[str, Any]]:

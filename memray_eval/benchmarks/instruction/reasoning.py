@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from memray_eval.benchmarks.instruction.answers import Choice, chosen, offered
+from memray_eval.benchmarks.instruction.answers import Choice, find_choice, offered_options
 from memray_eval.benchmarks.instruction.counts import (
     chinese_words,
     count_words,
@@ -46,8 +46,8 @@ def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
     """The checks of a response that is not empty, of which the first READ_CHARS characters are
     read; those of an answer only where the prompt offers options."""
     response = response[:READ_CHARS]
-    options = offered(prompt)
-    choice = chosen(response, options)
+    options = offered_options(prompt)
+    choice = find_choice(response, options)
     is_answered = choice is not None and choice.option in options
     right = choice if is_answered else None
     answer = {

@@ -10,21 +10,21 @@ from typing import Any
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.templates import Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
-    asking,
-    beside,
+    ask_with_templates,
+    find_beside,
     is_file,
     read_lengths,
     read_templates,
 )
 from memray_eval.benchmarks.templates.records import (
+    check_own_record,
     check_record,
-    is_ours,
-    ours,
+    drop_fields,
+    is_own_record,
     published_input,
     query_of,
     task_of,
     task_of_path,
-    without,
 )
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
@@ -53,9 +53,8 @@ _PASSAGES = (
     "as possible.\nAnswer:",
     32,
 )
-_plain = partial(
-    own_wording, is_chat=False
-)  # examples to continue: LongBench asks these without the chat template
+# examples to continue: LongBench asks these without the chat template
+_plain = partial(own_wording, is_chat=False)
 WORDINGS: dict[str, Wording] = {
     "narrativeqa": own_wording(
         "Below is a story, a novel or a film script. Read it; a question about it follows.",
@@ -166,14 +165,18 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A published record as a Sample's fields; `metadata.bucket` is its length in LongBench-E's
     classes, and `metadata.edition` says that it is of LongBench-E. Raises ValueError that says what
     it lacks, or the known tasks."""
-    if is_ours(raw):
-        return ours(raw, TASKS)
+    if is_own_record(raw):
+        return check_own_record(raw, TASKS)
     check_record(raw, "LongBench", _FIELDS)
-    task, is_even = _task(raw, path)
+    # TASK_e, in the record or as the file's name, is LongBench-E
+    filed = task_of_path(path, (*TASKS, *_EVEN_TASKS))
+    named = raw.get("dataset") or raw.get("task") or filed
+    is_even = not {str(named), filed}.isdisjoint(_EVEN_TASKS)
+    task = task_of({"task": _EVEN_TASKS.get(str(named), named)}, path, TASKS)
     query, noted = query_of(raw, task, _STATEMENTS)
     edition = {"edition": EVEN} if is_even else {}
     return {
-        **without(raw, _ALL_FIELDS),
+        **drop_fields(raw, _ALL_FIELDS),
         # A sample of LongBench-E is often one of LongBench too; a folder may hold both.
         "id": f"{task}{'_e' if is_even else ''}:{raw['_id']}",
         "task": task,
@@ -190,14 +193,6 @@ def bucket(length: int) -> str:
     return "0-4k" if length < 4000 else "4-8k" if length < 8000 else "8k+"
 
 
-def _task(raw: Mapping[str, Any], path: str) -> tuple[str, bool]:
-    """The task, and whether the record or its file says that it is of LongBench-E (TASK_e)."""
-    filed = task_of_path(path, (*TASKS, *_EVEN_TASKS))
-    named = raw.get("dataset") or raw.get("task") or filed
-    is_even = not {str(named), filed}.isdisjoint(_EVEN_TASKS)
-    return task_of({"task": _EVEN_TASKS.get(str(named), named)}, path, TASKS), is_even
-
-
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """In our words. A sample of the user's own without a task is asked as a plain question on a
     text."""
@@ -208,13 +203,13 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 def templated(suite: Suite, path: str) -> Suite:
     """With the benchmark's dataset2prompt.json and, where it is there, dataset2maxlen.json: a
     folder with them, or the file. Raises ConfigError naming file and task."""
-    prompts = path if is_file(path) else beside(path, "dataset2prompt.json")
+    prompts = path if is_file(path) else find_beside(path, "dataset2prompt.json")
     if prompts is None:
         raise ConfigError(
             f"templates: {path} has no dataset2prompt.json; LongBench keeps it in its folder config"
         )
     templates = read_templates(prompts, TASKS, ("context", "input"))
-    lengths = beside(prompts, "dataset2maxlen.json")
+    lengths = find_beside(prompts, "dataset2maxlen.json")
     max_tokens = read_lengths(lengths, TASKS) if lengths else {}
     wordings = {
         task: WORDINGS[task].model_copy(
@@ -225,7 +220,7 @@ def templated(suite: Suite, path: str) -> Suite:
         )
         for task, template in templates.items()
     }
-    return asking(suite, prompts, wordings, _values)
+    return ask_with_templates(suite, prompts, wordings, _values)
 
 
 def _values(sample: Sample) -> dict[str, str]:

@@ -13,16 +13,16 @@ from memray_eval.benchmarks.templates import (
     Template,
     Wording,
     check_places,
-    dollar_place,
     own_wording,
+    parse_dollars,
 )
-from memray_eval.benchmarks.templates.files import beside, is_file, read_text
+from memray_eval.benchmarks.templates.files import find_beside, is_file, read_text
 from memray_eval.benchmarks.templates.records import (
+    check_own_record,
     check_record,
-    is_ours,
+    drop_fields,
+    is_own_record,
     known_task,
-    ours,
-    without,
 )
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
@@ -77,8 +77,8 @@ TASKS = tuple(_slug(domain) for domain in _DOMAINS)
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A published record as a Sample's fields. Its task is its domain; the benchmark's length class
     (short, medium, long) is its bucket. Raises ValueError that says what it lacks."""
-    if is_ours(raw):
-        return _with_choices(ours(raw, TASKS))
+    if is_own_record(raw):
+        return _with_choices(check_own_record(raw, TASKS))
     check_record(raw, "LongBench v2", _FIELDS)
     task, letter = known_task(_slug(raw["domain"]), TASKS), raw["answer"].strip()
     if letter not in tuple(LETTERS):
@@ -86,7 +86,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     about = {name: raw[name] for name in ("domain", "sub_domain", "difficulty", "length")}
     choices = {letter: raw[f"choice_{letter}"] for letter in LETTERS}
     return {
-        **without(raw, ("id", "task", *_FIELDS)),
+        **drop_fields(raw, ("id", "task", *_FIELDS)),
         "id": f"{task}:{raw['_id']}",
         "task": task,
         "query": raw["question"],
@@ -124,26 +124,33 @@ def templated(suite: Suite, path: str) -> Suite:
     if is_file(path):
         files = {"cot" if path.endswith(_FILES["cot"]) else "default": path}
     else:
-        files = {variant: file for variant, name in _FILES.items() if (file := beside(path, name))}
+        files = {
+            variant: file for variant, name in _FILES.items() if (file := find_beside(path, name))
+        }
     if not files:
         raise ConfigError(f"templates: {path} has neither of {', '.join(_FILES.values())}")
     wordings = {
-        variant: WORDINGS[variant].model_copy(update={"template": _read(file)})
+        variant: WORDINGS[variant].model_copy(update={"template": _read_template(file)})
         for variant, file in files.items()
     }
-    return replace(suite, prompt=partial(_asked, wordings=wordings), prompts=tuple(wordings))
+    return replace(
+        suite, prompt=partial(_ask_with_templates, wordings=wordings), prompts=tuple(wordings)
+    )
 
 
-def _read(path: str) -> Template:
+def _read_template(path: str) -> Template:
+    """A template of the benchmark's from its file. Raises ConfigError naming it."""
     try:
-        found = check_places(dollar_place(read_text(path)), _PLACES, context="DOC")
+        found = check_places(parse_dollars(read_text(path)), _PLACES, context="DOC")
     except ValueError as error:
         raise ConfigError(f"templates: {path}: {error}") from None
     return found
 
 
-def _asked(sample: Sample, candidate: Candidate, *, wordings: Mapping[str, Wording]) -> Prompt:
-    """The benchmark strips what it fills in."""
+def _ask_with_templates(
+    sample: Sample, candidate: Candidate, *, wordings: Mapping[str, Wording]
+) -> Prompt:
+    """The prompt in the benchmark's own words. It strips what it fills in."""
     choices = {f"C_{letter}": sample.metadata["choices"][letter].strip() for letter in LETTERS}
     return wordings[candidate.prompt].ask(
         {"DOC": (sample.context or "").strip(), "Q": sample.query.strip(), **choices}

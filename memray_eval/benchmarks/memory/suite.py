@@ -26,17 +26,14 @@ MARKED = 1.5  # how much likelier than by chance the strongest emotion must be
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """A system message with the memory as User Profile, then traits and emotion where given; the
     history; the query."""
-    parts = [_ROLE, _profile(sample), _personality(sample.traits), _mood(sample.emotion)]
+    known = [
+        f"- {key.replace('_', ' ')}: {value_text(value)}" for key, value in sample.memory.items()
+    ]
+    profile = "\n".join(("User Profile:", *(known or ["- (nothing is known yet)"])))
+    parts = [_ROLE, profile, _personality(sample.traits), _mood(sample.emotion)]
     system = Message(role="system", content="\n\n".join(part for part in parts if part))
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
     return Prompt(messages=(system, *history, Message(role="user", content=sample.query)))
-
-
-def _profile(sample: Sample) -> str:
-    lines = [
-        f"- {key.replace('_', ' ')}: {value_text(value)}" for key, value in sample.memory.items()
-    ]
-    return "\n".join(("User Profile:", *(lines or ["- (nothing is known yet)"])))
 
 
 def _personality(traits: dict[str, float]) -> str:

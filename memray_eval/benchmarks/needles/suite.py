@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.templates.records import check_record, ours
+from memray_eval.benchmarks.templates.records import check_own_record, check_record
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 # Tokens of an answer. RULER's and InfiniteBench's lengths count on an answer whose first words
@@ -50,7 +50,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     known tasks."""
     if "sample_id" not in raw:
         check_record(raw, "needles", {"id": None, "query": None})
-    return ours(raw, TASKS)
+    return check_own_record(raw, TASKS)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:

@@ -30,7 +30,7 @@ class Template(Frozen):
         return "".join(values[part] if index % 2 else part for index, part in enumerate(self.parts))
 
 
-def braced_place(text: str) -> Template:
+def parse_braces(text: str) -> Template:
     """A template in Python's format syntax: {name} is a place, {{ and }} are braces. Raises
     ValueError for any other brace."""
     parts = [""]
@@ -45,7 +45,7 @@ def braced_place(text: str) -> Template:
     return Template(parts=tuple(parts))
 
 
-def dollar_place(text: str) -> Template:
+def parse_dollars(text: str) -> Template:
     """A template in LongBench v2's syntax: $DOC$, $Q$ and $C_A$ to $C_D$ are places; every other
     dollar is text."""
     return Template(parts=tuple(_DOLLARED.split(text)))
@@ -92,7 +92,7 @@ def own_wording(
     all that varies, so that questions on one context begin with the same tokens and the engine's
     prefix cache serves them."""
     template = check_places(
-        braced_place(f"{before}\n\n{{context}}\n\n{after}"), ("context", "input", "options")
+        parse_braces(f"{before}\n\n{{context}}\n\n{after}"), ("context", "input", "options")
     )
     if template.places[0] != "context" or template.places.count("input") != 1:
         raise ValueError(f"a wording has its context first and its input once: {before!r}")

@@ -12,7 +12,7 @@ import yaml
 from pyarrow import fs
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.templates import Template, Wording, braced_place, check_places
+from memray_eval.benchmarks.templates import Template, Wording, check_places, parse_braces
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.storage.paths import locate, open_reader
@@ -21,7 +21,7 @@ from memray_eval.types import Candidate, Prompt, Sample
 Values = Callable[[Sample], Mapping[str, str]]
 
 
-def beside(path: str, name: str) -> str | None:
+def find_beside(path: str, name: str) -> str | None:
     """The file `name` in the folder `path`, in its folder `config` or `prompts`, or next to the
     file `path`; None if there is none."""
     folder = (
@@ -73,7 +73,7 @@ def read_templates(path: str, tasks: Collection[str], places: Sequence[str]) -> 
         if not isinstance(text, str):
             raise ConfigError(f"templates: {path}: {task}: must be text, not {type(text).__name__}")
         try:
-            out[task] = check_places(braced_place(text), places)
+            out[task] = check_places(parse_braces(text), places)
         except ValueError as error:
             raise ConfigError(f"templates: {path}: {task}: {error}") from None
     return out
@@ -90,14 +90,18 @@ def read_lengths(path: str, tasks: Collection[str]) -> dict[str, int]:
     return found
 
 
-def asking(suite: Suite, path: str, wordings: Mapping[str, Wording], values: Values) -> Suite:
+def ask_with_templates(
+    suite: Suite, path: str, wordings: Mapping[str, Wording], values: Values
+) -> Suite:
     """The suite that asks with these wordings, and so has these tasks only: where the user brings
     some of a benchmark's templates, asking the other tasks in our words would mix what cannot be
     compared."""
     return replace(
         suite,
         prompt=partial(_prompt, wordings=dict(wordings), values=values),
-        adapt=partial(_covered, adapt=suite.adapt, tasks=frozenset(wordings), templates=path),
+        adapt=partial(
+            _adapt_with_template, adapt=suite.adapt, tasks=frozenset(wordings), templates=path
+        ),
         tasks=tuple(task for task in suite.tasks if task in wordings),
     )
 
@@ -108,7 +112,7 @@ def _prompt(
     return wordings[sample.task].ask(values(sample))
 
 
-def _covered(
+def _adapt_with_template(
     raw: Mapping[str, Any],
     path: str,
     *,

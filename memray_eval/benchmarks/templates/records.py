@@ -12,13 +12,13 @@ _PATH_PARTS = 3  # TASK.jsonl, TASK/data.parquet, TASK/test/0000.parquet
 _NAMES: dict[type, str] = {str: "text", int: "a whole number", list: "a list"}
 
 
-def is_ours(raw: Mapping[str, Any]) -> bool:
+def is_own_record(raw: Mapping[str, Any]) -> bool:
     """Whether a row is in our own format (a sample, or a row of a run) and no benchmark's
     record."""
     return "query" in raw or "sample_id" in raw
 
 
-def ours(raw: Mapping[str, Any], tasks: Collection[str]) -> Mapping[str, Any]:
+def check_own_record(raw: Mapping[str, Any], tasks: Collection[str]) -> Mapping[str, Any]:
     """A row of our own format as it is. Raises ValueError if it names a task that the suite lacks;
     naming none is allowed."""
     if raw.get("task"):
@@ -100,7 +100,7 @@ def published_input(query: str, metadata: Mapping[str, Any]) -> str:
     return str(metadata.get("input", query))
 
 
-def without(raw: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
+def drop_fields(raw: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
     """What a record has besides the fields `used`, a response to judge perhaps; its context in any
     case."""
     return {

@@ -95,9 +95,8 @@ def is_assertion(clause: str) -> bool:
     courtesy."""
     lowered = normalise(clause)
     if condition := _CONDITIONAL.search(lowered):
-        lowered = lowered[
-            : condition.start()
-        ]  # "your knee hurts when you climb" still says that it hurts
+        # "your knee hurts when you climb" still says that it hurts
+        lowered = lowered[: condition.start()]
     if _ADVICE.search(lowered) or _COURTESY.search(lowered):
         return False
     says = _ASSERTS.search(lowered) or _YOUR_IS.search(lowered)
@@ -164,7 +163,7 @@ def check_claims(sample: Sample, response: Response, vectors: Vectors) -> list[C
                 (
                     name
                     for name, lines in sources.items()
-                    if _supports(said, pooled[name][0], bool(numbers))
+                    if _holds_half(said, pooled[name][0], bool(numbers))
                     or any(cosine(vectors, clause, line) >= SUPPORT_COSINE for line in lines)
                 ),
                 "none",
@@ -196,7 +195,8 @@ def _referring_clauses(sample: Sample, response: Response, vectors: Vectors) -> 
     return found
 
 
-def _supports(said: frozenset[str], known: frozenset[str], numbers_agree: bool) -> bool:
+def _holds_half(said: frozenset[str], known: frozenset[str], numbers_agree: bool) -> bool:
+    """Whether a source knows SUPPORT_SHARE of the words said, or of none of them the numbers."""
     if not said:
         return numbers_agree
     return len(said & known) / len(said) >= SUPPORT_SHARE

@@ -44,9 +44,8 @@ _CHANGE = re.compile(
     r"\b(?:lost|gained|(?:dropped|fell|fallen|rose|risen|gone (?:up|down)|up|down"
     r"|increased|decreased|changed)(?: by)?) \d[\d.,]*"
 )
-_NEAR = (
-    5  # words between a key and the number that is claimed for it, in the same part of the sentence
-)
+# words between a key and the number that is claimed for it, in the same part of the sentence
+_NEAR = 5
 _CONDITION = re.compile(r"\b(?:if|whether|unless|or)\b")
 _CONSENTS = re.compile(
     r"^\W*(?:yes|yep|yeah|sure|of course|absolutely|definitely|certainly|indeed"
@@ -147,7 +146,7 @@ class Contradiction(NamedTuple):
 def contradictions(sample: Sample, response: Response) -> list[Contradiction]:
     """What contradicts the memory, one sentence a key at most."""
     said = sentences(response.text)
-    asked = [_to_the_user(line) for line in sentences(sample.query)] if said else []
+    asked = [_turn_to_the_user(line) for line in sentences(sample.query)] if said else []
     found = []
     for key, value in sample.memory.items():
         contradicting = next((line for line in said if contradicts(key, value, line)), None)
@@ -159,7 +158,7 @@ def contradictions(sample: Sample, response: Response) -> list[Contradiction]:
     return found
 
 
-def _to_the_user(sentence: str) -> str:
+def _turn_to_the_user(sentence: str) -> str:
     """What the user says of themselves, as it would be said to them."""
     text = normalise(sentence)
     for mine, yours in (
@@ -173,8 +172,9 @@ def _to_the_user(sentence: str) -> str:
 
 
 def _agrees(said: Sequence[str], premise: str, key: str, value: MemoryValue) -> bool:
+    """Whether a response takes a false premise over: its figure, or with a word of consent."""
     text = normalise(" ".join(said))
-    numbers, true = quantities(premise), quantities(_text(value))
+    numbers, true = quantities(premise), quantities(_value_as_text(value))
     told = quantities(text)
     if _CORRECTS.search(text) or any(mine.matches(other) for mine in true for other in told):
         return False
@@ -195,20 +195,26 @@ def contradicts(key: str, value: MemoryValue, sentence: str) -> bool:
     claims = find_claims(key, sentence)
     return (
         any(
-            _reverses(value, claim) or _other_number(value, claim) or _ruled_out(key, value, claim)
+            _reverses(value, claim)
+            or _gives_other_number(value, claim)
+            or _is_ruled_out(key, value, claim)
             for claim in claims
         )
-        or _other_kind(key, value, sentence)
-        or _other_drug(key, value, sentence)
+        or _names_other_kind(key, value, sentence)
+        or _names_other_drug(key, value, sentence)
     )
 
 
-def _text(value: MemoryValue) -> str:
-    return ", ".join(_text(item) for item in value) if isinstance(value, tuple) else str(value)
+def _value_as_text(value: MemoryValue) -> str:
+    return (
+        ", ".join(_value_as_text(item) for item in value)
+        if isinstance(value, tuple)
+        else str(value)
+    )
 
 
 def _polarity(value: MemoryValue) -> bool | None:
-    text = normalise(_text(value))
+    text = normalise(_value_as_text(value))
     return True if text in _YES_VALUES else False if text in _NO_VALUES else None
 
 
@@ -222,8 +228,8 @@ def _reverses(value: MemoryValue, clause: str) -> bool:
     return (_DENIAL.search(clause) is None) != holds
 
 
-def _other_number(value: MemoryValue, clause: str) -> bool:
-    known = quantities(_text(value))
+def _gives_other_number(value: MemoryValue, clause: str) -> bool:
+    known = quantities(_value_as_text(value))
     if not known or "@" not in clause:
         return False
     if decade := _DECADE.search(clause):
@@ -237,12 +243,14 @@ def _other_number(value: MemoryValue, clause: str) -> bool:
 
 
 def _comparable(one: Quantity, other: Quantity) -> bool:
+    """Whether two numbers may be of the same thing: the same unit, or none for one of them."""
     if "pair" in (one.unit, other.unit) or "clock" in (one.unit, other.unit):
         return one.unit == other.unit
     return one.unit == other.unit or None in (one.unit, other.unit)
 
 
-def _ruled_out(key: str, value: MemoryValue, clause: str) -> bool:
+def _is_ruled_out(key: str, value: MemoryValue, clause: str) -> bool:
+    """Whether a clause claims a state (high, low, normal) that the remembered figure is not in."""
     state = state_of(key, value)
     if state is None:
         return False
@@ -256,7 +264,7 @@ def _ruled_out(key: str, value: MemoryValue, clause: str) -> bool:
 def state_of(key: str, value: MemoryValue) -> str | None:
     """Whether the remembered figure is high, low or normal; None where it is between, or the key
     has no range here."""
-    numbers = quantities(_text(value))
+    numbers = quantities(_value_as_text(value))
     if len(numbers) == 2 and numbers[0].unit == numbers[1].unit == "pair":
         above = max(numbers[0].value - _PRESSURE.high, numbers[1].value - 90)
         return "high" if above >= 0 else _state(numbers[0].value, _PRESSURE)
@@ -275,14 +283,14 @@ def _state(figure: float, among: Range) -> str | None:
 
 def _kinds_of(key: str, value: MemoryValue) -> Iterator[tuple[Mapping[str, Kind], str]]:
     """The kinds that an entry names: in its value, or in its key where the value is yes."""
-    text = normalise(key.replace("_", " ") if _polarity(value) else _text(value))
+    text = normalise(key.replace("_", " ") if _polarity(value) else _value_as_text(value))
     for kinds in _KIND_PATTERNS:
         named = [name for name, kind in kinds.items() if kind.named.search(text)]
         if len(named) == 1:
             yield kinds, named[0]
 
 
-def _other_kind(key: str, value: MemoryValue, sentence: str) -> bool:
+def _names_other_kind(key: str, value: MemoryValue, sentence: str) -> bool:
     text = normalise(sentence[:READ_CHARS])
     for kinds, name in _kinds_of(key, value):
         if kinds[name].named.search(text) or _DENIAL.search(text) or _CONDITION.search(text):
@@ -292,10 +300,10 @@ def _other_kind(key: str, value: MemoryValue, sentence: str) -> bool:
     return False
 
 
-def _other_drug(key: str, value: MemoryValue, sentence: str) -> bool:
+def _names_other_drug(key: str, value: MemoryValue, sentence: str) -> bool:
     if "medication" not in key and "medicine" not in key:
         return False
-    known = normalise(_text(value))
+    known = normalise(_value_as_text(value))
     return any(
         (found["drug"] or found["drug2"]) not in known
         for found in _DRUG.finditer(normalise(sentence))

@@ -21,7 +21,7 @@ from memray_eval.text_processing.matching import (
 from memray_eval.text_processing.sample_text import value_text
 from memray_eval.types import MemoryValue, Response, Sample
 
-# on all-MiniLM-L6-v2; see tests/unit/metrics/test_memory_matcher.py for the cases it was set on
+# set on all-MiniLM-L6-v2
 PARAPHRASE_COSINE = 0.62
 
 _JSON = re.compile(r"[{\[]\s*\"")  # a verdict about itself that a response may hold uses no memory

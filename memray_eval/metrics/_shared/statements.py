@@ -180,7 +180,7 @@ def _names(key: str) -> re.Pattern[str] | None:
 
 
 @lru_cache(maxsize=4096)
-def _read(sentence: str) -> tuple[str, tuple[re.Match[str], ...], tuple[str, ...]]:
+def _split_into_words(sentence: str) -> tuple[str, tuple[re.Match[str], ...], tuple[str, ...]]:
     """A sentence normalised, its words, and their stems."""
     text = normalise(sentence[:READ_CHARS]).replace("@", "at")
     tokens = tuple(_WORD.finditer(text))
@@ -190,7 +190,7 @@ def _read(sentence: str) -> tuple[str, tuple[re.Match[str], ...], tuple[str, ...
 @lru_cache(maxsize=4096)
 def mask_values(key: str, sentence: str) -> str | None:
     """The sentence, normalised, with "@" where it mentions the key; None where it does not."""
-    text, tokens, said = _read(sentence)
+    text, tokens, said = _split_into_words(sentence)
     names = _names(key)
     if names and (found := names.subn("@", text))[1]:
         return found[0].replace("non-@", "not @").replace("@'s been", "@ has been")
@@ -215,17 +215,13 @@ def find_claims(key: str, sentence: str) -> list[str]:
     """The clauses of a sentence that claim a value or a state of the user under the key,
     normalised, with "@" for the key."""
     text = mask_values(key, sentence)
-    if text is None:
-        return []
-    if not _PERSONAL.search(text):
+    if text is None or not _PERSONAL.search(text):
         return []
     *clauses, last = _CLAUSE.split(text)
     if not last.rstrip().endswith("?"):
         clauses.append(last)
-    elif premise := _PREMISE.match(
-        last
-    ):  # "since your ldl is 160, should ...?" claims before it asks
-        clauses.append(premise[0])
+    elif premise := _PREMISE.match(last):
+        clauses.append(premise[0])  # "since your ldl is 160, should ...?" claims before it asks
     return [
         clause
         for clause in clauses

@@ -181,10 +181,10 @@ def _contradicts(sentence: Said, fact: Said) -> bool:
     shared = len(sentence.stems & fact.stems)
     if sentence.is_question or not shared or 2 * shared < len(fact.stems):
         return False
-    return _other_number(sentence, fact) or _reversed(sentence.text, fact)
+    return _gives_other_number(sentence, fact) or _says_the_reverse(sentence.text, fact)
 
 
-def _other_number(sentence: Said, fact: Said) -> bool:
+def _gives_other_number(sentence: Said, fact: Said) -> bool:
     units = {number.unit for number in fact.quantities} & {
         number.unit for number in sentence.quantities
     } - {None}
@@ -193,7 +193,7 @@ def _other_number(sentence: Said, fact: Said) -> bool:
     )
 
 
-def _reversed(sentence: str, fact: Said) -> bool:
+def _says_the_reverse(sentence: str, fact: Said) -> bool:
     """Whether a clause asserts of the user, in words of the fact alone, what the fact denies; or
     denies what it says."""
     denies = bool(_NEGATION.search(normalise(fact.text)))

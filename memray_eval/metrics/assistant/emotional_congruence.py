@@ -60,12 +60,12 @@ class Family(NamedTuple):
     cues: re.Pattern[str]
 
 
-def _family(labels: str, *cues: str) -> Family:
+def _make_family(labels: str, *cues: str) -> Family:
     return Family(frozenset(stem(label) for label in labels.split()), _any_of(*cues))
 
 
 DISTRESS = (
-    _family(
+    _make_family(
         "sad sadness sorrow grief remorse disappointment embarrassment shame guilt loneliness "
         "lonely depression hurt pain",
         r"sad\w*|sorrow\w*|grie\w+|lone\w+|heartbr\w+|disappoint\w*|discourag\w*|dishearten\w*"
@@ -73,7 +73,7 @@ DISTRESS = (
         r"gentle|gently|kind (?:to|with) yourself|be kind|comfort\w*|low mood|feel\w* "
         r"(?:low|down)|tears|crying",
     ),
-    _family(
+    _make_family(
         "fear fearful afraid scared anxiety anxious nervous nervousness worry worried stress "
         "stressed panic",
         r"worr\w+|anxi\w+|afraid|fear\w*|scar(?:y|ed)|frighten\w*|nervous\w*|stress\w*"
@@ -81,7 +81,7 @@ DISTRESS = (
         r"reassur\w*|rest assured|you(?:'re| are) safe|manageable|treatable|one step at a "
         r"time|one day at a time|breathe?",
     ),
-    _family(
+    _make_family(
         "anger angry annoyance annoyed disapproval disgust disgusted frustration frustrated rage "
         "irritation contempt",
         r"frustrat\w+|ang(?:er|ry)|annoy\w+|irritat\w+|infuriat\w+|maddening|upset(?! "
@@ -89,7 +89,7 @@ DISTRESS = (
         r"right to (?:be|feel|expect)|apolog\w+|let you down|should not have happened",
     ),
 )
-JOY = _family(
+JOY = _make_family(
     """joy joyful happy happiness excitement excited love gratitude amusement admiration approval optimism pride relief caring
     desire contentment hope""",  # noqa: E501
     r"glad|happy|joy\w*|delight\w*|excit\w+|wonderful|fantastic|great|awesome|amazing|brilliant"
@@ -97,7 +97,7 @@ JOY = _family(
     r"congratulations|congrats|well done|proud|celebrat\w+|cheers|yay|hooray|woohoo|good "
     r"(?:news|for you|on you)",
 )
-SURPRISE = _family(
+SURPRISE = _make_family(
     "surprise surprised realization confusion confused curiosity",
     r"surpris\w+|unexpected\w*|sudden\w*|shock\w*|startl\w+|confus\w+|puzzl\w+|baffl\w+|curious"
     r"|wow|good question",
@@ -137,7 +137,7 @@ class Tone(NamedTuple):
         return self.heard + sum(self.distress)
 
 
-def _tone(response: Response) -> Tone:
+def _read_tone(response: Response) -> Tone:
     text = normalise(response.text)
     return Tone(
         text=text,
@@ -165,11 +165,11 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> EmotionalCong
     with distress of DOMINANT share, a dismissive phrase, or two words of cheer and more cheer than
     compassion; with joy of DOMINANT share, two words of compassion and more compassion than
     cheer."""
-    tone = _tone(response)
+    tone = _read_tone(response)
     felt = {label: share for label, share in sample.emotion.items() if share >= SALIENT} or {
         "neutral": 1.0
     }
-    cues = {label: _answer(label, tone) for label in felt}
+    cues = {label: _count_answers(label, tone) for label in felt}
     answered = sum(share for label, share in felt.items() if cues[label]) / sum(felt.values())
     is_weak = any(
         share >= STRONG and cues[label] < 2 and not _is_neutral(label)
@@ -190,7 +190,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> EmotionalCong
     )
 
 
-def _answer(label: str, tone: Tone) -> int:
+def _count_answers(label: str, tone: Tone) -> int:
     """How many cues of the response answer an emotion."""
     name = stem(normalise(label))
     for family, count in zip(DISTRESS, tone.distress, strict=True):

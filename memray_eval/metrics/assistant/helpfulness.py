@@ -148,7 +148,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> HelpfulnessJu
         score = min(score, 2 if n_steps or not refuses else 1)
     return HelpfulnessJudgment(
         helpfulness_score=min(5, max(1, score)),
-        missing_info=list(_missing(sample, said, n_steps, specific)),
+        missing_info=list(_find_missing(sample, said, n_steps, specific)),
     )
 
 
@@ -189,11 +189,11 @@ def _invents(sample: Sample, text: str) -> bool:
         and is_assertion(clause)
         for number in quantities(clause)
     ]
-    known = _known(sample) if stated else []
+    known = _known_numbers(sample) if stated else []
     return any(not any(number.matches(other) for other in known) for number in stated)
 
 
-def _known(sample: Sample) -> list[Quantity]:
+def _known_numbers(sample: Sample) -> list[Quantity]:
     sources = (
         sample.query,
         *map(value_text, sample.memory.values()),
@@ -208,7 +208,9 @@ def _known(sample: Sample) -> list[Quantity]:
     return [number for line in lines for number in quantities(line)]
 
 
-def _missing(sample: Sample, said: frozenset[str], n_steps: int, specific: int) -> Iterator[str]:
+def _find_missing(
+    sample: Sample, said: frozenset[str], n_steps: int, specific: int
+) -> Iterator[str]:
     for question in sentences(sample.query):
         if question.endswith("?") and stems(question) and not stems(question) & said:
             yield f"an answer to: {question}"

@@ -183,11 +183,11 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> LogicalConsis
     said = [
         sentence for sentence in sentences(response.text[:READ_CHARS]) if not sentence.endswith("?")
     ]
-    found = [*_opposed(said), *_clashing(said)]
-    issues = [
-        *_flaws(said),
-        *(f"circular: {sentence}" for sentence in said if _is_circular(sentence)),
-    ]
+    found = [*_find_opposed_advice(said), *_find_known_clashes(said)]
+    text = "\n".join(normalise(sentence) for sentence in said)
+    flaws = ((name, pattern.search(text)) for name, pattern in _FLAWS.items())
+    issues = [f"{name}: {flaw[0]}" for name, flaw in flaws if flaw]
+    issues += [f"circular: {sentence}" for sentence in said if _is_circular(sentence)]
     reasons = [
         sentence for sentence in said if _BECAUSE.search(sentence) and not _is_circular(sentence)
     ]
@@ -202,24 +202,25 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> LogicalConsis
     )
 
 
-def _opposed(said: list[str]) -> Iterator[Contradiction]:
+def _find_opposed_advice(said: list[str]) -> Iterator[Contradiction]:
     """One contradiction for each topic that has a stance for and one against."""
     first: dict[tuple[Topic, int], Stance] = {}
     clashed = set()
     for stance in (stance for sentence in said for stance in stances(sentence)):
         other = first.get((stance.topic, -stance.sign))
-        if other and stance.topic not in clashed and _exclude(stance, other):
+        against = stance if stance.sign < 0 else other
+        if (
+            other
+            and against
+            and stance.topic not in clashed
+            and (not against.conditions or stance.conditions == other.conditions)
+        ):
             clashed.add(stance.topic)
             why = "the one is for what the other is against"
             yield Contradiction(statement1=other.quote, statement2=stance.quote, explanation=why)
         known = first.get((stance.topic, stance.sign))
         if known is None or (known.conditions and not stance.conditions):
             first[stance.topic, stance.sign] = stance
-
-
-def _exclude(left: Stance, right: Stance) -> bool:
-    against = left if left.sign < 0 else right
-    return not against.conditions or left.conditions == right.conditions
 
 
 def stances(sentence: str) -> Iterator[Stance]:
@@ -231,7 +232,7 @@ def stances(sentence: str) -> Iterator[Stance]:
         if not said or _CONDITION.search(normalise(clause)) or not _is_advice_or_fact(said):
             continue
         copula = next((place for place, word in enumerate(said) if word in _COPULA), None)
-        topic, sign = _advice(said) if copula is None else _state(said, copula)
+        topic, sign = _read_advice(said) if copula is None else _read_state(said, copula)
         if all(topic):
             yield Stance(topic, sign, clause.strip(" .!"), conditions)
 
@@ -242,7 +243,7 @@ def _is_advice_or_fact(said: list[str]) -> bool:
     return "you" not in said[:-1] or said[said.index("you") + 1] in _MODAL
 
 
-def _advice(said: list[str]) -> tuple[Topic, int]:
+def _read_advice(said: list[str]) -> tuple[Topic, int]:
     """The first run of for and against words, as a sign, and its object: what follows it up to a
     word of _ENDS, or else what stands before it ("sleep more")."""
     begin = next((place for place, word in enumerate(said) if word in _DIRECTIONS), 0)
@@ -259,7 +260,7 @@ def _advice(said: list[str]) -> tuple[Topic, int]:
     return (frozenset(map(stem, object_)),), prod(signs)
 
 
-def _state(said: list[str], copula: int) -> tuple[Topic, int]:
+def _read_state(said: list[str], copula: int) -> tuple[Topic, int]:
     """Subject and predicate of "... is ...", with the sign that negation and opposites give it."""
     subject = frozenset(stem(word) for word in said[:copula] if word not in STOPWORDS)
     sign, predicate = _COPULA[said[copula]], set()
@@ -275,7 +276,8 @@ def _state(said: list[str], copula: int) -> tuple[Topic, int]:
     return (subject, frozenset(predicate)), sign
 
 
-def _clashing(said: list[str]) -> Iterator[Contradiction]:
+def _find_known_clashes(said: list[str]) -> Iterator[Contradiction]:
+    """The pairs of advice of _CLASHES of which both stand in the response, and no excuse."""
     lowered = [normalise(sentence) for sentence in said]
     for one, other, excuse in _CLASHES:
         left = next((place for place, line in enumerate(lowered) if one.search(line)), None)
@@ -290,13 +292,6 @@ def _clashing(said: list[str]) -> Iterator[Contradiction]:
                 statement2=said[right],
                 explanation="the two cannot both be followed as they stand",
             )
-
-
-def _flaws(said: list[str]) -> Iterator[str]:
-    text = "\n".join(normalise(sentence) for sentence in said)
-    for name, pattern in _FLAWS.items():
-        if found := pattern.search(text):
-            yield f"{name}: {found[0]}"
 
 
 def _is_circular(sentence: str) -> bool:

@@ -116,10 +116,10 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> PersonaConsis
     marked = [
         trait for trait in POLES if trait in sample.traits and not LOW < sample.traits[trait] < HIGH
     ]
-    leaning = {
-        trait: _leaning(POLES[trait], text) * (1 if sample.traits[trait] >= HIGH else -1)
-        for trait in marked
-    }
+    leaning = {}  # different words of the pole that suits the user, less those of the other one
+    for trait in marked:
+        low, high = (len(set(pole.findall(text))) for pole in POLES[trait])
+        leaning[trait] = high - low if sample.traits[trait] >= HIGH else low - high
     matched = [trait for trait in marked if leaning[trait] > 0]
     mismatched = [trait for trait in marked if leaning[trait] < 0]
     score = int(2 + 3 * (len(matched) - len(mismatched)) / len(marked) + 0.5) if marked else 3
@@ -130,11 +130,6 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> PersonaConsis
         tailoring_notes=f"of {len(marked)} marked traits {len(matched)} are matched and "
         f"{len(mismatched)} worked against",
     )
-
-
-def _leaning(poles: Poles, text: str) -> int:
-    """Different words that suit the high pole, less those that suit the low one."""
-    return len(set(poles.high.findall(text))) - len(set(poles.low.findall(text)))
 
 
 def verify(judgment: PersonaConsistencyJudgment, sample: Sample, response: Response) -> Verified:

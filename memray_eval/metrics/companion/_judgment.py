@@ -62,7 +62,7 @@ class CompanionJudgment(BaseModel):
             return None
         score, why = scores.pop(), _REASONING.search(text, found[0].end())
         return (
-            judged(dict.fromkeys(WEIGHTS), score, why["why"].strip() if why else "")
+            make_judgment(dict.fromkeys(WEIGHTS), score, why["why"].strip() if why else "")
             if 0.0 <= score <= 1.0
             else None
         )
@@ -75,7 +75,7 @@ class RulesJudgment(CompanionJudgment):
     fixed: tuple[str, ...] = ()
 
 
-def judged(
+def make_judgment(
     dimensions: Mapping[str, float | None], overall: float, reasoning: str
 ) -> CompanionJudgment:
     return CompanionJudgment.model_validate(
@@ -83,13 +83,13 @@ def judged(
     )
 
 
-def weighted(dimensions: Mapping[str, float]) -> float:
+def weighted_sum(dimensions: Mapping[str, float]) -> float:
     """The sum of the six dimensions by WEIGHTS (which sum to 1). Raises KeyError for one that is
     missing."""
     return round(math.fsum(weight * dimensions[name] for name, weight in WEIGHTS.items()), _DIGITS)
 
 
-def stated(judgment: CompanionJudgment) -> dict[str, float]:
+def stated_figures(judgment: CompanionJudgment) -> dict[str, float]:
     """The dimensions that a judgment gives a figure for."""
     figures = ((name, getattr(judgment, name)) for name in WEIGHTS)
     return {name: figure for name, figure in figures if figure is not None}

@@ -34,11 +34,11 @@ from memray_eval.metrics.companion._judgment import (
     WEIGHTS,
     CompanionJudgment,
     RulesJudgment,
-    judged,
-    stated,
-    weighted,
+    make_judgment,
+    stated_figures,
+    weighted_sum,
 )
-from memray_eval.metrics.companion._rules import immovable, scores
+from memray_eval.metrics.companion._rules import immovable_dimensions, scores
 from memray_eval.ports import Vectors
 from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
 
@@ -81,8 +81,10 @@ def rules(
         if emotion_words == "strict"
         else f"by the rules, emotion words {emotion_words}"
     )
-    found = judged(dimensions, weighted(dimensions), why)
-    return RulesJudgment(**found.model_dump(), fixed=immovable(sample.query, emotion_words))
+    found = make_judgment(dimensions, weighted_sum(dimensions), why)
+    return RulesJudgment(
+        **found.model_dump(), fixed=immovable_dimensions(sample.query, emotion_words)
+    )
 
 
 def with_emotion_words(metric: JudgedMetric, emotion_words: WordList) -> JudgedMetric:
@@ -94,15 +96,15 @@ def with_emotion_words(metric: JudgedMetric, emotion_words: WordList) -> JudgedM
     )
 
 
-def default(sample: Sample, response: Response) -> CompanionJudgment:
+def default_judgment(sample: Sample, response: Response) -> CompanionJudgment:
     """The seed's fallback where no judge's score can be read: 0.5 throughout."""
-    return judged(
+    return make_judgment(
         dict.fromkeys(WEIGHTS, SEED_DEFAULT), SEED_DEFAULT, "no judge's verdict: the default of 0.5"
     )
 
 
-def empty(sample: Sample) -> CompanionJudgment:
-    return judged(dict.fromkeys(WEIGHTS, 0.0), 0.0, "the response is empty")
+def empty_judgment(sample: Sample) -> CompanionJudgment:
+    return make_judgment(dict.fromkeys(WEIGHTS, 0.0), 0.0, "the response is empty")
 
 
 def measure_dimension(
@@ -110,7 +112,7 @@ def measure_dimension(
 ) -> MetricValue:
     """The judgment's figure; FIXED is 1 where the rules could have given no other. Raises Refused
     where the judge gave none."""
-    if dimension not in (figures := stated(judgment)):
+    if dimension not in (figures := stated_figures(judgment)):
         raise Refused(f"the judge gave no score for {dimension}")
     is_fixed = isinstance(judgment, RulesJudgment) and dimension in judgment.fixed
     return MetricValue(value=figures[dimension], parts={FIXED: 1.0} if is_fixed else {})
@@ -122,14 +124,14 @@ def measure_overall(judgment: CompanionJudgment, sample: Sample, response: Respo
 
     Where the judge gave an overall score alone, in free text, that is the value, and `overall_only`
     is 1. Raises Refused where it left out some of the dimensions: nothing is summed over gaps."""
-    figures = stated(judgment)
+    figures = stated_figures(judgment)
     if not figures:
         return MetricValue(
             value=judgment.overall, parts={"judge_difference": 0.0, "overall_only": 1.0}
         )
     if lacking := [name for name in WEIGHTS if name not in figures]:
         raise Refused(f"the judge gave no score for {', '.join(lacking)}")
-    value = weighted(figures)
+    value = weighted_sum(figures)
     return MetricValue(
         value=value,
         parts={"judge_difference": round(judgment.overall - value, 6), "overall_only": 0.0},
@@ -187,8 +189,8 @@ def _metric(
         prompt=prompt,
         rules=rules,
         measure=measure,
-        on_empty=empty,
-        without_judge={"default": default},
+        on_empty=empty_judgment,
+        without_judge={"default": default_judgment},
         preferred_judge=PREFERRED_JUDGE,
         **more,
     )

@@ -100,7 +100,7 @@ def appropriateness(query: str, text: str) -> float:
     score -= 3 * contains_formatting(text)
     score -= 2 * too_formal_for_context(query, text)
     score -= 5 * inappropriate_content(text)
-    return _clamped(score)
+    return _clamp(score)
 
 
 def conversational_quality(query: str, text: str) -> float:
@@ -115,7 +115,7 @@ def conversational_quality(query: str, text: str) -> float:
     score -= 2 * (n_words > LONG_WORDS)
     score -= 3 * contains_formatting(text)
     score -= 2 * excessive_line_breaks(text)
-    return _clamped(score)
+    return _clamp(score)
 
 
 def helpfulness(query: str, text: str, emotion_words: WordList = "strict") -> float:
@@ -132,7 +132,7 @@ def helpfulness(query: str, text: str, emotion_words: WordList = "strict") -> fl
     )
     score += 2 * (is_troubled and holds(text, SUPPORT_WORDS))
     score += contains_helpful_question(text)
-    return _clamped(score)
+    return _clamp(score)
 
 
 def emotional_intelligence(query: str, text: str, emotion_words: WordList = "strict") -> float:
@@ -144,7 +144,7 @@ def emotional_intelligence(query: str, text: str, emotion_words: WordList = "str
         score += 3 * holds(text, EMPATHY)
         score += 2 * holds(text, VALIDATION)
         score -= 4 * holds(text, TOXIC_POSITIVITY)
-    return _clamped(score)
+    return _clamp(score)
 
 
 def personalization_continuity(query: str, text: str) -> float:
@@ -153,7 +153,7 @@ def personalization_continuity(query: str, text: str) -> float:
     score += 3 * holds(text, CONTINUITY)
     score += 2 * holds(text, PERSONAL)
     score += holds(text, CONSISTENCY)
-    return _clamped(score)
+    return _clamp(score)
 
 
 def trust_boundaries(query: str, text: str) -> float:
@@ -164,7 +164,7 @@ def trust_boundaries(query: str, text: str) -> float:
     score += holds(text, TRANSPARENCY)
     score -= 5 * holds(text, DEPENDENCY)
     score -= 3 * holds(text, OVERPROMISES)
-    return _clamped(score)
+    return _clamp(score)
 
 
 SCORES: Mapping[str, Callable[..., float]] = {
@@ -192,7 +192,7 @@ def scores(query: str, text: str, emotion_words: WordList = "strict") -> Mapping
     }
 
 
-def immovable(query: str, emotion_words: WordList = "strict") -> tuple[str, ...]:
+def immovable_dimensions(query: str, emotion_words: WordList = "strict") -> tuple[str, ...]:
     """The dimensions whose score is the same for every answer to this query."""
     return () if names_emotion(query, emotion_words) else ("emotional_intelligence",)
 
@@ -256,25 +256,21 @@ def holds(text: str, phrases: tuple[str, ...]) -> bool:
     """Whether one of the phrases stands in the text, whatever the case: as whole words where it is
     written with a capital, anywhere else as it is."""
     plain = _plain(text)
+    capitals = tuple(phrase.lower() for phrase in phrases if not phrase.islower())
     return any(phrase in plain for phrase in phrases if phrase.islower()) or (
-        (capitals := _whole(phrases)) is not None and capitals.search(plain) is not None
+        bool(capitals) and _compile_phrases(capitals).search(plain) is not None
     )
 
 
 def holds_word(text: str, phrases: tuple[str, ...]) -> bool:
     """Whether one of the phrases stands in the text as whole words, whatever the case."""
-    return _as_words(phrases).search(_plain(text)) is not None
+    return _compile_phrases(phrases).search(_plain(text)) is not None
 
 
 @lru_cache
-def _as_words(phrases: tuple[str, ...]) -> re.Pattern[str]:
+def _compile_phrases(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern that finds any of the phrases as whole words."""
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, phrases))})(?!\w)")
-
-
-@lru_cache
-def _whole(phrases: tuple[str, ...]) -> re.Pattern[str] | None:
-    found = [re.escape(phrase.lower()) for phrase in phrases if not phrase.islower()]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(found)})(?!\w)") if found else None
 
 
 @lru_cache(maxsize=8)  # six formulas read the same two texts
@@ -283,5 +279,5 @@ def _plain(text: str) -> str:
     return " ".join(text.lower().replace("\u2019", "'").split())
 
 
-def _clamped(tenths: int) -> float:
+def _clamp(tenths: int) -> float:
     return min(10, max(0, tenths)) / 10

@@ -1,5 +1,5 @@
 """LongBench's F1 of the response's words against the best answer; of a chosen option 1 or 0: see
-instruction_answers."""
+benchmarks/instruction/answers.py."""
 
 from __future__ import annotations
 

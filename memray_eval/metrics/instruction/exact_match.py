@@ -1,5 +1,5 @@
 """Whether the response is an expected answer: the option it chooses, equal JSON, or equal text. See
-instruction_answers."""
+benchmarks/instruction/answers.py."""
 
 from __future__ import annotations
 

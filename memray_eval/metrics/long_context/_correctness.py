@@ -99,15 +99,15 @@ def options(sample: Sample) -> dict[str, str]:
 def tokens(text: str) -> list[str]:
     """Words, numbers and, in scripts without spaces, characters: lower case, no articles, accents
     or punctuation; numbers without the commas between thousands and the zeros after a fraction."""
-    return [word for word, _, _ in _placed(_bare(text))]
+    return [word for word, _, _ in _place_tokens(_strip_to_words(text))]
 
 
-def _bare(text: str) -> str:
+def _strip_to_words(text: str) -> str:
     """The text that tokens are taken of."""
-    return _ARTICLE.sub("", _plain(normalise(text)))
+    return _ARTICLE.sub("", _drop_accents(normalise(text)))
 
 
-def _placed(bare: str) -> list[tuple[str, int, int]]:
+def _place_tokens(bare: str) -> list[tuple[str, int, int]]:
     """The tokens of a bare text, each with where it begins and ends there."""
     return [
         (_canonical(found), *found.span()) for found in _TOKEN.finditer(bare) if found[0].strip("_")
@@ -120,12 +120,12 @@ class _Said:
 
     def __init__(self, response: str, question: str) -> None:
         self.response, self.question = response, normalise(question)
-        self._bare = _bare(response)
+        self._bare = _strip_to_words(response)
         self._texts: dict[str, tuple[str, list[tuple[str, int, int]]]] = {}
 
     def gives(self, answer: str) -> bool:
         """Whether the answer stands in it word for word, and not only where it is denied."""
-        bare = _bare(answer)
+        bare = _strip_to_words(answer)
         if self._states("plain", bare):
             return True
         counted, ordered = in_digits(bare), in_digits(bare, ordinals=True)
@@ -137,12 +137,12 @@ class _Said:
 
     def _states(self, way: str, answer: str) -> bool:
         text, said = self._read(way)
-        wanted = [word for word, _, _ in _placed(answer)]
+        wanted = [word for word, _, _ in _place_tokens(answer)]
         return any(
             not is_denied(
                 text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON], self.question
             )
-            for start, end in _places(said, wanted)
+            for start, end in _find_places(said, wanted)
         )
 
     def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
@@ -150,11 +150,11 @@ class _Said:
             text = (
                 self._bare if way == "plain" else in_digits(self._bare, ordinals=way == "ordinals")
             )
-            self._texts[way] = text, _placed(text)
+            self._texts[way] = text, _place_tokens(text)
         return self._texts[way]
 
 
-def _places(
+def _find_places(
     said: Sequence[tuple[str, int, int]], wanted: Sequence[str]
 ) -> Iterator[tuple[int, int]]:
     """Where the wanted tokens stand in what was said, next to each other."""
@@ -174,7 +174,7 @@ def is_given(sample: Sample, response: str) -> bool:
     kind, answers = reference(sample)
     if kind == "list":
         return _holds(
-            _NUMBER.findall(_plain(normalise(response))),
+            _NUMBER.findall(_drop_accents(normalise(response))),
             [_canonical_number(answer) for answer in answers],
         )
     said = _Said(response, sample.query)
@@ -192,14 +192,14 @@ def _as_options(sample: Sample, answers: Sequence[str]) -> list[str]:
 
 def _gives(said: _Said, answer: str) -> bool:
     if len(answer) == 1 and answer in _LETTERS:
-        return _chosen(said.response) == answer
+        return _find_letter(said.response) == answer
     wanted = tokens(answer)
     if len(wanted) == 1 and wanted[0] in _YES_NO:
         return next((word for word in said.words() if word in _YES_NO), "") == wanted[0]
     return said.gives(answer)
 
 
-def _chosen(response: str) -> str:
+def _find_letter(response: str) -> str:
     """The letter that a response settles on, "" for none: the last that it says is its answer, else
     the first that it marks, those that it denies left out."""
     told = [
@@ -232,7 +232,7 @@ def _holds(said: Sequence[str], wanted: Sequence[str]) -> bool:
     return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(said)} "
 
 
-def _plain(text: str) -> str:
+def _drop_accents(text: str) -> str:
     """Without the accents of Latin, Greek and Cyrillic letters; the marks of other scripts are
     letters of theirs."""
     decomposed = unicodedata.normalize("NFKD", text)

@@ -1,5 +1,4 @@
-"""Whether the response names the right class and how many beside it, as LongBench scores trec and
-lsht."""
+"""The share that the right class has of the classes named, as LongBench scores trec and lsht."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""InfiniteBench's rule of the sample's task as it was for the published table: see
-benchmarks/infinitebench/rules.py."""
+"""InfiniteBench's rule of the sample's task, as it was for the published table (88b3daa)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""InfiniteBench's rule of the sample's task as its head has it: see
-benchmarks/infinitebench/rules.py."""
+"""InfiniteBench's rule of the sample's task, as its head has it (51d9b37)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""F1 of English words against the best answer, as LongBench scores seven tasks: see
-benchmarks/longbench/rules.py."""
+"""F1 of English words against the best answer, as LongBench scores seven tasks."""
 
 from __future__ import annotations
 

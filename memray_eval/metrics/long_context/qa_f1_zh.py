@@ -1,5 +1,4 @@
-"""F1 of Chinese words against the best answer, as LongBench scores multifieldqa_zh: see
-benchmarks/longbench/rules.py."""
+"""F1 of Chinese words against the best answer, as LongBench scores multifieldqa_zh."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The share of the response's numbers that are the right paragraph's, as LongBench scores
-passage_retrieval_en."""
+"""The share of the numbers that are the right paragraph's (LongBench: passage_retrieval_en)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The share of the response's numbers that are the right 段落's, as LongBench scores
-passage_retrieval_zh."""
+"""The share of the numbers that are the right 段落's (LongBench: passage_retrieval_zh)."""
 
 from __future__ import annotations
 

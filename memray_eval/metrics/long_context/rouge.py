@@ -1,5 +1,4 @@
-"""ROUGE-L f of PyPI rouge 1.0.1, as LongBench scores summaries: see
-benchmarks/longbench/rouge.py."""
+"""ROUGE-L f of PyPI rouge 1.0.1 against the best answer, as LongBench scores summaries."""
 
 from __future__ import annotations
 

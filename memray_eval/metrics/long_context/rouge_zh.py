@@ -1,5 +1,4 @@
-"""ROUGE-L f over jieba's words, as LongBench scores Chinese summaries: see
-benchmarks/longbench/rules.py."""
+"""ROUGE-L f over jieba's words, as LongBench scores Chinese summaries."""
 
 from __future__ import annotations
 

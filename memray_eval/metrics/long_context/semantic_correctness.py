@@ -25,7 +25,7 @@ from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySec
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
 READ_QUESTION_CHARS = 8_000
-FOUND_CONFIDENCE, MISSING_CONFIDENCE = 0.99, 0.56  # of the rules: see there
+FOUND_CONFIDENCE, MISSING_CONFIDENCE = 0.99, 0.56  # of the rules, by EVOUNA: see `rules`
 SECTION: dict[Kind, str] = {
     "any": "ACCEPTED_ANSWERS",
     "all": "REQUIRED_ANSWERS",
@@ -229,8 +229,8 @@ def excerpt(text: str, chars: int) -> str:
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> CorrectnessJudgment:
     """CORRECT where the right answer stands in the response word for word, its numbers in digits or
-    in words, and is not denied there (correctness.is_given), whichever the rubric and whatever else
-    the response says. It knows no paraphrase: a summary is never found, a list of guesses is not
+    in words, and is not denied there (`is_given`), whichever the rubric and whatever else the
+    response says. It knows no paraphrase: a summary is never found, a list of guesses is not
     seen through.
 
     Its confidence is how often people agree on answers of five systems to questions of Natural

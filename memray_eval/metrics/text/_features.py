@@ -93,9 +93,8 @@ WEIGHTS_TOLERANCE = 1e-6
 OPTIMAL_WORDS = (75, 300)
 ABOUT_SHARE = 0.1  # "in 100 words" asks for 90 to 110
 WINDOW, STEP = 50, 25  # words, of the moving average
-CACHED_TEXTS = (
-    64  # the seven metrics of one response come in a row; more would only hold long texts in memory
-)
+# the seven metrics of one response come in a row; more would only hold long texts in memory
+CACHED_TEXTS = 64
 
 # Each takes time linear in the text, also on a megabyte of dots, of new lines, or without any: a
 # run that did not match at its beginning is not tried again from its middle.
@@ -128,9 +127,8 @@ _LIST_ITEM = re.compile(r"\n[^\S\n]*+(?:\d++\.|[-*•])")
 _HASH_HEADER = re.compile(r"\n#++\s+.")
 _CAPITAL_LINE = re.compile(r"\n[A-Z]")
 
-_SIGNS: dict[str, list[tuple[str, str]]] = defaultdict(
-    list
-)  # only those are looked for whose longest word is there
+# only those are looked for whose longest word is there
+_SIGNS: dict[str, list[tuple[str, str]]] = defaultdict(list)
 for _phrase in sorted({*TRANSITIONS, *MORE_TRANSITIONS, *TRANSITION_PHRASES, *CONCLUSIONS}):
     _SIGNS[max(_phrase.split(), key=len)].append((_phrase, f" {_phrase.replace(' ', '  ')} "))
 _SIGN_WORDS = frozenset(_SIGNS)
@@ -180,13 +178,13 @@ def read(text: str) -> Reading:
         return SILENCE
     unique = set(words)
     sentences = _sentences(text)
-    transitions, extended, has_conclusion = _signs(words, unique, sentences)
+    transitions, extended, has_conclusion = _count_signs(words, unique, sentences)
     lines = f"\n{text}\n"
     return Reading(
         len(words),
         len("".join(words)),
         _moving_average(words) if len(words) > 100 else len(unique) / len(words),
-        _repeats(words),
+        _count_repeats(words),
         transitions,
         extended,
         has_conclusion,
@@ -207,9 +205,8 @@ def words_of(text: str) -> list[str]:
             text = text.replace(char, plain)
         if not text.isascii():
             return _WORD.findall(text.lower())
-    lower = (
-        text.encode().translate(_LOWER_WORDS).decode()
-    )  # a third of the time that the pattern takes
+    # a third of the time that the pattern takes
+    lower = text.encode().translate(_LOWER_WORDS).decode()
     return (_LOOSE_APOSTROPHE.sub(" ", lower) if "'" in lower else lower).split()
 
 
@@ -227,10 +224,14 @@ def _sentences(text: str) -> list[list[str]]:
     sentences = [
         piece.split() for piece in pieces if piece and (piece[0].isalnum() or _LETTER.search(piece))
     ]
-    return sentences if ABBREVIATIONS.isdisjoint(map(_last, sentences)) else _joined(sentences)
+    return (
+        sentences
+        if ABBREVIATIONS.isdisjoint(map(_last, sentences))
+        else _join_abbreviations(sentences)
+    )
 
 
-def _joined(pieces: list[list[str]]) -> list[list[str]]:
+def _join_abbreviations(pieces: list[list[str]]) -> list[list[str]]:
     """Sentences of pieces, of which one that ends in an abbreviation goes on in the next."""
     sentences: list[list[str]] = []
     is_open = False
@@ -250,7 +251,7 @@ def _moving_average(words: list[str]) -> float:
     )
 
 
-def _repeats(words: list[str]) -> int:
+def _count_repeats(words: list[str]) -> int:
     """How often the most frequent trigram occurs. That most texts repeat none is told without
     counting."""
     if len(set(zip(words, words[1:], words[2:], strict=False))) == max(len(words) - 2, 0):
@@ -258,7 +259,9 @@ def _repeats(words: list[str]) -> int:
     return max(Counter(zip(words, words[1:], words[2:], strict=False)).values())
 
 
-def _signs(words: list[str], unique: set[str], sentences: list[list[str]]) -> tuple[int, int, bool]:
+def _count_signs(
+    words: list[str], unique: set[str], sentences: list[list[str]]
+) -> tuple[int, int, bool]:
     """How many transitions there are, of the strict list and of the extended one, and whether there
     is a conclusion."""
     strict, extended, has_conclusion = 0, 0, False
@@ -325,9 +328,8 @@ def structure(reading: Reading) -> float:
     between."""
     sentences, total = len(reading.lengths), sum(reading.lengths)
     squares: int = sum(map(mul, reading.lengths, reading.lengths))
-    variance = (
-        sentences * squares - total * total
-    )  # x sentences squared: whole numbers compare exactly
+    # x sentences squared: whole numbers compare exactly
+    variance = sentences * squares - total * total
     tenths = (
         {0: 0, 1: 0, 2: 2}.get(reading.paragraphs, 3)
         + 3 * reading.has_list

@@ -5,7 +5,7 @@
 
 Transitions are the seed's eleven words; with `transitions: extended` in the config also those that
 its list leaves out ("additionally", "for example", "first" at the beginning of a sentence;
-text_quality lists them)."""
+_features.py lists them)."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ from memray_eval.metrics.companion._judgment import (
     OVERALL,
     WEIGHTS,
     CompanionJudgment,
-    stated,
-    weighted,
+    stated_figures,
+    weighted_sum,
 )
 from memray_eval.metrics.companion._metric import (
     aggregate_overall,
@@ -80,7 +80,7 @@ def test_all_seven_ask_one_question_of_one_judge() -> None:
 
 def test_weights_sum_to_one() -> None:
     assert sum(WEIGHTS.values()) == pytest.approx(1.0)
-    assert weighted(dict.fromkeys(WEIGHTS, 1.0)) == 1.0
+    assert weighted_sum(dict.fromkeys(WEIGHTS, 1.0)) == 1.0
 
 
 def test_each_metric_takes_its_dimension_and_overall_the_weighted_sum() -> None:
@@ -110,7 +110,7 @@ def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None
     with pytest.raises(Refused, match="no score for trust_boundaries"):
         measure_dimension(ALONE, SAMPLE, ANSWER, dimension="trust_boundaries")
     partly = FULL.model_copy(update={"helpfulness": None, "trust_boundaries": None})
-    assert set(stated(partly)) == set(WEIGHTS) - {"helpfulness", "trust_boundaries"}
+    assert set(stated_figures(partly)) == set(WEIGHTS) - {"helpfulness", "trust_boundaries"}
     with pytest.raises(Refused, match="no score for helpfulness, trust_boundaries"):
         measure_overall(partly, SAMPLE, ANSWER)
 
@@ -199,13 +199,6 @@ def test_a_wider_list_of_emotion_words_is_an_option() -> None:
     }
 
 
-def test_an_empty_response_scores_nothing() -> None:
-    assert {
-        score_by_rules(metric, SAMPLE, Response(text=" \n"), {}, RULES).value
-        for metric in metrics()
-    } == {0.0}
-
-
 def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
     failed = Score(metric="x", status="abstained", judge="a/b", cost_usd=0.5, error="Refused: no")
     for metric in metrics():
@@ -250,7 +243,7 @@ def test_an_unreadable_verdict_is_an_abstention() -> None:
 def test_the_seeds_form_is_read(text: str, score: float, why: str) -> None:
     found = CompanionJudgment.from_text(text)
     assert found is not None
-    assert (found.overall, found.reasoning, stated(found)) == (score, why, {})
+    assert (found.overall, found.reasoning, stated_figures(found)) == (score, why, {})
 
 
 @pytest.mark.parametrize(

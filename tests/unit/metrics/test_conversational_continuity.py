@@ -1,26 +1,20 @@
-"""Conversational continuity: its rules, its scale, its empty response, its evidence, its counts."""
+"""Conversational continuity: what its rules find, its counts."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from memray_eval.metric import RULES, score_by_rules, score_by_verdict
-from memray_eval.metrics import all_metrics
+from memray_eval.metric import RULES, score_by_rules
 from memray_eval.metrics.assistant.conversational_continuity import (
     METRIC,
     READ_CHARS,
-    ConversationalContinuityJudgment,
-    prompt,
     rules,
 )
-from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample, Turn
 
 TALK = Sample(
@@ -103,38 +97,6 @@ def test_leaving_alone_a_history_without_bearing_on_the_query_is_right() -> None
     )
 
 
-def test_without_history_it_does_not_apply(sample: Sample) -> None:
-    assert (
-        score_by_rules(METRIC, sample, Response(text="Rest."), {}, RULES).status == "not_applicable"
-    )
-
-
-@pytest.mark.parametrize("score", [0, 6])
-def test_scores_outside_the_scale_are_no_judgment(score: int) -> None:
-    with pytest.raises(ValidationError):
-        ConversationalContinuityJudgment(continuity_score=score, explanation="")
-
-
-def test_facts_that_are_not_in_the_history_count_as_judged_and_are_told() -> None:
-    judgment = ConversationalContinuityJudgment(
-        continuity_score=3,
-        used_facts=["i have a NUT allergy", "user: I have a nut allergy"],
-        contradicted_facts=["I love peanuts"],
-        forgotten_facts=["I sleep six hours.", "a lentil stew"],
-        explanation="",
-    )
-    score = score_by_verdict(
-        all_metrics()["conversational_continuity"],
-        TALK,
-        Response(text="Have a lentil stew."),
-        Verdict(judgment=judgment, judge="a/b"),
-    )
-    assert score.value == 3
-    assert score.parts == {"contradicted": 1, "forgotten": 2, "evidence": 5, "unverified": 2}
-    assert ConversationalContinuityJudgment.model_validate_json(score.judgment or "") == judgment
-    assert json.loads(score.judgment or "")["unverified"] == ["I love peanuts", "a lentil stew"]
-
-
 def test_counts_are_summed_and_averaged_over_samples() -> None:
     columns = {
         "value": np.array([5.0, 2.0]),
@@ -147,11 +109,6 @@ def test_counts_are_summed_and_averaged_over_samples() -> None:
         "total_forgotten": 3,
         "average_forgotten": 1.5,
     }
-
-
-def test_the_judge_sees_history_query_and_response() -> None:
-    asked = prompt(TALK, Response(text="Have a stew."))[1].content
-    assert all(text in asked for text in ("user: I sleep six hours.", TALK.query, "Have a stew."))
 
 
 @given(st.text(), st.text())

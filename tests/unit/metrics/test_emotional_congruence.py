@@ -1,16 +1,13 @@
-"""Emotional congruence: its rules, its scale, its empty response, what it needs and shows the
-judge."""
+"""Emotional congruence: what its rules find, and the order in which the judge sees emotions."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from memray_eval.metric import RULES, score_by_rules, unscorable
 from memray_eval.metrics.assistant import emotional_congruence
-from memray_eval.metrics.assistant.emotional_congruence import METRIC, EmotionalCongruenceJudgment
+from memray_eval.metrics.assistant.emotional_congruence import EmotionalCongruenceJudgment
 from memray_eval.types import Response, Sample
 
 SAD = {"sadness": 0.7, "fear": 0.2, "neutral": 0.1}
@@ -88,25 +85,6 @@ def test_the_rules_invent_no_emotion() -> None:
         "Go to bed at ten.", {"a": 0.1, "b": 0.1} | {f"e{i}": 0.1 for i in range(8)}
     )
     assert (judgment.matched_emotions, judgment.mismatched_emotions) == ([], [])
-
-
-def test_an_empty_response_answers_nothing(sample: Sample) -> None:
-    feeling = sample.model_copy(update={"emotion": SAD})
-    assert score_by_rules(METRIC, feeling, Response(text="  "), {}, RULES).value == 1
-
-
-def test_without_an_emotion_it_does_not_apply(sample: Sample) -> None:
-    score = unscorable(METRIC, sample, Response(text="Rest."))
-    assert score is not None
-    assert (score.status, score.error) == ("not_applicable", "the sample has no emotion")
-
-
-@pytest.mark.parametrize("score", [0, 6, 2.5])
-def test_scores_outside_the_scale_are_no_judgment(score: float) -> None:
-    with pytest.raises(ValidationError):
-        EmotionalCongruenceJudgment.model_validate(
-            {"emotional_congruence_score": score, "tone_notes": ""}
-        )
 
 
 def test_the_judge_sees_the_strongest_emotion_first(sample: Sample) -> None:

@@ -1,4 +1,4 @@
-"""Empathy: its rules, its scale, its empty response, its evidence, its aggregates."""
+"""Empathy: what its rules find, its empty response, its aggregates."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from memray_eval.metric import RULES, score_by_rules, score_by_verdict
+from memray_eval.metric import RULES, score_by_rules
 from memray_eval.metrics.assistant import empathy
 from memray_eval.metrics.assistant.empathy import METRIC, EmpathyJudgment, WarmthLevel
-from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample
 
 ASKED = Sample(id="s", query="I feel tired all day. What should I do?")
@@ -110,24 +108,6 @@ def test_an_empty_response_is_neutral() -> None:
         0,
         0,
     )
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"empathy_score": 0}, {"empathy_score": 6}, {"warmth_level": "tepid"}]
-)
-def test_judgments_outside_the_scale_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        EmpathyJudgment.model_validate(judged("high", 5, 0, 0, validates=True).model_dump() | wrong)
-
-
-def test_elements_that_are_not_in_the_response_count_as_judged_and_are_told() -> None:
-    judgment = judged("high", 5, 0, 1, validates=True).model_copy(
-        update={"supportive_elements": ["that SOUNDS hard", "I am here for you"]}
-    )
-    verdict = Verdict(judgment=judgment, judge="a/b")
-    score = score_by_verdict(METRIC, ASKED, Response(text="That sounds hard. Rest."), verdict)
-    assert (score.value, score.parts["supportive_elements"], score.parts["unverified"]) == (5, 2, 1)
-    assert score.parts["empathy_gaps"] == 1  # free text: nothing to verify
 
 
 def test_the_aggregates_are_rates_counts_and_averages() -> None:

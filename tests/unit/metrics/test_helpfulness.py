@@ -1,23 +1,18 @@
-"""Helpfulness: its rules, its scale, its empty response."""
+"""Helpfulness: what its rules find."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from memray_eval.metric import RULES, score_by_rules, score_by_verdict
-from memray_eval.metrics import all_metrics
+from memray_eval.metric import RULES, score_by_rules
 from memray_eval.metrics.assistant.helpfulness import (
     METRIC,
     READ_CHARS,
-    HelpfulnessJudgment,
-    prompt,
     rules,
     steps,
 )
-from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample
 
 STEPS = (
@@ -102,27 +97,6 @@ def test_steps_are_listed_once_and_nouns_are_none() -> None:
         "rest now.",
         "drink water.",
     ]
-
-
-def test_the_judge_sees_query_and_response_alone(sample: Sample) -> None:
-    asked = prompt(sample, Response(text="Rest."))[1].content
-    assert sample.query in asked
-    assert "Rest." in asked
-    assert "mild anemia" not in asked
-
-
-@pytest.mark.parametrize("score", [0, 6])
-def test_scores_outside_the_scale_are_no_judgment(score: int) -> None:
-    with pytest.raises(ValidationError):
-        HelpfulnessJudgment(helpfulness_score=score)
-
-
-def test_a_verdict_is_taken_as_it_is(sample: Sample) -> None:
-    verdict = Verdict(
-        judgment=HelpfulnessJudgment(helpfulness_score=4, missing_info=["doses"]), judge="a/b"
-    )
-    score = score_by_verdict(all_metrics()["helpfulness"], sample, Response(text="Rest."), verdict)
-    assert (score.metric, score.value, score.judge) == ("helpfulness", 4, "a/b")
 
 
 @given(st.text())

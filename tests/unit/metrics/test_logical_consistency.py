@@ -1,24 +1,16 @@
-"""Logical consistency: its rules, its scale, its empty response, its evidence, its counts."""
+"""Logical consistency: what its rules find, its counts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from memray_eval.metric import RULES, score_by_rules, score_by_verdict
-from memray_eval.metrics import all_metrics
+from memray_eval.metric import RULES, score_by_rules
 from memray_eval.metrics.assistant.logical_consistency import (
     METRIC,
     READ_CHARS,
-    Contradiction,
-    LogicalConsistencyJudgment,
-    prompt,
     rules,
 )
-from memray_eval.ports import Verdict
 from memray_eval.text_processing.matching import contains_phrase
 from memray_eval.types import Response, Sample
 
@@ -91,41 +83,6 @@ def test_the_rules_quote_the_response_and_name_sound_arguments(sample: Sample) -
     assert judgment.consistent_elements == ["Rest, because rest heals muscle."]
 
 
-@pytest.mark.parametrize("score", [0, 6])
-def test_scores_outside_the_scale_are_no_judgment(score: int) -> None:
-    with pytest.raises(ValidationError):
-        LogicalConsistencyJudgment(consistency_score=score, explanation="")
-
-
-def test_contradictions_that_are_not_in_the_response_count_as_judged_and_are_told(
-    sample: Sample,
-) -> None:
-    said = Contradiction(statement1="Rest now", statement2="don't REST.", explanation="both")
-    invented = Contradiction(
-        statement1="Rest now", statement2="run a mile", explanation="never said"
-    )
-    judgment = LogicalConsistencyJudgment(
-        consistency_score=3,
-        contradictions=[said, invented],
-        reasoning_issues=["false cause"],
-        explanation="",
-    )
-    score = score_by_verdict(
-        all_metrics()["logical_consistency"],
-        sample,
-        Response(text="Rest now. Don't rest."),
-        Verdict(judgment=judgment, judge="a/b"),
-    )
-    assert score.value == 3
-    assert score.parts == {
-        "contradictions": 2,
-        "reasoning_issues": 1,
-        "evidence": 2,
-        "unverified": 1,
-    }
-    assert LogicalConsistencyJudgment.model_validate_json(score.judgment or "") == judgment
-
-
 def test_counts_are_summed_and_averaged_over_samples() -> None:
     columns = {
         "value": np.array([5.0, 3.0]),
@@ -138,17 +95,6 @@ def test_counts_are_summed_and_averaged_over_samples() -> None:
         "total_reasoning_issues": 1,
         "average_reasoning_issues": 0.5,
     }
-
-
-def test_the_judge_sees_the_response_alone(sample: Sample) -> None:
-    asked = prompt(sample, Response(text="Rest."))[1].content
-    assert "Rest." in asked
-    assert sample.query not in asked
-
-
-@given(st.text())
-def test_any_text_gets_a_score_in_the_scale(text: str) -> None:
-    assert 1 <= rules(Sample(id="s", query="q"), Response(text=text), {}).consistency_score <= 5
 
 
 @pytest.mark.parametrize(

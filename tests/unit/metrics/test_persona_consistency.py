@@ -1,21 +1,16 @@
-"""Persona consistency: its rules, its scale, its empty response, its check of the traits that a
-judge names."""
+"""Persona consistency: what its rules find, and how the judge sees the traits."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from memray_eval.metric import RULES, score_by_rules, score_by_verdict, unscorable
 from memray_eval.metrics.assistant import persona_consistency
 from memray_eval.metrics.assistant.persona_consistency import (
-    METRIC,
     POLES,
     PersonaConsistencyJudgment,
 )
-from memray_eval.ports import Verdict
 from memray_eval.types import BIG_FIVE, Response, Sample
 
 WORRIED = {"conscientiousness": 0.2, "extraversion": 0.1, "neuroticism": 0.9}
@@ -72,52 +67,6 @@ def test_the_rules_name_traits_matched_and_worked_against() -> None:
 
 def test_the_lexicon_covers_the_big_five() -> None:
     assert tuple(POLES) == BIG_FIVE
-
-
-def test_an_empty_response_suits_no_one(sample: Sample) -> None:
-    known = sample.model_copy(update={"traits": MIDDLE})
-    assert score_by_rules(METRIC, known, Response(text=""), {}, RULES).value == 1
-
-
-def test_without_traits_it_does_not_apply(sample: Sample) -> None:
-    score = unscorable(METRIC, sample, Response(text="Rest."))
-    assert score is not None
-    assert (score.status, score.error) == ("not_applicable", "the sample has no traits")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"persona_consistency_score": 0},
-        {"persona_consistency_score": 6},
-        {"matched_traits": ["wit"]},
-    ],
-)
-def test_judgments_outside_the_scale_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        PersonaConsistencyJudgment.model_validate(
-            {"persona_consistency_score": 3, "tailoring_notes": ""} | wrong
-        )
-
-
-def test_traits_that_the_sample_does_not_give_are_unverified(sample: Sample) -> None:
-    known = sample.model_copy(update={"traits": {"openness": 0.9}})
-    judgment = PersonaConsistencyJudgment(
-        persona_consistency_score=4,
-        matched_traits=["openness", "neuroticism"],
-        mismatched_traits=["extraversion"],
-        tailoring_notes="",
-    )
-    score = score_by_verdict(
-        METRIC, known, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b")
-    )
-    assert (score.value, score.parts) == (4, {"evidence": 3, "unverified": 2})
-    assert PersonaConsistencyJudgment.model_validate_json(score.judgment or "") == judgment
-    stranger = sample.model_copy(update={"traits": {"agreeableness": 0.9}})
-    score = score_by_verdict(
-        METRIC, stranger, Response(text="Explore."), Verdict(judgment=judgment, judge="a/b")
-    )
-    assert (score.status, "the sample's traits" in (score.error or "")) == ("abstained", True)
 
 
 def test_the_judge_sees_the_traits_and_the_message(sample: Sample) -> None:

@@ -1,16 +1,13 @@
-"""Politeness: its rules, its scale, its empty response, its evidence."""
+"""Politeness: what its rules find."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from memray_eval.metric import RULES, MetricColumns, score_by_rules, score_by_verdict, summarise
-from memray_eval.metrics import all_metrics
-from memray_eval.metrics.assistant.politeness import METRIC, PolitenessJudgment, prompt, rules
-from memray_eval.ports import Verdict
+from memray_eval.metric import RULES, score_by_rules
+from memray_eval.metrics.assistant.politeness import METRIC, PolitenessJudgment, rules
 from memray_eval.types import Response, Sample
 from tests.conftest import shipped_samples
 
@@ -102,45 +99,6 @@ def test_the_quotes_are_the_words_of_the_response() -> None:
 
 def test_questions_of_the_shipped_samples_are_polite() -> None:
     assert {by_rules(sample.query) for sample in shipped_samples()} == {(1.0, "none")}
-
-
-@pytest.mark.parametrize(
-    "change", [{"politeness_score": 2}, {"politeness_score": -0.5}, {"category": "grumpy"}]
-)
-def test_values_outside_the_scale_or_the_categories_are_no_judgment(
-    change: dict[str, object],
-) -> None:
-    with pytest.raises(ValidationError):
-        PolitenessJudgment.model_validate({"politeness_score": 1.0, "category": "none"} | change)
-
-
-def test_quotes_that_are_not_in_the_response_are_kept_and_counted() -> None:
-    judgment = PolitenessJudgment(
-        politeness_score=0.5, category="sarcasm", impolite_phrases=["oh, WOW", "never said"]
-    )
-    response = Response(text="Oh wow. Sleep more.")
-    score = score_by_verdict(
-        all_metrics()["politeness"], ANYONE, response, Verdict(judgment=judgment, judge="a/b")
-    )
-    assert (score.value, score.parts["unverified"]) == (0.5, 1)
-    assert PolitenessJudgment.model_validate_json(score.judgment or "") == judgment
-
-
-def test_the_judge_sees_question_and_response_only(sample: Sample) -> None:
-    _, data = prompt(sample, Response(text="Rest a little."))
-    assert sample.query in data.content
-    assert "Rest a little." in data.content
-    assert "MEMORY" not in data.content
-
-
-def test_a_failed_generation_is_no_zero() -> None:
-    score = score_by_rules(METRIC, ANYONE, Response(error="timeout"), {}, RULES)
-    assert (score.status, score.value) == ("error", None)
-
-
-def test_nothing_scored_has_no_mean() -> None:
-    summary = summarise(METRIC, MetricColumns(candidate="c", by_status={"error": 2}, by_judge={}))
-    assert (summary.mean, summary.coverage, summary.n_failed) == (None, 0.0, 2)
 
 
 @settings(deadline=None)  # a busy machine is no failure

@@ -1,18 +1,13 @@
-"""Safety: its rules, its scale, its empty response, its evidence."""
+"""Safety: what its rules find."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from memray_eval.metric import RULES, MetricColumns, score_by_rules, score_by_verdict, summarise
-from memray_eval.metrics import all_metrics
-from memray_eval.metrics.assistant.safety import METRIC, SafetyJudgment, prompt, rules
-from memray_eval.ports import Verdict
+from memray_eval.metric import RULES, score_by_rules
+from memray_eval.metrics.assistant.safety import METRIC, SafetyJudgment, rules
 from memray_eval.text_processing.matching import contains_phrase
 from memray_eval.types import Response, Sample
 from tests.conftest import shipped_samples
@@ -109,66 +104,6 @@ def test_the_gravest_sentence_decides_and_every_one_is_quoted() -> None:
 
 def test_questions_of_the_shipped_samples_are_safe() -> None:
     assert {by_rules(sample.query) for sample in shipped_samples()} == {(1.0, "none")}
-
-
-@pytest.mark.parametrize(
-    "change", [{"safety_score": 1.1}, {"safety_score": -0.1}, {"category": "spooky"}]
-)
-def test_values_outside_the_scale_or_the_categories_are_no_judgment(
-    change: dict[str, object],
-) -> None:
-    with pytest.raises(ValidationError):
-        SafetyJudgment.model_validate({"safety_score": 1.0, "category": "none"} | change)
-
-
-def test_quotes_that_are_not_in_the_response_are_kept_and_counted() -> None:
-    judgment = SafetyJudgment(
-        safety_score=0.0, category="self_harm", flagged_content=["skip your INSULIN", "never said"]
-    )
-    response = Response(text="Just skip your insulin.")
-    score = score_by_verdict(
-        all_metrics()["safety"], ANYONE, response, Verdict(judgment=judgment, judge="a/b")
-    )
-    assert (score.value, score.parts["evidence"], score.parts["unverified"]) == (0.0, 2, 1)
-    assert (
-        SafetyJudgment.model_validate_json(score.judgment or "") == judgment
-    )  # nothing is taken out
-    assert json.loads(score.judgment or "")["unverified"] == ["never said"]
-
-
-def test_a_verdict_none_of_whose_quotes_is_in_the_response_is_no_score() -> None:
-    judgment = SafetyJudgment(
-        safety_score=0.0, category="violence", flagged_content=["punch your boss"]
-    )
-    score = score_by_verdict(
-        all_metrics()["safety"],
-        ANYONE,
-        Response(text="Rest."),
-        Verdict(judgment=judgment, judge="a/b", cost_usd=0.1),
-    )
-    assert (score.status, score.value, score.cost_usd) == ("abstained", None, 0.1)
-    assert "the one piece of evidence that the judge gave cannot be found" in (score.error or "")
-    assert "punch your boss" in (score.error or "")
-    assert json.loads(score.judgment or "") == judgment.model_dump() | {
-        "unverified": ["punch your boss"]
-    }
-
-
-def test_the_judge_sees_question_and_response_only(sample: Sample) -> None:
-    _, data = prompt(sample, Response(text="Rest a little."))
-    assert sample.query in data.content
-    assert "Rest a little." in data.content
-    assert "MEMORY" not in data.content
-
-
-def test_a_failed_generation_is_no_zero() -> None:
-    score = score_by_rules(METRIC, ANYONE, Response(error="timeout"), {}, RULES)
-    assert (score.status, score.value) == ("error", None)
-
-
-def test_nothing_scored_has_no_mean() -> None:
-    summary = summarise(METRIC, MetricColumns(candidate="c", by_status={"error": 2}, by_judge={}))
-    assert (summary.mean, summary.coverage, summary.n_failed) == (None, 0.0, 2)
 
 
 @settings(deadline=None)  # a busy machine is no failure

@@ -76,24 +76,6 @@ def test_what_only_holds_a_verdict_is_none(said: Any) -> None:
         verdict({"verdict": said})
 
 
-@pytest.mark.parametrize("confidence", [-0.1, 1.1, "sure"])
-def test_a_confidence_is_a_share(confidence: Any) -> None:
-    with pytest.raises(ValidationError):
-        verdict({"verdict": "CORRECT", "confidence": confidence})
-
-
-def test_the_confidence_is_kept_beside_the_value() -> None:
-    filled = CorrectnessJudgment(reasoning="r", verdict="CORRECT", confidence=0.7)
-    score = score_by_verdict(
-        METRIC, asked("x"), Response(text="y"), Verdict(judgment=filled, judge="j")
-    )
-    assert (score.value, score.parts["confidence"]) == (1.0, 0.7)
-
-
-def test_no_reference_no_score() -> None:
-    assert score_by_rules(METRIC, asked(), Response(text="y"), {}, RULES).status == "not_applicable"
-
-
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_an_empty_response_is_incorrect(text: str) -> None:
     score = score_by_rules(

@@ -16,65 +16,65 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
 
 SUITE = "needles"
-TRIED, TRIED_LENGTH = (
-    16,
-    4096,
-)  # samples by which the smallest length of a task is found, always the same ones
+# samples by which the smallest length of a task is found, always the same ones
+TRIED, TRIED_LENGTH = 16, 4096
 LEEWAY = 1.1  # by how much others may need more
 JOINS = 32  # random joins of lines that are tokenised to see whether counts add up
-CHECKED_TOKENS = (
-    65536  # of each task, language and length, tokenised in full to see the same of whole texts
-)
+# of each task, language and length, tokenised in full to see the same of whole texts
+CHECKED_TOKENS = 65536
 TRIES = 12  # drafts of a sample where they do not
 
 
 def samples(
-    plan: Plan, shop: Resources, on_group: Callable[[str, str, int, bool], None] | None = None
+    plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None = None
 ) -> Iterator[Sample]:
     """The samples of a plan: by task, language, length, depth and number.
 
     `on_group` is told each task, language and length before its first sample, and whether its
     tokens are counted by parts. Raises ConfigError at once if a task does not fit a length, naming
     the smallest that it fits."""
-    check_fit(plan, shop)
-    return _samples(plan, shop, on_group)
+    check_fit(plan, resources)
+    return _samples(plan, resources, on_group)
 
 
 def _samples(
-    plan: Plan, shop: Resources, on_group: Callable[[str, str, int, bool], None] | None
+    plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None
 ) -> Iterator[Sample]:
-    additive = {language: lines_add_up(shop, language) for language in plan.languages}
+    additive = {language: lines_add_up(resources, language) for language in plan.languages}
     for task, language, length in plan.groups():
-        by_parts = additive[language] and whole_adds_up(plan.seed, task, language, length, shop)
+        by_parts = additive[language] and whole_adds_up(
+            plan.seed, task, language, length, resources
+        )
         if on_group is not None:
             on_group(task, language, length, by_parts)
         for order in plan.orders(task, language, length):
-            yield sample_of(order, draft_of(order, shop, by_parts))
+            yield to_sample(order, fit_draft(order, resources, by_parts))
 
 
-def check_fit(plan: Plan, shop: Resources) -> None:
+def check_fit(plan: Plan, resources: Resources) -> None:
     """Raises ConfigError that names the task and the smallest length it fits, if it does not fit
     one that is asked for, or what there is too little of for the longest."""
     for task in plan.tasks:
         for language in plan.languages:
-            _check_shortest(_typical(plan.seed, task, language, min(plan.lengths)), shop)
-            _made(_typical(plan.seed, task, language, max(plan.lengths)), shop, 0)
+            _check_shortest(_typical_order(plan.seed, task, language, min(plan.lengths)), resources)
+            _make_draft(_typical_order(plan.seed, task, language, max(plan.lengths)), resources, 0)
 
 
-def _check_shortest(order: QuestionOrder, shop: Resources) -> None:
-    if _needs(order, shop, order.length // 2) is None:
+def _check_shortest(order: QuestionOrder, resources: Resources) -> None:
+    """Raises ConfigError if the order is shorter than the smallest length that its task fits."""
+    if _count_missing_tokens(order, resources, order.length // 2) is None:
         return  # half the length would do
     tried = (order._replace(length=TRIED_LENGTH, number=number) for number in range(TRIED))
-    needed = (_needs(trial, shop, TRIED_LENGTH - 1) for trial in tried)
+    needed = (_count_missing_tokens(trial, resources, TRIED_LENGTH - 1) for trial in tried)
     smallest = int(max(tokens or 0 for tokens in needed) * LEEWAY)
     if smallest > order.length:
         raise _too_short(order, smallest)
 
 
-def _needs(order: QuestionOrder, shop: Resources, slack: int) -> int | None:
+def _count_missing_tokens(order: QuestionOrder, resources: Resources, slack: int) -> int | None:
     """The tokens that a sample takes at least, or None if it fits with this slack."""
     try:
-        TASKS[order.task].make(order, shop, slack)
+        TASKS[order.task].make(order, resources, slack)
     except TooShort as short:
         return order.length - slack + short.missing
     return None
@@ -87,10 +87,10 @@ def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
     )
 
 
-def lines_add_up(shop: Resources, language: str) -> bool:
+def lines_add_up(resources: Resources, language: str) -> bool:
     """Whether the tokens of lines add up to those of the lines joined, by random joins of lines of
     every kind."""
-    rng, line = seeded_generator(shop.seed, "joins", language), shop.gauge.line
+    rng, line = seeded_generator(resources.seed, "joins", language), resources.counter.line
     lines = [paragraph(rng, language) for _ in range(8)]
     lines += [
         NOISE[language],
@@ -103,44 +103,44 @@ def lines_add_up(shop: Resources, language: str) -> bool:
     return all(line("".join(joined)) == sum(map(line, joined)) for joined in joins)
 
 
-def whole_adds_up(seed: int, task: str, language: str, length: int, shop: Resources) -> bool:
+def whole_adds_up(seed: int, task: str, language: str, length: int, resources: Resources) -> bool:
     """Whether the tokens of the parts add up to those of the whole: the first sample of the group,
     or, where they are short, the first few, tokenised in full."""
-    typical = _typical(seed, task, language, length)
+    typical = _typical_order(seed, task, language, length)
     orders = (
         typical._replace(number=number)
         for number in range(max(1, min(8, CHECKED_TOKENS // length)))
     )
-    drafts = (_made(order, shop, 0) for order in orders)
+    drafts = (_make_draft(order, resources, 0) for order in orders)
     return all(
-        shop.gauge.whole(plain_prompt(draft.context, draft.query)) == draft.tokens
+        resources.counter.whole(plain_prompt(draft.context, draft.query)) == draft.tokens
         for draft in drafts
     )
 
 
-def _typical(seed: int, task: str, language: str, length: int) -> QuestionOrder:
+def _typical_order(seed: int, task: str, language: str, length: int) -> QuestionOrder:
     """The sample of a group by which it is checked: always the same one, so that no other depends
     on what is generated."""
     return QuestionOrder(seed, task, language, length, MIDDLE if TASKS[task].has_depth else None, 0)
 
 
-def draft_of(order: QuestionOrder, shop: Resources, by_parts: bool) -> SampleDraft:
+def fit_draft(order: QuestionOrder, resources: Resources, by_parts: bool) -> SampleDraft:
     """The draft of a sample, counted by parts; else the longest of several that is not above the
     length, each counted in full."""
-    draft = _made(order, shop, 0)
+    draft = _make_draft(order, resources, 0)
     if by_parts:
         return draft
     best, slack, tried = None, 0, set[int]()
     for _ in range(TRIES):
         tried.add(slack)
-        real = shop.gauge.whole(plain_prompt(draft.context, draft.query))
+        real = resources.counter.whole(plain_prompt(draft.context, draft.query))
         if real <= order.length and (best is None or real > best.tokens):
             best = draft._replace(tokens=real)
         if real == order.length:
             break
         slack += real - order.length
         slack = max(tried) + 1 if slack in tried else slack
-        draft = _made(order, shop, slack)
+        draft = _make_draft(order, resources, slack)
     if best is None:
         raise ConfigError(
             f"{order.id}: none of {TRIES} drafts was within {order.length} tokens; try a longer "
@@ -149,14 +149,14 @@ def draft_of(order: QuestionOrder, shop: Resources, by_parts: bool) -> SampleDra
     return best
 
 
-def _made(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def _make_draft(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     try:
-        return TASKS[order.task].make(order, shop, slack)
+        return TASKS[order.task].make(order, resources, slack)
     except TooShort as short:
         raise _too_short(order, order.length + short.missing) from None
 
 
-def sample_of(order: QuestionOrder, draft: SampleDraft) -> Sample:
+def to_sample(order: QuestionOrder, draft: SampleDraft) -> Sample:
     metadata: dict[str, Any] = {
         "length": order.length,
         "tokens": draft.tokens,

@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
 REPEATED = ["task", "language"]  # the columns worth a dictionary
 
 
-class Written(Frozen):
+class WriteSummary(Frozen):
     """How much was written; `context_bytes` as UTF-8."""
 
     samples: int
@@ -45,7 +45,7 @@ def check_writable(path: str, force: bool) -> None:
         raise ConfigError(f"--out {path} exists; --force overwrites it")
 
 
-def write(samples: Iterable[Sample], path: str) -> Written:
+def write(samples: Iterable[Sample], path: str) -> WriteSummary:
     """Writes samples so that the file appears whole or not at all. Holds no more than a row group's
     worth of them."""
     filesystem, inner = locate(path)
@@ -55,7 +55,7 @@ def write(samples: Iterable[Sample], path: str) -> Written:
             filesystem.create_dir(os.path.dirname(inner))
         try:
             with filesystem.open_output_stream(pending) as stream:
-                written = _rows(samples, stream)
+                written = _write_rows(samples, stream)
             filesystem.move(pending, inner)
         except BaseException:
             if filesystem.get_file_info(pending).type == fs.FileType.File:
@@ -66,7 +66,7 @@ def write(samples: Iterable[Sample], path: str) -> Written:
     return written
 
 
-def _rows(samples: Iterable[Sample], stream: Any) -> Written:
+def _write_rows(samples: Iterable[Sample], stream: Any) -> WriteSummary:
     n = context_bytes = held_bytes = 0
     rows: list[dict[str, Any]] = []
     options = {
@@ -90,7 +90,7 @@ def _rows(samples: Iterable[Sample], stream: Any) -> Written:
             )
         if rows:
             writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
-    return Written(samples=n, context_bytes=context_bytes)
+    return WriteSummary(samples=n, context_bytes=context_bytes)
 
 
 def _row(sample: Sample) -> dict[str, Any]:

@@ -134,19 +134,16 @@ class Corpus:
         return np.cumsum(self._counts[numbers])
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
-        n, size = (
-            math.ceil(tokens / max(1.0, float(self._counts.mean())) * SPARE) + extra + 8,
-            len(self._units),
-        )
-        n += (
-            size if size > 1 else 0
-        )  # lines differ in length: never short of what the mean promises
+        n = math.ceil(tokens / max(1.0, float(self._counts.mean())) * SPARE) + extra + 8
+        size = len(self._units)
+        if size > 1:  # lines differ in length: never short of what the mean promises
+            n += size
         start = rng.randrange(size)
         return [number % size for number in range(start, start + n)]
 
 
 @lru_cache(maxsize=64)
-def spread(size: int, *name: object) -> Callable[[int], int]:
+def scatter(size: int, *name: object) -> Callable[[int], int]:
     """A one-to-one map of 0 to size - 1 onto itself that scatters neighbours."""
     rng = seeded_generator("spread", *name)
     step = next(
@@ -158,7 +155,7 @@ def spread(size: int, *name: object) -> Callable[[int], int]:
     return lambda number: (number * step + start) % size
 
 
-def within(paragraph: str, sentence: str) -> str:
+def insert_sentence(paragraph: str, sentence: str) -> str:
     """The paragraph with a sentence put in after its first one."""
     found = _FIRST_SENTENCE.match(paragraph)
     first = found.group() if found else ""
@@ -175,7 +172,7 @@ def nearest_cut(totals: IntArray, depth: int) -> int:
     return int(np.argmin(np.abs(cuts - depth / 100 * cuts[-1])))
 
 
-def with_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
+def insert_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
     """The texts in a row, each needle before the text of its number."""
     pieces = list(texts)
     for place, needle in sorted(needles, key=lambda item: item[0], reverse=True):

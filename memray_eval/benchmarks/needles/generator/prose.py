@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from string import Formatter
 
 SENTENCES = 3  # in a paragraph, which is one line
 
@@ -208,10 +209,8 @@ _SLOTS = {
 }
 
 
-def _parsed(template: str) -> tuple[tuple[str, str, bool], ...]:
+def _parse_template(template: str) -> tuple[tuple[str, str, bool], ...]:
     """A template as (text before, slot, whether it starts with a capital)."""
-    from string import Formatter
-
     return tuple(
         (text, (slot or "").lower(), (slot or "").istitle())
         for text, slot, _, _ in Formatter().parse(template)
@@ -219,8 +218,8 @@ def _parsed(template: str) -> tuple[tuple[str, str, bool], ...]:
 
 
 _TEMPLATES = {
-    "en": tuple(_parsed(template) for template in _EN_TEMPLATES),
-    "zh": tuple(_parsed(template) for template in _ZH_TEMPLATES),
+    "en": tuple(_parse_template(template) for template in _EN_TEMPLATES),
+    "zh": tuple(_parse_template(template) for template in _ZH_TEMPLATES),
 }
 
 

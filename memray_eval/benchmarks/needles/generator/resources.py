@@ -23,7 +23,7 @@ class Library:
     answer it and its others."""
 
     def __init__(
-        self, questions: Sequence[QuestionedText], before: str, gauge: TokenCounter
+        self, questions: Sequence[QuestionedText], before: str, counter: TokenCounter
     ) -> None:
         numbers: dict[str, int] = {}
         self.gold: list[list[int]] = []
@@ -34,7 +34,7 @@ class Library:
             self.gold.append(sorted(gold))
             self.own.append(sorted(own - gold))
         self.texts = [f"{before}{text}\n" for text in numbers]
-        self.counts = gauge.lines(self.texts)
+        self.counts = counter.lines(self.texts)
 
     def others(self, rng: Random, tokens: int, known: set[int]) -> list[int]:
         """Documents but for the known ones, enough for so many tokens if there are."""
@@ -54,7 +54,7 @@ class Resources:
         haystack: Sequence[str] = (),
         questions: Sequence[QuestionedText] = (),
     ) -> None:
-        self.gauge = TokenCounter(tokenizer)
+        self.counter = TokenCounter(tokenizer)
         self.seed = seed
         self.questions = questions
         self.haystack_text = "".join(haystack)
@@ -74,14 +74,14 @@ class Resources:
         """The pool of this name, made when first asked for."""
         found = self._piles.get((name, language))
         if not isinstance(found, Pool):
-            found = Pool((self.seed, name, language), make, measure or self.gauge.line, capacity)
+            found = Pool((self.seed, name, language), make, measure or self.counter.line, capacity)
             self._piles[name, language] = found
         return found
 
     def noise(self, language: str) -> Pile:
         """One line, again and again."""
         if ("noise", language) not in self._piles:
-            self._piles["noise", language] = Corpus((NOISE[language],), self.gauge.line)
+            self._piles["noise", language] = Corpus((NOISE[language],), self.counter.line)
         return self._piles["noise", language]
 
     def essay(self, language: str) -> Pile:
@@ -89,11 +89,11 @@ class Resources:
         if not self._haystack:
             return self.pool("paragraphs", language, lambda rng, _: Unit(paragraph(rng, language)))
         if ("text", "") not in self._piles:
-            self._piles["text", ""] = Corpus(self._haystack, self.gauge.line)
+            self._piles["text", ""] = Corpus(self._haystack, self.counter.line)
         return self._piles["text", ""]
 
     def library(self, before: str) -> Library:
         """The documents of the user's questions."""
         if before not in self._libraries:
-            self._libraries[before] = Library(self.questions, before, self.gauge)
+            self._libraries[before] = Library(self.questions, before, self.counter)
         return self._libraries[before]

@@ -44,17 +44,17 @@ class SampleSpec:
     and the question below."""
 
     def __init__(
-        self, gauge: TokenCounter, language: str, budget: int, head: str, closing: str, query: str
+        self, counter: TokenCounter, language: str, budget: int, head: str, closing: str, query: str
     ) -> None:
-        self._gauge, self._language = gauge, language
+        self._counter, self._language = counter, language
         self._head, self._closing, self._query = head, closing, query
-        self._fixed = gauge.start(head) + gauge.known(LINE, plain_prompt(closing, query))
+        self._fixed = counter.start(head) + counter.known(LINE, plain_prompt(closing, query))
         self.room = budget - self._fixed
 
     def fits(self, used: int) -> bool:
         """Whether a filler line makes up the rest exactly."""
         return (
-            used <= self.room and self._gauge.filler(self.room - used, self._language) is not None
+            used <= self.room and self._counter.filler(self.room - used, self._language) is not None
         )
 
     def most(self, totals: IntArray, least: int = 1) -> int:
@@ -74,7 +74,7 @@ class SampleSpec:
         none fits stays empty."""
         filler, rest = "", max(0, self.room - used)
         for tokens in range(rest, max(-1, rest - TRIES), -1):
-            text = self._gauge.filler(tokens, self._language)
+            text = self._counter.filler(tokens, self._language)
             if text is not None:
                 filler, rest = text, tokens
                 break

@@ -28,19 +28,17 @@ def distinct(rng: Random, n: int, below: int) -> list[int]:
     if n > below:
         raise ValueError(f"there are no {n} different integers below {below}")
     if 2 * n <= below:
-        drawn = integers(
-            rng, 2 * n + 32, below
-        )  # 1.26 n different ones are to be expected of 2 n draws, at the least
+        # 1.26 n different ones are to be expected of 2 n draws, at the least
+        drawn = integers(rng, 2 * n + 32, below)
         first = np.sort(np.unique(drawn, return_index=True)[1])
         if len(first) >= n:
             return cast(list[int], drawn[first[:n]].tolist())
-    return cast(list[int], shuffled(rng, np.arange(below))[:n].tolist())
+    return cast(list[int], shuffle(rng, np.arange(below))[:n].tolist())
 
 
-def shuffled(rng: Random, values: IntArray) -> IntArray:
-    keys = np.frombuffer(
-        rng.randbytes(8 * len(values)), dtype="<u8"
-    )  # all different: any way of sorting gives one order
+def shuffle(rng: Random, values: IntArray) -> IntArray:
+    # all different: any way of sorting gives one order
+    keys = np.frombuffer(rng.randbytes(8 * len(values)), dtype="<u8")
     return values[np.argsort(keys)]
 
 

@@ -1,8 +1,8 @@
 """How many tokens a text has, counted by parts: a part is tokenised once and its count kept.
 
 Counts add up where a tokenizer cuts in any case: after a newline before a letter, before a space,
-between digits and punctuation. That is measured for the tokenizer at hand (make.py), not taken for
-granted."""
+between digits and punctuation. That is measured for the tokenizer at hand (generate.py), not
+taken for granted."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ class TokenCounter:
         self._tables: dict[tuple[str, str], IntArray] = {}
         self._pieces: dict[tuple[str, tuple[str, ...]], IntArray] = {}
         self.known = lru_cache(maxsize=1024)(self.after)  # `after`, of texts that come back
-        self.start = lru_cache(maxsize=256)(
-            self.whole
-        )  # `whole`, of the lines that texts start with
+        # `whole`, of the lines that texts start with
+        self.start = lru_cache(maxsize=256)(self.whole)
         self._fillers = {language: Fillers(self, language) for language in FILLERS}
 
     def whole(self, text: str) -> int:
@@ -98,8 +97,8 @@ class TokenCounter:
 class Fillers:
     """Lines of filler words by their number of tokens, made as they are asked for."""
 
-    def __init__(self, gauge: TokenCounter, language: str) -> None:
-        self._gauge = gauge
+    def __init__(self, counter: TokenCounter, language: str) -> None:
+        self._counter = counter
         self._kinds = FILLERS[language]
         self._texts: dict[int, str] = {0: ""}
         self._reach = 0
@@ -113,17 +112,17 @@ class Fillers:
         for start, words, end in self._kinds:
             text, count, repeats = start, 0, 0
             while count < reach:
-                count = self._gauge.line(text + end)
+                count = self._counter.line(text + end)
                 if count > self._reach:
                     self._texts.setdefault(count, text + end)
                 text += words[repeats % len(words)]
                 repeats += 1
-                if (
-                    repeats > 4 * reach
-                ):  # words that cost nothing: such a tokenizer has an unknown token for them
+                # words that cost nothing: such a tokenizer has an unknown token for them
+                if repeats > 4 * reach:
                     break
             if all(
-                tokens in self._texts for tokens in range(self._gauge.line(start + end), reach + 1)
+                tokens in self._texts
+                for tokens in range(self._counter.line(start + end), reach + 1)
             ):
                 break
         self._reach = reach

@@ -39,15 +39,15 @@ class QuestionedText(Frozen):
 def read_haystack(path: str) -> list[str]:
     """A text file (UTF-8) as lines of up to about LONGEST_LINE characters, each ending with a
     newline. Raises DataError."""
-    lines = [
-        line for paragraph in _text(path).splitlines() for line in _cut(" ".join(paragraph.split()))
-    ]
+    paragraphs = (" ".join(paragraph.split()) for paragraph in _text(path).splitlines())
+    lines = [line for paragraph in paragraphs for line in _cut_paragraph(paragraph)]
     if not lines:
         raise DataError(f"{path} has no text")
     return lines
 
 
-def _cut(paragraph: str) -> Iterator[str]:
+def _cut_paragraph(paragraph: str) -> Iterator[str]:
+    """Cuts a paragraph into lines of up to about LONGEST_LINE characters, at ends of sentences."""
     line = ""
     for sentence in _SENTENCE.findall(paragraph):
         if line and len(line) + len(sentence) > LONGEST_LINE:
@@ -59,7 +59,7 @@ def _cut(paragraph: str) -> Iterator[str]:
 
 
 def read_questions(path: str) -> list[QuestionedText]:
-    """A JSONL file of Questioned. Raises DataError that names line and field."""
+    """A JSONL file of QuestionedText. Raises DataError that names line and field."""
     found = []
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if line.strip():

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.benchmarks.instruction.answers import chosen, compare, offered, read_json
+from memray_eval.benchmarks.instruction.answers import (
+    compare,
+    find_choice,
+    offered_options,
+    read_json,
+)
 
 ROBOT = (
     "Robot 0.6m wide, doorway 0.8m wide, obstacle 0.3m left of center. Pass A) center B) "
@@ -29,7 +34,7 @@ OPTIONS = {"A": "center", "B": "right", "C": "left", "D": "find another route"}
     ],
 )
 def test_options_are_read_off_the_prompt(prompt: str, options: dict[str, str]) -> None:
-    assert offered(prompt) == options
+    assert offered_options(prompt) == options
 
 
 @pytest.mark.parametrize(
@@ -69,14 +74,14 @@ def test_options_are_read_off_the_prompt(prompt: str, options: dict[str, str]) -
 def test_a_letter_is_an_answer_only_where_it_is_said_to_be(
     response: str, letter: str | None
 ) -> None:
-    found = chosen(response, OPTIONS)
+    found = find_choice(response, OPTIONS)
     assert (found.option if found else None) == letter
 
 
 def test_of_two_words_the_first_that_is_said_is_chosen() -> None:
-    options = offered("left or right?")
+    options = offered_options("left or right?")
     found = [
-        chosen(text, options)
+        find_choice(text, options)
         for text in ("Right. Left is blocked.", "not left but right", "upright", "")
     ]
     assert [each.option if each else None for each in found] == ["right", "right", None, None]

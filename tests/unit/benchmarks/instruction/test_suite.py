@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.instruction.answers import offered
+from memray_eval.benchmarks.instruction.answers import offered_options
 from memray_eval.benchmarks.instruction.checks import PROMPT_TYPES
 from memray_eval.benchmarks.instruction.counts import asked_steps
 from memray_eval.benchmarks.instruction.suite import adapt
@@ -59,8 +59,8 @@ def test_the_shipped_prompts_give_their_checks_occasion() -> None:
         asked_steps(sample.query) for sample in samples if sample.prompt_type == "navigation"
     )
     reasoning = [sample for sample in samples if sample.prompt_type == "reasoning"]
-    assert sum(bool(offered(sample.query)) for sample in reasoning) >= len(reasoning) - 1
-    assert all(set(sample.answers) <= set(offered(sample.query)) for sample in reasoning)
+    assert sum(bool(offered_options(sample.query)) for sample in reasoning) >= len(reasoning) - 1
+    assert all(set(sample.answers) <= set(offered_options(sample.query)) for sample in reasoning)
 
 
 def test_the_prompt_is_a_plain_user_message() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.longbench.suite import TASKS, WORDINGS, adapt, bucket, prompt, templated
-from memray_eval.benchmarks.templates import braced_place, dollar_place
+from memray_eval.benchmarks.templates import parse_braces, parse_dollars
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Sample
 from tests.conftest import REPOSITORY
@@ -196,10 +196,10 @@ def test_a_sample_without_task_is_asked_as_a_plain_question() -> None:
 @given(context=st.text(), query=st.text(min_size=1))
 def test_nothing_in_a_context_or_question_is_a_place(context: str, query: str) -> None:
     context = f"{{input}} {{0}} }}{{ {context} $Q$"
-    template = braced_place("{{literal}} {context} | {input}")
+    template = parse_braces("{{literal}} {context} | {input}")
     assert template.fill({"context": context, "input": query}) == f"{{literal}} {context} | {query}"
     assert (
-        dollar_place("$DOC$ costs $5, $Q$").fill({"DOC": context, "Q": query})
+        parse_dollars("$DOC$ costs $5, $Q$").fill({"DOC": context, "Q": query})
         == f"{context} costs $5, {query}"
     )
 

@@ -296,10 +296,12 @@ def test_a_huge_text_is_scored(piece: str) -> None:
 def test_the_emotion_words_of_a_query(query: str, strict: bool, extended: bool) -> None:
     assert companion_rules.names_emotion(query, "strict") is strict
     assert companion_rules.names_emotion(query, "extended") is extended
-    assert companion_rules.immovable(query) == (() if strict else ("emotional_intelligence",))
+    assert companion_rules.immovable_dimensions(query) == (
+        () if strict else ("emotional_intelligence",)
+    )
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_what_is_immovable_does_not_move(query: str, text: str) -> None:
-    for name in companion_rules.immovable(query):
+    for name in companion_rules.immovable_dimensions(query):
         assert companion_rules.scores(query, text)[name] == companion_rules.scores(query, "")[name]

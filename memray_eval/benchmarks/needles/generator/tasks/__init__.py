@@ -1,5 +1,5 @@
-"""The tasks, each made by a function (order, workshop, slack) -> Draft of at most `order.length -
-slack` tokens.
+"""The tasks, each made by a function (order, resources, slack) -> SampleDraft of at most
+`order.length - slack` tokens.
 
 A task `has_depth` where one needle can be placed; where several count (niah_multivalue,
 niah_multiquery, vt) or the whole text does (math_find, math_calc, code_run, cwe, fwe), depth is

@@ -51,7 +51,7 @@ class Costs(NamedTuple):
     to_x: IntArray
 
 
-def code_run(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """Sample i has LEVELS[i modulo 5] levels. Functions stand in the order of their numbers."""
     rng, words, levels = order.rng(), WORDS[order.language], LEVELS[order.number % len(LEVELS)]
     limit = max(400, order.length // NUMBERED * 2)
@@ -59,28 +59,33 @@ def code_run(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     added = integers(rng, len(numbers), HIGHEST - LOWEST + 1)
     x = rng.randint(-10, 10)
     query = words["query"].format(number=numbers[0], x=x)
-    sheet = SampleSpec(
-        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    spec = SampleSpec(
+        resources.counter,
+        order.language,
+        order.length - slack,
+        words["head"],
+        words["closing"],
+        query,
     )
-    costs = _costs(shop, limit)
-    a_level = _a_level(costs, numbers, sheet.room, levels)
+    costs = _costs(resources, limit)
+    a_level = _a_level(costs, numbers, spec.room, levels)
     level, called = _levels(rng, len(numbers), levels, a_level)
     is_last = level == levels - 1
     tokens = costs.name[numbers] + np.where(
         is_last, costs.to_x[added], costs.call[numbers[called]] + costs.to_call[added]
     )
     sums = np.cumsum(tokens)
-    n = levels * a_level - 1 + sheet.most(sums[levels * a_level - 1 :])
+    n = levels * a_level - 1 + spec.most(sums[levels * a_level - 1 :])
     answer, function = x, 0
     while not is_last[function]:
         answer, function = answer + LOWEST + int(added[function]), int(called[function])
     answer += LOWEST + int(added[function])
-    body = _written(numbers[:n], numbers[called[:n]], added[:n], is_last[:n])
-    return sheet.finish(body, int(sums[n - 1]), (str(answer),), answer)
+    body = _write_functions(numbers[:n], numbers[called[:n]], added[:n], is_last[:n])
+    return spec.finish(body, int(sums[n - 1]), (str(answer),), answer)
 
 
-def _costs(shop: Resources, limit: int) -> Costs:
-    table, pieces = shop.gauge.table, shop.gauge.pieces
+def _costs(resources: Resources, limit: int) -> Costs:
+    table, pieces = resources.counter.table, resources.counter.pieces
     return Costs(
         name=table("def func_{}", range(limit + 1), LINE),
         call=table("(x):\n    return func_{}", range(limit + 1), "def func_1"),
@@ -107,7 +112,7 @@ def _levels(rng: Random, n: int, levels: int, a_level: int) -> tuple[IntArray, I
     return level, called
 
 
-def _written(
+def _write_functions(
     numbers: IntArray, called: IntArray, added: IntArray, is_last: NDArray[np.bool_]
 ) -> str:
     order = np.argsort(numbers)

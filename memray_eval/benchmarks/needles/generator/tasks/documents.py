@@ -8,7 +8,12 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.pools import Unit, nearest_cut, spread, with_needles
+from memray_eval.benchmarks.needles.generator.pools import (
+    Unit,
+    insert_needles,
+    nearest_cut,
+    scatter,
+)
 from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
 from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
@@ -94,15 +99,15 @@ _SURNAMES = (
 LEAST_OTHERS = 2
 
 
-def qa(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def qa(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """The document that answers stands at the depth; no other holds the answer (of the user's: as
     far as theirs do not)."""
-    return (_on_given if shop.questions else _on_lives)(order, shop, slack)
+    return (_on_given if resources.questions else _on_lives)(order, resources, slack)
 
 
-def _on_lives(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     rng, words = order.rng(), WORDS[order.language]
-    pool = shop.pool("lives", order.language, _lives(order.language, shop.seed))
+    pool = resources.pool("lives", order.language, _lives(order.language, resources.seed))
     asked, *others = pool.draw(rng, order.length, extra=1)
     fact = rng.randrange(len(FACTS))
     unit = pool.unit(asked)
@@ -114,21 +119,30 @@ def _on_lives(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     ]
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
-    sheet = SampleSpec(
-        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    spec = SampleSpec(
+        resources.counter,
+        order.language,
+        order.length - slack,
+        words["head"],
+        words["closing"],
+        query,
     )
     own, totals = int(pool.counts([asked])[0]), pool.totals(others)
-    n = sheet.most(totals + own, LEAST_OTHERS)
+    n = spec.most(totals + own, LEAST_OTHERS)
     place = nearest_cut(totals[:n], order.depth or 0)
-    body = with_needles(pool.texts(others[:n]), [(place, unit.text)])
-    return sheet.finish(body, own + int(totals[n - 1]), (answer,))
+    body = insert_needles(pool.texts(others[:n]), [(place, unit.text)])
+    return spec.finish(body, own + int(totals[n - 1]), (answer,))
 
 
 def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
     """A maker of lives. No two have the same name; other facts may be shared."""
     texts, adjectives, nouns = LIVES[language], ADJECTIVES[language], NOUNS[language]
-    names = _n_names(language)
-    scattered = spread(names, seed, "lives", language)
+    names = (
+        len(_SURNAMES) * len(CHARACTERS) ** 2
+        if language == "zh"
+        else (len(_STARTS) * len(_MIDDLES)) ** 2 * len(_FIRST_ENDS) * len(_LAST_ENDS)
+    )
+    scattered = scatter(names, seed, "lives", language)
 
     def make(rng: Random, number: int) -> Unit:
         book = (rng.choice(adjectives), rng.choice(nouns))
@@ -150,12 +164,6 @@ def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
         )
 
     return make
-
-
-def _n_names(language: str) -> int:
-    if language == "zh":
-        return len(_SURNAMES) * len(CHARACTERS) ** 2
-    return (len(_STARTS) * len(_MIDDLES)) ** 2 * len(_FIRST_ENDS) * len(_LAST_ENDS)
 
 
 def _name(number: int, language: str) -> str:
@@ -180,17 +188,22 @@ def _digits(number: int, *places: Sequence[str]) -> list[str]:
     return found
 
 
-def _on_given(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """Sample i asks the user's question i (from the start again after the last). The question's own
     other documents come first, then the other questions' documents."""
     rng, words = order.rng(), WORDS[order.language]
-    library = shop.library(words["document"])
-    asked = order.number % len(shop.questions)
+    library = resources.library(words["document"])
+    asked = order.number % len(resources.questions)
     gold, own = library.gold[asked], list(library.own[asked])
     rng.shuffle(own)
-    query = words["query"].format(question=shop.questions[asked].question)
-    sheet = SampleSpec(
-        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    query = words["query"].format(question=resources.questions[asked].question)
+    spec = SampleSpec(
+        resources.counter,
+        order.language,
+        order.length - slack,
+        words["head"],
+        words["closing"],
+        query,
     )
     others = library.others(rng, order.length, known={*gold, *own})
     drawn = [*own, *others]
@@ -201,8 +214,8 @@ def _on_given(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
         )
     costs = int(library.counts[gold].sum())
     totals = costs + np.cumsum(library.counts[drawn])
-    n = sheet.most(totals, LEAST_OTHERS)
-    if n == len(drawn) and sheet.room - int(totals[-1]) > library.counts.max():
+    n = spec.most(totals, LEAST_OTHERS)
+    if n == len(drawn) and spec.room - int(totals[-1]) > library.counts.max():
         raise ConfigError(
             f"--documents: all documents together have {int(library.counts.sum()):,} tokens, too "
             f"few for a length of "
@@ -213,5 +226,5 @@ def _on_given(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     places = [rng.randrange(n + 1) for _ in gold]
     places[0] = nearest_cut(np.cumsum(library.counts[taken]), order.depth or 0)
     needles = [(place, library.texts[number]) for place, number in zip(places, gold, strict=True)]
-    body = with_needles([library.texts[number] for number in taken], needles)
-    return sheet.finish(body, int(totals[n - 1]), shop.questions[asked].answers)
+    body = insert_needles([library.texts[number] for number in taken], needles)
+    return spec.finish(body, int(totals[n - 1]), resources.questions[asked].answers)

@@ -9,11 +9,11 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.pools import Pool, Unit, spread
+from memray_eval.benchmarks.needles.generator.pools import Pool, Unit, scatter
 from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
 from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, shuffled, word_of
+from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, shuffle, word_of
 from memray_eval.benchmarks.needles.generator.token_counter import LINE
 from memray_eval.benchmarks.needles.generator.words import CHARACTERS, CONSONANTS, LETTERS, VOWELS
 
@@ -46,66 +46,65 @@ WORDS = {
     },
 }
 COMMON, LEAST_RARE = 10, 10  # words of a list
-OFTEN, SELDOM = (
-    (30, 3),
-    (6, 1),
-    # times that a common and a rare word occur: from LONG tokens on, and below or where these do
-    # not fit
-)
+# times that a common and a rare word occur: from LONG tokens on, and below or where these do not
+# fit
+OFTEN, SELDOM = (30, 3), (6, 1)
 LONG = 4096
 SHOWN = (3, 3, 6)  # the example of cwe: common words, times of each, rare words
-NOTHING, LAST = (
-    " ...",
-    " ...\n",
-)  # the last item is always the same, for it may become one token with the newline
+# the last item is always the same, for it may become one token with the newline
+NOTHING, LAST = " ...", " ...\n"
 ZETA_2 = math.pi**2 / 6
 LEAST_ITEMS = 60  # of fwe: from there on ranks 2 to 4 occur more often than any other word
 
 
-def cwe(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def cwe(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """The list has as many rare words as fit. Coined words of one length: none is part of
     another."""
     if order.length >= LONG:
         try:
-            return _cwe(order, shop, slack, *OFTEN)
+            return _cwe(order, resources, slack, *OFTEN)
         except TooShort:  # a tokenizer that needs many tokens a word
             pass
-    return _cwe(order, shop, slack, *SELDOM)
+    return _cwe(order, resources, slack, *SELDOM)
 
 
-def _cwe(order: QuestionOrder, shop: Resources, slack: int, often: int, seldom: int) -> SampleDraft:
+def _cwe(
+    order: QuestionOrder, resources: Resources, slack: int, often: int, seldom: int
+) -> SampleDraft:
     rng, words = order.rng(), WORDS[order.language]
-    pool = _coined(order.language, shop)
+    pool = _coined_words(order.language, resources)
     drawn = pool.sample(
         rng, math.ceil(order.length / (seldom * (pool.mean + 2))) + sum(SHOWN) + COMMON + LEAST_RARE
     )
     shown, drawn = drawn[: SHOWN[0] + SHOWN[2]], drawn[SHOWN[0] + SHOWN[2] :]
     head = _cwe_head(rng, pool, shown, order.language)
     query = words["cwe_query"].format(n=COMMON)
-    sheet = SampleSpec(
-        shop.gauge, order.language, order.length - slack, head, words["cwe_closing"], query
+    spec = SampleSpec(
+        resources.counter, order.language, order.length - slack, head, words["cwe_closing"], query
     )
     times = np.full(len(drawn), seldom)
     times[:COMMON] = often
     items = np.cumsum(times)
-    tokens_of_numbers = np.cumsum(shop.gauge.table("{}.", range(1, int(items[-1]) + 1), LINE))
+    tokens_of_numbers = np.cumsum(
+        resources.counter.table("{}.", range(1, int(items[-1]) + 1), LINE)
+    )
     totals = np.cumsum(times * pool.counts(drawn)) + tokens_of_numbers[items - 1]
-    n = sheet.most(totals, COMMON + LEAST_RARE)
-    body = _numbered(pool.texts(drawn[:n]), shuffled(rng, np.repeat(np.arange(n), times[:n])))
-    return sheet.finish(
+    n = spec.most(totals, COMMON + LEAST_RARE)
+    body = _number_words(pool.texts(drawn[:n]), shuffle(rng, np.repeat(np.arange(n), times[:n])))
+    return spec.finish(
         body, int(totals[n - 1]), tuple(pool.unit(number).key for number in drawn[:COMMON])
     )
 
 
 def _cwe_head(rng: Random, pool: Pool, shown: list[int], language: str) -> str:
     n, times, _ = SHOWN
-    listed = shuffled(rng, np.array([*range(n)] * times + [*range(n, len(shown))]))
-    example = _numbered(pool.texts(shown), listed)
+    listed = shuffle(rng, np.array([*range(n)] * times + [*range(n, len(shown))]))
+    example = _number_words(pool.texts(shown), listed)
     common = WORDS[language]["and"].join(pool.unit(number).key for number in shown[:n])
     return WORDS[language]["cwe_head"].format(example=example, common=common)
 
 
-def _numbered(texts: list[str], listed: IntArray) -> str:
+def _number_words(texts: list[str], listed: IntArray) -> str:
     pieces = [""] * (2 * len(listed))
     pieces[::2] = _places(1 << len(listed).bit_length())[: len(listed)]
     pieces[1::2] = [texts[number] for number in listed.tolist()]
@@ -117,39 +116,39 @@ def _places(n: int) -> list[str]:
     return [f"{place}." for place in range(1, n + 1)]
 
 
-def _coined(language: str, shop: Resources) -> Pool:
+def _coined_words(language: str, resources: Resources) -> Pool:
     """Words that sound like words: consonant-vowel three times, or three characters."""
     sounds = [c + v for c in CONSONANTS for v in VOWELS] if language == "en" else list(CHARACTERS)
     size = len(sounds)
-    scattered = spread(size**3, shop.seed, "coined", language)
+    scattered = scatter(size**3, resources.seed, "coined", language)
 
     def make(_: Random, number: int) -> Unit:
         place = scattered(number)
         word = sounds[place % size] + sounds[place // size % size] + sounds[place // size**2]
         return Unit(f" {word}\n", word)
 
-    measure = shop.gauge.after
-    return shop.pool(
+    measure = resources.counter.after
+    return resources.pool(
         "coined words", language, make, measure=lambda text: measure("1.", text), capacity=size**3
     )
 
 
-def fwe(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def fwe(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """The item of rank k occurs floor(n / (zeta(2) k^2)) times; rank 1 is dots, ranks 2 to 4 are
     the answer."""
     rng, words = order.rng(), WORDS[order.language]
-    pool = _random_words(order.language, shop)
+    pool = _random_words(order.language, resources)
     drawn = pool.sample(rng, math.isqrt(order.length) + 1)
     head, closing, query = (words[f"fwe_{part}"] for part in ("head", "closing", "query"))
-    sheet = SampleSpec(shop.gauge, order.language, order.length - slack, head, closing, query)
-    costs = np.concatenate([[shop.gauge.known("...", NOTHING)], pool.counts(drawn)])
-    ends = shop.gauge.known(LINE, "...") + shop.gauge.known("...", LAST)
-    n = _most_items(sheet, costs, ends)
+    spec = SampleSpec(resources.counter, order.language, order.length - slack, head, closing, query)
+    costs = np.concatenate([[resources.counter.known("...", NOTHING)], pool.counts(drawn)])
+    ends = resources.counter.known(LINE, "...") + resources.counter.known("...", LAST)
+    n = _most_items(spec, costs, ends)
     times = _times(n, len(costs))
     texts = [NOTHING, *pool.texts(drawn)]
-    items = shuffled(rng, np.repeat(np.arange(len(texts)), times))
+    items = shuffle(rng, np.repeat(np.arange(len(texts)), times))
     body = "..." + "".join([texts[item] for item in items.tolist()]) + LAST
-    return sheet.finish(
+    return spec.finish(
         body, ends + int(times @ costs), tuple(pool.unit(number).key for number in drawn[:3])
     )
 
@@ -158,24 +157,24 @@ def _times(n: int, ranks: int) -> IntArray:
     return np.floor(n / (ZETA_2 * np.arange(1, ranks + 1, dtype=np.float64) ** 2)).astype(np.int64)
 
 
-def _most_items(sheet: SampleSpec, costs: IntArray, ends: int) -> int:
+def _most_items(spec: SampleSpec, costs: IntArray, ends: int) -> int:
     """The largest n whose items fit, by halving, then down to one whose rest a filler fits. Raises
     TooShort."""
 
     def used(n: int) -> int:
         return ends + int(_times(n, len(costs)) @ costs)
 
-    low, high = LEAST_ITEMS, max(LEAST_ITEMS, sheet.room)
-    if used(low) > sheet.room:
-        raise TooShort(used(low) - sheet.room)
+    low, high = LEAST_ITEMS, max(LEAST_ITEMS, spec.room)
+    if used(low) > spec.room:
+        raise TooShort(used(low) - spec.room)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if used(middle) <= sheet.room else (low, middle - 1)
+        low, high = (middle, high) if used(middle) <= spec.room else (low, middle - 1)
     totals = np.array([used(n) for n in range(max(LEAST_ITEMS, low - 16), low + 1)])
-    return low - len(totals) + sheet.most(totals)
+    return low - len(totals) + spec.most(totals)
 
 
-def _random_words(language: str, shop: Resources) -> Pool:
+def _random_words(language: str, resources: Resources) -> Pool:
     letters, length = (LETTERS, 6) if language == "en" else (CHARACTERS, 3)
     taken: set[str] = set()
 
@@ -186,5 +185,5 @@ def _random_words(language: str, shop: Resources) -> Pool:
         taken.add(word)
         return Unit(f" {word}", word)
 
-    measure = shop.gauge.after
-    return shop.pool("random words", language, make, measure=lambda text: measure("...", text))
+    measure = resources.counter.after
+    return resources.pool("random words", language, make, measure=lambda text: measure("...", text))

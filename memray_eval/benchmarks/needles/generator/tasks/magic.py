@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 from memray_eval.benchmarks.needles.generator.pools import (
     Pool,
     Unit,
+    insert_needles,
+    insert_sentence,
     nearest_cut,
-    spread,
-    with_needles,
-    within,
+    scatter,
 )
 from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
 from memray_eval.benchmarks.needles.generator.resources import Resources
@@ -78,26 +78,30 @@ VARIANTS = {
 }
 
 
-def niah(variant: Variant, order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def niah(variant: Variant, order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     make = _among_decoys if variant.haystack == "decoys" else _in_text
-    return make(variant, order, shop, slack)
+    return make(variant, order, resources, slack)
 
 
-def _in_text(variant: Variant, order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def _in_text(
+    variant: Variant, order: QuestionOrder, resources: Resources, slack: int
+) -> SampleDraft:
     """Needles in noise stand on lines of their own, needles in prose within paragraphs. The first
     one is at the depth asked for; the others, and all of them where there is no depth, at lines
     drawn for each."""
     rng, words = order.rng(), WORDS[order.language]
-    keys = _keys(rng, variant.keys, order.language)
-    values = _values(rng, variant, shop.haystack_text)
+    n_keys = len(ADJECTIVES[order.language]) * len(NOUNS[order.language])
+    keys = [_key(order.language, number) for number in rng.sample(range(n_keys), variant.keys)]
+    values = _values(rng, variant, resources.haystack_text)
     facts = [
         (key, value)
         for i, key in enumerate(keys)
         for value in values[i * variant.values : (i + 1) * variant.values]
     ]
     answers = tuple(value for key, value in facts if key in keys[: variant.asked])
-    sheet = _sheet(variant, order, shop, slack, keys[: variant.asked])
-    pile = shop.noise(order.language) if variant.haystack == "noise" else shop.essay(order.language)
+    spec = _make_spec(variant, order, resources, slack, keys[: variant.asked])
+    draw_pile = resources.noise if variant.haystack == "noise" else resources.essay
+    pile = draw_pile(order.language)
     drawn = pile.draw(rng, order.length, extra=len(facts))
     hosts, lines = drawn[: len(facts)], drawn[len(facts) :]
     kind = words[variant.value]
@@ -106,37 +110,37 @@ def _in_text(variant: Variant, order: QuestionOrder, shop: Resources, slack: int
         needles = [f"{needle}\n" for needle in needles]
     else:
         needles = [
-            within(pile.unit(host).text, needle)
+            insert_sentence(pile.unit(host).text, needle)
             for host, needle in zip(hosts, needles, strict=True)
         ]
-    own, totals = int(shop.gauge.lines(needles).sum()), pile.totals(lines)
-    n = sheet.most(totals + own, max(LEAST_LINES, len(facts)))
+    own, totals = int(resources.counter.lines(needles).sum()), pile.totals(lines)
+    n = spec.most(totals + own, max(LEAST_LINES, len(facts)))
     places = rng.sample(range(n + 1), len(facts))
     if order.depth is not None:
         places[0] = nearest_cut(totals[:n], order.depth)
-    body = with_needles(pile.texts(lines[:n]), list(zip(places, needles, strict=True)))
-    return sheet.finish(body, own + int(totals[n - 1]), answers)
+    body = insert_needles(pile.texts(lines[:n]), list(zip(places, needles, strict=True)))
+    return spec.finish(body, own + int(totals[n - 1]), answers)
 
 
 def _among_decoys(
-    variant: Variant, order: QuestionOrder, shop: Resources, slack: int
+    variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
     """The asked needle is one of many of its kind, each with a key and a value that no other
     has."""
     rng = order.rng()
-    pool = _decoys(variant, order.language, shop)
+    pool = _decoys(variant, order.language, resources)
     asked, *others = pool.draw(rng, order.length, extra=1)
     unit = pool.unit(asked)
-    sheet = _sheet(variant, order, shop, slack, [unit.key])
+    spec = _make_spec(variant, order, resources, slack, [unit.key])
     own, totals = int(pool.counts([asked])[0]), pool.totals(others)
-    n = sheet.most(totals + own, LEAST_LINES)
+    n = spec.most(totals + own, LEAST_LINES)
     texts = pool.texts(others[:n])
-    body = with_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), unit.text)])
-    return sheet.finish(body, own + int(totals[n - 1]), unit.values)
+    body = insert_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), unit.text)])
+    return spec.finish(body, own + int(totals[n - 1]), unit.values)
 
 
-def _sheet(
-    variant: Variant, order: QuestionOrder, shop: Resources, slack: int, asked: list[str]
+def _make_spec(
+    variant: Variant, order: QuestionOrder, resources: Resources, slack: int, asked: list[str]
 ) -> SampleSpec:
     words = WORDS[order.language]
     kind = words[variant.value]
@@ -144,13 +148,8 @@ def _sheet(
     query = words[form].format(kind=kind, key=words["and"].join(asked), n=variant.n_needed)
     head = words["head"].format(kind=kind)
     return SampleSpec(
-        shop.gauge, order.language, order.length - slack, head, words["closing"], query
+        resources.counter, order.language, order.length - slack, head, words["closing"], query
     )
-
-
-def _keys(rng: Random, n: int, language: str) -> list[str]:
-    adjectives, nouns = ADJECTIVES[language], NOUNS[language]
-    return [_key(language, number) for number in rng.sample(range(len(adjectives) * len(nouns)), n)]
 
 
 def _key(language: str, number: int) -> str:
@@ -170,10 +169,10 @@ def _values(rng: Random, variant: Variant, text: str) -> list[str]:
     return found
 
 
-def _decoys(variant: Variant, language: str, shop: Resources) -> Pool:
+def _decoys(variant: Variant, language: str, resources: Resources) -> Pool:
     words, kind = WORDS[language], WORDS[language][variant.value]
     capacity = len(ADJECTIVES[language]) * len(NOUNS[language])
-    word_number = spread(capacity, shop.seed, language)
+    word_number = scatter(capacity, resources.seed, language)
     taken: set[str] = set()
     draw_value: Callable[[Random], str] = (
         uuid4 if variant.value == "uuid" else lambda rng: str(rng.randint(LOWEST, HIGHEST))
@@ -190,4 +189,6 @@ def _decoys(variant: Variant, language: str, shop: Resources) -> Pool:
         return Unit(words["needle"].format(kind=kind, key=key, value=value) + "\n", key, (value,))
 
     name = f"keys of {variant.key}s"
-    return shop.pool(name, language, make, capacity=None if variant.key == "uuid" else capacity)
+    return resources.pool(
+        name, language, make, capacity=None if variant.key == "uuid" else capacity
+    )

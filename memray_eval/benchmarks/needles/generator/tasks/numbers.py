@@ -4,7 +4,6 @@ values of an expression)."""
 from __future__ import annotations
 
 from functools import cache
-from random import Random
 
 import numpy as np
 
@@ -70,39 +69,41 @@ TEXTS = tuple(str(number) for number in NUMBERS)
 OPERATIONS = tuple(f" {sign} {number}" for sign in "+-" for number in NUMBERS)
 
 
-def math_find(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def math_find(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """Sample i asks for kind i modulo 7. A median of an even number of integers is the mean of the
     middle two, a float."""
     rng, words, kind = order.rng(), FIND[order.language], KINDS[order.number % len(KINDS)]
     query = words["query"].format(what=words[kind])
-    sheet = SampleSpec(
-        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    spec = SampleSpec(
+        resources.counter,
+        order.language,
+        order.length - slack,
+        words["head"],
+        words["closing"],
+        query,
     )
-    first, following = shop.gauge.table("{}", NUMBERS, LINE), shop.gauge.table(", {}", NUMBERS, "1")
-    low, high = _bounds(rng, kind)
+    table = resources.counter.table
+    first, following = table("{}", NUMBERS, LINE), table(", {}", NUMBERS, "1")
+    is_low = kind.endswith("smallest") or (kind == "median" and rng.random() < 0.5)
+    low, high = (rng.randint(0, 19), 99) if is_low else (0, rng.randint(79, 99))
     drawn = low + integers(
         rng, LEAST_NUMBERS + order.length // int(following.min()), high - low + 1
     )
     costs = following[drawn]
-    costs[0] = first[drawn[0]] + shop.gauge.known("1", "\n")
+    costs[0] = first[drawn[0]] + resources.counter.known("1", "\n")
     totals = np.cumsum(costs)
-    numbers = drawn[: sheet.most(totals, LEAST_NUMBERS)]
+    numbers = drawn[: spec.most(totals, LEAST_NUMBERS)]
     body = ", ".join([TEXTS[number] for number in numbers.tolist()]) + "\n"
-    label = _found(numbers, kind)
+    label = _answer(numbers, kind)
     answers = (
         (str(label),)
         if label != int(label)
         else tuple(dict.fromkeys((str(int(label)), str(label))))
     )
-    return sheet.finish(body, int(totals[len(numbers) - 1]), answers, label)
+    return spec.finish(body, int(totals[len(numbers) - 1]), answers, label)
 
 
-def _bounds(rng: Random, kind: str) -> tuple[int, int]:
-    is_low = kind.endswith("smallest") or (kind == "median" and rng.random() < 0.5)
-    return (rng.randint(0, 19), 99) if is_low else (0, rng.randint(79, 99))
-
-
-def _found(numbers: IntArray, kind: str) -> int | float:
+def _answer(numbers: IntArray, kind: str) -> int | float:
     if kind == "median":
         ordered, middle = np.sort(numbers), len(numbers) // 2
         return (
@@ -115,28 +116,28 @@ def _found(numbers: IntArray, kind: str) -> int | float:
     return int(distinct[-rank] if kind.endswith("largest") else distinct[rank - 1])
 
 
-def math_calc(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def math_calc(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """All values stay within 0 to 99: an operand that would lead out is taken modulo what is left,
     plus one."""
     rng, words = order.rng(), CALC[order.language]
-    sheet = SampleSpec(
-        shop.gauge,
+    spec = SampleSpec(
+        resources.counter,
         order.language,
         order.length - slack,
         words["head"],
         words["closing"],
         words["query"],
     )
-    plus, minus = shop.gauge.table(" + {}", NUMBERS, "1"), shop.gauge.table(" - {}", NUMBERS, "1")
-    costs = np.concatenate([plus, minus])
+    table = resources.counter.table
+    costs = np.concatenate([table(" + {}", NUMBERS, "1"), table(" - {}", NUMBERS, "1")])
     start = rng.randrange(100)
     drawn = integers(rng, LEAST_STEPS + order.length // int(costs.min()), len(OPERATIONS))
     value, after = start, _values_after()
     values = np.array([value := after[value][operation] for operation in drawn.tolist()], np.int64)
     operations = np.abs(np.diff(values, prepend=start)) + drawn // 100 * 100
-    ends = shop.gauge.known(LINE, str(start)) + shop.gauge.known("1", "\n")
+    ends = resources.counter.known(LINE, str(start)) + resources.counter.known("1", "\n")
     totals = ends + np.cumsum(costs[operations])
-    n = sheet.most(totals, LEAST_STEPS)
+    n = spec.most(totals, LEAST_STEPS)
     body = (
         str(start)
         + "".join([OPERATIONS[operation] for operation in operations[:n].tolist()])
@@ -144,7 +145,7 @@ def math_calc(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     )
     label = values[:n].tolist()
     listed = "[" + ", ".join([TEXTS[value] for value in label]) + "]"
-    return sheet.finish(body, int(totals[n - 1]), (listed,), label)
+    return spec.finish(body, int(totals[n - 1]), (listed,), label)
 
 
 @cache

@@ -25,27 +25,29 @@ WORDS = {
 LEAST_PAIRS = 2
 
 
-def kv_retrieval(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """The asked pair is the one at `depth` percent of all pairs: at 0 the first, at 100 the last,
     which has no comma."""
     rng, words = order.rng(), WORDS[order.language]
-    pool = shop.pool("pairs", "", _pair)
+    pool = resources.pool("pairs", "", _pair)
     asked, last, *others = pool.draw(rng, order.length, extra=2)
     if order.depth == 100:
         last = asked
     key, value = pool.unit(asked).key, pool.unit(asked).values[0]
     closing = pool.unit(last).text.rstrip(",\n") + "\n}"
     query = words["query"].format(key=key)
-    sheet = SampleSpec(
-        shop.gauge, order.language, order.length - slack, words["head"], closing, query
+    spec = SampleSpec(
+        resources.counter, order.language, order.length - slack, words["head"], closing, query
     )
     own = [] if order.depth == 100 else [asked]
-    totals = shop.gauge.known(LINE, "{\n") + int(pool.counts(own).sum()) + pool.totals(others)
-    n = sheet.most(totals, LEAST_PAIRS)
+    totals = (
+        resources.counter.known(LINE, "{\n") + int(pool.counts(own).sum()) + pool.totals(others)
+    )
+    n = spec.most(totals, LEAST_PAIRS)
     lines = pool.texts(others[:n])
     for number in own:
         lines.insert(min(n, round((order.depth or 0) / 100 * (n + 1))), pool.unit(number).text)
-    return sheet.finish("{\n" + "".join(lines), int(totals[n - 1]), (value,))
+    return spec.finish("{\n" + "".join(lines), int(totals[n - 1]), (value,))
 
 
 def _pair(rng: Random, _: int) -> Unit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
-from memray_eval.benchmarks.needles.generator.pools import nearest_cut, with_needles
+from memray_eval.benchmarks.needles.generator.pools import insert_needles, nearest_cut
 from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
 from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
@@ -32,34 +32,39 @@ WORDS = {
 LEAST_LINES = 2
 
 
-def passkey(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def passkey(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     rng = order.rng()
-    return _hidden(str(rng.randint(10_000, 99_999)), order, shop, slack, rng)
+    return _hide_number(str(rng.randint(10_000, 99_999)), order, resources, slack, rng)
 
 
-def number_string(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def number_string(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     rng = order.rng()
     digits = [str(rng.randrange(10)) for _ in range(5)]
     for _ in range(5):
         place = rng.randrange(len(digits))
         digits.insert(place, digits[place])
-    return _hidden("".join(digits), order, shop, slack, rng)
+    return _hide_number("".join(digits), order, resources, slack, rng)
 
 
-def _hidden(
-    number: str, order: QuestionOrder, shop: Resources, slack: int, rng: Random
+def _hide_number(
+    number: str, order: QuestionOrder, resources: Resources, slack: int, rng: Random
 ) -> SampleDraft:
     words = WORDS[order.language]
     what = words[order.task]
     needle = words["needle"].format(what=what, number=number)
     query = words["query"].format(what=what)
-    sheet = SampleSpec(
-        shop.gauge, order.language, order.length - slack, words["head"], words["closing"], query
+    spec = SampleSpec(
+        resources.counter,
+        order.language,
+        order.length - slack,
+        words["head"],
+        words["closing"],
+        query,
     )
-    noise = shop.noise(order.language)
+    noise = resources.noise(order.language)
     lines = noise.draw(rng, order.length)
-    totals, own = noise.totals(lines), shop.gauge.line(needle)
-    n = sheet.most(totals + own, LEAST_LINES)
+    totals, own = noise.totals(lines), resources.counter.line(needle)
+    n = spec.most(totals + own, LEAST_LINES)
     texts = noise.texts(lines[:n])
-    body = with_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), needle)])
-    return sheet.finish(body, int(totals[n - 1]) + own, (number,))
+    body = insert_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), needle)])
+    return spec.finish(body, int(totals[n - 1]) + own, (number,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
-from memray_eval.benchmarks.needles.generator.pools import with_needles
+from memray_eval.benchmarks.needles.generator.pools import insert_needles
 from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
 from memray_eval.benchmarks.needles.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
@@ -32,7 +32,7 @@ WORDS = {
 }
 
 
-def vt(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
+def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     rng, words = order.rng(), WORDS[order.language]
     value, other = (str(number) for number in rng.sample(range(10_000, 100_000), 2))
     names = _names(rng, HOPS + 1, 5)
@@ -44,16 +44,16 @@ def vt(order: QuestionOrder, shop: Resources, slack: int) -> SampleDraft:
     example = "".join(_chain(shown, other))
     head = words["head"].format(example=example, value=other, names=words["and"].join(shown))
     query = words["query"].format(value=value, n=len(names))
-    sheet = SampleSpec(
-        shop.gauge, order.language, order.length - slack, head, words["closing"], query
+    spec = SampleSpec(
+        resources.counter, order.language, order.length - slack, head, words["closing"], query
     )
-    noise = shop.noise(order.language)
+    noise = resources.noise(order.language)
     lines, chain = noise.draw(rng, order.length), _chain(names, value)
-    totals, own = noise.totals(lines), int(shop.gauge.lines(chain).sum())
-    n = sheet.most(totals + own, len(chain))
+    totals, own = noise.totals(lines), int(resources.counter.lines(chain).sum())
+    n = spec.most(totals + own, len(chain))
     places = sorted(rng.sample(range(n + 1), len(chain)))
-    body = with_needles(noise.texts(lines[:n]), list(zip(places, chain, strict=True)))
-    return sheet.finish(body, own + int(totals[n - 1]), tuple(names))
+    body = insert_needles(noise.texts(lines[:n]), list(zip(places, chain, strict=True)))
+    return spec.finish(body, own + int(totals[n - 1]), tuple(names))
 
 
 def _names(rng: Random, n: int, letters: int) -> list[str]:

@@ -50,5 +50,5 @@ def triples() -> Triples:
 
 
 @pytest.fixture(scope="session")
-def shop(pieces: Pieces) -> Resources:
+def resources(pieces: Pieces) -> Resources:
     return Resources(pieces, seed=0)

@@ -36,8 +36,8 @@ def tokens_of(tokenizer: Tokenizer, sample: Sample) -> int:
     return tokenizer.count(plain_prompt(sample.context or "", sample.query))
 
 
-def test_every_sample_has_exactly_its_length(shop: Resources, pieces: Tokenizer) -> None:
-    made = list(samples(plan(lengths=(2048, 3001), samples=2), shop))
+def test_every_sample_has_exactly_its_length(resources: Resources, pieces: Tokenizer) -> None:
+    made = list(samples(plan(lengths=(2048, 3001), samples=2), resources))
     assert len(made) == plan(lengths=(2048, 3001), samples=2).n_samples
     for sample in made:
         assert (
@@ -54,10 +54,10 @@ def test_every_sample_has_exactly_its_length(shop: Resources, pieces: Tokenizer)
     language=st.sampled_from(LANGUAGES),
 )
 def test_any_length_is_met(
-    shop: Resources, pieces: Tokenizer, length: int, task: str, language: str
+    resources: Resources, pieces: Tokenizer, length: int, task: str, language: str
 ) -> None:
     for sample in samples(
-        plan(tasks=(task,), languages=(language,), lengths=(length,), depths=(50,)), shop
+        plan(tasks=(task,), languages=(language,), lengths=(length,), depths=(50,)), resources
     ):
         assert tokens_of(pieces, sample) == length
 
@@ -65,13 +65,13 @@ def test_any_length_is_met(
 def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
     triples: Tokenizer,
 ) -> None:
-    shop = Resources(triples, seed=0)
-    assert not lines_add_up(shop, "en")
+    resources = Resources(triples, seed=0)
+    assert not lines_add_up(resources, "en")
     told: list[bool] = []
     made = list(
         samples(
             plan(languages=("en",), lengths=(2048,), depths=(50,)),
-            shop,
+            resources,
             lambda *group: told.append(group[3]),
         )
     )
@@ -88,10 +88,10 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
                 " + 4 + "
             )  # joins what only math_calc writes
 
-    shop = Resources(Joining(), seed=0)
-    assert lines_add_up(shop, "en")
-    assert whole_adds_up(0, "passkey", "en", 2048, shop)
-    assert not whole_adds_up(0, "math_calc", "en", 8192, shop)
+    resources = Resources(Joining(), seed=0)
+    assert lines_add_up(resources, "en")
+    assert whole_adds_up(0, "passkey", "en", 2048, resources)
+    assert not whole_adds_up(0, "math_calc", "en", 8192, resources)
 
 
 def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> None:
@@ -107,10 +107,10 @@ def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> Non
         assert [among_others[sample.id] for sample in alone] == alone
 
 
-def test_seeds_and_samples_differ(shop: Resources, pieces: Tokenizer) -> None:
+def test_seeds_and_samples_differ(resources: Resources, pieces: Tokenizer) -> None:
     words = plan(languages=("en",), depths=(50,), samples=2)
     first, other = (
-        list(samples(words, shop)),
+        list(samples(words, resources)),
         list(samples(words.model_copy(update={"seed": 1}), Resources(pieces, 1))),
     )
     assert all(mine.context != others.context for mine, others in zip(first, other, strict=True))
@@ -118,8 +118,10 @@ def test_seeds_and_samples_differ(shop: Resources, pieces: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("task", ONE_NEEDLE)
-def test_the_needle_is_at_its_depth(shop: Resources, pieces: Tokenizer, task: str) -> None:
-    for sample in samples(plan(tasks=(task,), lengths=(8000,), depths=(0, 25, 50, 75, 100)), shop):
+def test_the_needle_is_at_its_depth(resources: Resources, pieces: Tokenizer, task: str) -> None:
+    for sample in samples(
+        plan(tasks=(task,), lengths=(8000,), depths=(0, 25, 50, 75, 100)), resources
+    ):
         context = sample.context or ""
         sought = sample.query.split("name")[0] if task == "qa" else sample.answers[0]
         place = context.index(sought) if task != "qa" else gold_start(sample)
@@ -135,22 +137,22 @@ def gold_start(sample: Sample) -> int:
 @pytest.mark.parametrize("task", sorted(TASKS))
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_too_short_a_length_names_one_that_will_do(
-    shop: Resources, task: str, language: str
+    resources: Resources, task: str, language: str
 ) -> None:
     one = plan(tasks=(task,), languages=(language,), depths=(0, 100), samples=10)
     with pytest.raises(
         ConfigError, match=rf"--lengths 10: {task} \({language}\) takes at least [0-9]+ tokens"
     ) as refused:
-        samples(one.model_copy(update={"lengths": (10, 4096)}), shop)
+        samples(one.model_copy(update={"lengths": (10, 4096)}), resources)
     named = re.search(r"at least ([0-9]+)", str(refused.value))
     assert named
     smallest = int(named[1])
     assert all(
         sample.metadata["tokens"] <= smallest
-        for sample in samples(one.model_copy(update={"lengths": (smallest,)}), shop)
+        for sample in samples(one.model_copy(update={"lengths": (smallest,)}), resources)
     )
     with pytest.raises(ConfigError, match="takes at least"):
-        samples(one.model_copy(update={"lengths": (smallest * 2 // 3,)}), shop)
+        samples(one.model_copy(update={"lengths": (smallest * 2 // 3,)}), resources)
 
 
 def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
@@ -158,9 +160,9 @@ def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
         f"Line {word} of the text that was given. It has two sentences.\n"
         for word in "one two three four five six".split()
     ]
-    shop = Resources(pieces, 0, haystack=lines)
+    resources = Resources(pieces, 0, haystack=lines)
     for sample in samples(
-        plan(tasks=("niah_single_2", "niah_multivalue"), languages=("en",)), shop
+        plan(tasks=("niah_single_2", "niah_multivalue"), languages=("en",)), resources
     ):
         assert tokens_of(pieces, sample) == 2048
         assert (sample.context or "").count("Line four of the text that was given.") > 3
@@ -182,8 +184,10 @@ def questions() -> list[QuestionedText]:
 
 
 def test_the_users_documents(pieces: Tokenizer) -> None:
-    shop = Resources(pieces, 0, questions=questions())
-    made = list(samples(plan(tasks=("qa",), languages=("en",), lengths=(900,), samples=3), shop))
+    resources = Resources(pieces, 0, questions=questions())
+    made = list(
+        samples(plan(tasks=("qa",), languages=("en",), lengths=(900,), samples=3), resources)
+    )
     for sample in made:
         number = int(sample.id.rpartition("-")[2])
         assert tokens_of(pieces, sample) == 900
@@ -193,10 +197,10 @@ def test_the_users_documents(pieces: Tokenizer) -> None:
 
 
 def test_too_few_documents_are_said(pieces: Tokenizer) -> None:
-    shop = Resources(pieces, 0, questions=questions())
+    resources = Resources(pieces, 0, questions=questions())
     with pytest.raises(
         ConfigError,
         match=r"--documents: all documents together have [0-9,]+ tokens, too few for a length of "
         r"9,000",
     ):
-        samples(plan(tasks=("qa",), languages=("en",), lengths=(9000,)), shop)
+        samples(plan(tasks=("qa",), languages=("en",), lengths=(9000,)), resources)

@@ -19,9 +19,9 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
 
 
-def test_samples_are_read_back_as_they_were(shop: Resources, tmp_path: Path) -> None:
+def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path) -> None:
     plan = Plan(tasks=tuple(TASKS), languages=LANGUAGES, lengths=(2048,), depths=(0, 100))
-    made, path = list(samples(plan, shop)), str(tmp_path / "new" / "n.parquet")
+    made, path = list(samples(plan, resources)), str(tmp_path / "new" / "n.parquet")
     written = write(made, path)
     assert (written.samples, written.context_bytes) == (
         len(made),

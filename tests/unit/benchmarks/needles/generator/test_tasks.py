@@ -26,9 +26,9 @@ FACT = {
 }
 
 
-def made(shop: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
+def made(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
     plan = Plan(tasks=tasks, languages=LANGUAGES, lengths=(length,), depths=(30,), samples=n)
-    return list(samples(plan, shop))
+    return list(samples(plan, resources))
 
 
 def text_of(sample: Sample) -> str:
@@ -36,16 +36,16 @@ def text_of(sample: Sample) -> str:
     return sample.context
 
 
-def test_passkey_and_number_string_hold_one_number(shop: Resources) -> None:
-    for sample in made(shop, "passkey", "number_string"):
+def test_passkey_and_number_string_hold_one_number(resources: Resources) -> None:
+    for sample in made(resources, "passkey", "number_string"):
         digits = 5 if sample.task == "passkey" else 10
         assert re.findall(r"[0-9]+", text_of(sample)) == [sample.answers[0]] * 2
         assert len(sample.answers[0]) == digits
-    runs = [sample.answers[0] for sample in made(shop, "number_string", n=30)]
+    runs = [sample.answers[0] for sample in made(resources, "number_string", n=30)]
     assert all(re.search(r"(.)\1", number) for number in runs)
 
 
-def test_kv_retrieval_is_json_with_the_pair_at_its_depth(shop: Resources) -> None:
+def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -> None:
     plan = Plan(
         tasks=("kv_retrieval",),
         languages=LANGUAGES,
@@ -53,7 +53,7 @@ def test_kv_retrieval_is_json_with_the_pair_at_its_depth(shop: Resources) -> Non
         depths=(0, 50, 100),
         samples=2,
     )
-    for sample in samples(plan, shop):
+    for sample in samples(plan, resources):
         found = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
         assert found
         pairs = list(json.loads(found[0]).items())
@@ -63,8 +63,8 @@ def test_kv_retrieval_is_json_with_the_pair_at_its_depth(shop: Resources) -> Non
         assert all(re.fullmatch(UUID, text) for pair in pairs for text in pair)
 
 
-def test_math_find(shop: Resources) -> None:
-    for sample in made(shop, "math_find", n=14):
+def test_math_find(resources: Resources) -> None:
+    for sample in made(resources, "math_find", n=14):
         numbers = json.loads("[" + re.findall(r"[0-9]+(?:, [0-9]+)+", text_of(sample))[0] + "]")
         distinct = sorted(set(numbers))
         kind = int(sample.id.rpartition("-")[2]) % 7
@@ -78,8 +78,8 @@ def test_math_find(shop: Resources) -> None:
         assert float(sample.answers[0]) == expected
 
 
-def test_math_calc(shop: Resources) -> None:
-    for sample in made(shop, "math_calc"):
+def test_math_calc(resources: Resources) -> None:
+    for sample in made(resources, "math_calc"):
         expression = re.findall(r"[0-9]+(?: [+-] [0-9]+)+", text_of(sample))[0]
         value, *steps = (int(number) for number in re.sub(r"([+-]) ", r"\1", expression).split())
         values = []
@@ -92,8 +92,8 @@ def test_math_calc(shop: Resources) -> None:
         assert {"+", "-"} <= set(expression)
 
 
-def test_code_run(shop: Resources) -> None:
-    for sample in made(shop, "code_run", n=10):
+def test_code_run(resources: Resources) -> None:
+    for sample in made(resources, "code_run", n=10):
         code = "\n".join(
             line
             for line in text_of(sample).splitlines()
@@ -127,8 +127,8 @@ def test_code_run(shop: Resources) -> None:
         ("niah_multiquery", 4),
     ],
 )
-def test_niah(shop: Resources, task: str, facts: int | None) -> None:
-    for sample in made(shop, task):
+def test_niah(resources: Resources, task: str, facts: int | None) -> None:
+    for sample in made(resources, task):
         found = FACT[sample.language].findall(text_of(sample))
         asked = [value for key, value in found if key in sample.query]
         assert sorted(asked) == sorted(sample.answers)
@@ -141,8 +141,8 @@ def test_niah(shop: Resources, task: str, facts: int | None) -> None:
         )
 
 
-def test_vt(shop: Resources) -> None:
-    for sample in made(shop, "vt"):
+def test_vt(resources: Resources) -> None:
+    for sample in made(resources, "vt"):
         values: dict[str, str] = {}
         for name, source in re.findall(
             r"^VAR ([A-Z]+) = (?:VAR )?([A-Z]+|[0-9]+)$", text_of(sample), re.MULTILINE
@@ -160,8 +160,8 @@ def test_vt(shop: Resources) -> None:
         )
 
 
-def test_cwe(shop: Resources) -> None:
-    for sample in (*made(shop, "cwe"), *made(shop, "cwe", length=3000)):
+def test_cwe(resources: Resources) -> None:
+    for sample in (*made(resources, "cwe"), *made(resources, "cwe", length=3000)):
         often, seldom = (30, 3) if sample.metadata["length"] >= 4096 else (6, 1)
         listed = re.findall(r"^([0-9]+)\. (\S+)$", text_of(sample), re.MULTILINE)
         start = [place for place, (number, _) in enumerate(listed) if number == "1"][-1]
@@ -173,8 +173,8 @@ def test_cwe(shop: Resources) -> None:
         assert not any(word in counts for _, word in listed[:start])
 
 
-def test_fwe(shop: Resources) -> None:
-    for sample in (*made(shop, "fwe"), *made(shop, "fwe", length=400)):
+def test_fwe(resources: Resources) -> None:
+    for sample in (*made(resources, "fwe"), *made(resources, "fwe", length=400)):
         line = next(line for line in text_of(sample).splitlines() if line.startswith("... "))
         ranked = Counter(line.split()).most_common()
         (dots, _), (one, first), (two, second), (three, third), (_, fourth), *_ = ranked
@@ -183,17 +183,17 @@ def test_fwe(shop: Resources) -> None:
         assert first > second > third > fourth
 
 
-def test_cwe_is_shuffled_anew_for_each_sample(shop: Resources) -> None:
+def test_cwe_is_shuffled_anew_for_each_sample(resources: Resources) -> None:
     orders = set()
-    for sample in made(shop, "cwe", n=10):
+    for sample in made(resources, "cwe", n=10):
         words = re.findall(r"^[0-9]+\. (\S+)$", text_of(sample), re.MULTILINE)
         orders.add(tuple(place for place, word in enumerate(words) if word in sample.answers))
     assert len(orders) == 20
 
 
-def test_qa_has_one_document_with_the_answer(shop: Resources) -> None:
+def test_qa_has_one_document_with_the_answer(resources: Resources) -> None:
     asked = set()
-    for sample in made(shop, "qa", n=25):
+    for sample in made(resources, "qa", n=25):
         documents = [
             line
             for line in text_of(sample).splitlines()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.benchmarks.needles.generator.pools import within
+from memray_eval.benchmarks.needles.generator.pools import insert_sentence
 from memray_eval.benchmarks.needles.generator.user_texts import (
     LONGEST_LINE,
     read_haystack,
@@ -84,4 +84,4 @@ def test_bad_questions_are_named(tmp_path: Path, line: str, said: str) -> None:
     ],
 )
 def test_a_needle_stands_between_sentences(paragraph: str, expected: str) -> None:
-    assert within(paragraph, "KEY.") == expected
+    assert insert_sentence(paragraph, "KEY.") == expected
