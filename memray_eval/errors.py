@@ -100,9 +100,9 @@ class GenerationError(EvalError):
 
 class JudgeError(EvalError):
     """No verdict. `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost all the
-    same. Where a provider answered: the HTTP `status`, and its own `code` and `kind` (the type) of
-    the error, "" where it named none. `is_stalled` is set where the judge lets no call through any
-    more, so that the next one would fail in the same way."""
+    same. Where a provider answered: the HTTP `status`, and its own `code`, `kind` (the type) and
+    `param` of the error, "" where it named none. `is_stalled` is set where the judge lets no call
+    through any more, so that the next one would fail in the same way."""
 
     def __init__(
         self,
@@ -112,10 +112,11 @@ class JudgeError(EvalError):
         status: int | None = None,
         code: str = "",
         kind: str = "",
+        param: str = "",
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-        self.status, self.code, self.kind = status, code, kind
+        self.status, self.code, self.kind, self.param = status, code, kind, param
         self.input_tokens = 0
         self.output_tokens = 0
         self.cost_usd = 0.0

@@ -76,6 +76,14 @@ def _has_key_shape(text: str) -> bool:
     return _SHAPES.search(text) is not None
 
 
+def hide_keys(text: str, held: Mapping[str, str]) -> str:
+    """The text with [key] for the values of these variables, for what has a key's shape, and for
+    the user and password of a URL."""
+    for value in held.values():
+        text = text.replace(value, "[key]")
+    return _USER.sub("://[key]@", _SHAPES.sub("[key]", text))
+
+
 def variables_of(config: RunConfig) -> set[str]:
     """The environment variables that the config names as holding keys, and the providers' own."""
     one_each = [candidate.api_key_env for candidate in config.candidates]

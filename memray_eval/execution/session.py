@@ -16,6 +16,7 @@ from typing import Any
 
 from memray_eval.benchmarks import prompt_text
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.secrets import held_keys, variables_of
 from memray_eval.config.sections import EMBEDDED, names_a_file
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
@@ -25,6 +26,7 @@ from memray_eval.execution.progress import STAGES, RunSize, RunTelemetry, displa
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.affect_stage import DEGRADED_TRAITS, affect_choices
 from memray_eval.execution.ray.judge_server import judge_server
+from memray_eval.execution.ray.log_collection import RunLog, keep_run_log
 from memray_eval.execution.ray.pipeline import Work, judge_waiting, run_pipeline, split
 from memray_eval.execution.ray.progress_counter import CounterView, ProgressCounter
 from memray_eval.execution.ray.services import (
@@ -112,10 +114,12 @@ class RunSession:
         """Runs what is left to its summary. Raises EvalError when a stage could not be started or a
         service died, Interrupted after SIGINT or SIGTERM. However it ends, the manifest says so,
         and what was finished is kept."""
-        with handle_termination() as ending:
+        n_session = len(self.before.get("sessions", ())) + 1
+        held = held_keys(os.environ, variables_of(self.config))
+        with handle_termination() as ending, keep_run_log(self.folder, n_session, held) as log:
             try:
                 with cluster.watch_ray_processes(self._end_without_ray):
-                    return self._finish(quiet)
+                    return self._finish(quiet, log)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.number.name}")
                 text = (
@@ -137,11 +141,12 @@ class RunSession:
                     raise
                 raise ours from error
 
-    def _finish(self, quiet: bool) -> RunResult:
+    def _finish(self, quiet: bool, log: RunLog) -> RunResult:
         here = beside_the_driver()
         counter: Any = ProgressCounter.options(scheduling_strategy=here).remote(  # type: ignore[attr-defined]
             self.folder.run_id, self._stages(), self._tolerated(self.n_units)
         )
+        log.follow(counter)
         self._write_manifest("running")
         self._run(counter, quiet)
         telemetry = CounterView(counter).telemetry()

@@ -59,12 +59,13 @@ class InvalidReply(Exception):
 
 
 class Told(NamedTuple):
-    """What a provider says of an error: its own code and type, "" where it names none, and the
-    start of its reply."""
+    """What a provider says of an error: its own code and type, "" where it names none, the start of
+    its reply, and the parameter that it objects to."""
 
     code: str = ""
     kind: str = ""
     excerpt: str = ""
+    param: str = ""
 
     def __str__(self) -> str:
         named = [
@@ -106,6 +107,7 @@ def by_status(status: int, retry_after: str | None, told: Told = Told()) -> Judg
     else:
         error = JudgeError(f"the provider answered {status}{told}")
     error.status, error.code, error.kind = status, told.code, told.kind
+    error.param = told.param
     return error
 
 
@@ -117,6 +119,7 @@ def _error_of(
     if error is None:
         return by_status(status, retry_after, told)
     error.status, error.code, error.kind = status, told.code, told.kind
+    error.param = told.param
     return error
 
 
@@ -166,6 +169,7 @@ class Edge:
         if not isinstance(raised, QuotaExhausted):
             raised.args = (f"{self.host} answered {reply.status}, but with an error{told}",)
         raised.status, raised.code, raised.kind = reply.status, told.code, told.kind
+        raised.param = told.param
         raise raised
 
     @contextmanager
@@ -192,7 +196,8 @@ class Edge:
         kind = _short(error.get("type")) or (
             _short(error.get("status")) if code != _short(error.get("status")) else ""
         )
-        return Told(self._without_keys(code), self._without_keys(kind), self._excerpt(body))
+        param = self._without_keys(_short(error.get("param")))
+        return Told(self._without_keys(code), self._without_keys(kind), self._excerpt(body), param)
 
     def _excerpt(self, body: bytes | str) -> str:
         """The reply's first characters on one line, without keys, with what a terminal would obey

@@ -6,6 +6,7 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  problems.jsonl      the dataset's invalid entries, when a run skipped them
                  disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
+                 log.jsonl           what the run logged (execution/run_log.py), and log.1.jsonl before it
 """  # noqa: E501
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -51,6 +53,11 @@ class RunFolder:
     @property
     def run_id(self) -> str:
         return self.path.rpartition("/")[2]
+
+    @property
+    def local_path(self) -> Path | None:
+        """Where the folder lies on this machine's disk; None where it lies elsewhere."""
+        return Path(self._inner) if isinstance(self._filesystem, fs.LocalFileSystem) else None
 
     def create(self) -> None:
         """Makes the folder. Raises ConfigError where it cannot be written; an object store says
@@ -173,6 +180,14 @@ class RunFolder:
                 f"{self.path}/summary.json is not a summary of this version: "
                 f"{error.error_count()} problems"
             ) from None
+
+    def write_log(self, name: str, data: bytes) -> None:
+        """Writes one of the files of the run's log whole; for a folder that is not local."""
+        self._write(name, data.decode())
+
+    def read_log(self, name: str) -> bytes:
+        """Raises DataError where there is none."""
+        return self._read(name)
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS) -> str:
         """Writes a block as one file, named by its units, so that a retried task writes the same

@@ -3,6 +3,7 @@ block."""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import warnings
@@ -48,6 +49,8 @@ from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metric import RULES, Metric
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import EXISTING, Candidate
+
+logger = logging.getLogger(__name__)
 
 _OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
@@ -103,6 +106,7 @@ def run_pipeline(work: Work, candidates: tuple[Candidate, ...]) -> int:
 
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
+    logger.info("a pipeline begins: %s", ", ".join(one.name for one in candidates))
     set_up_data_context(work.config)
     if candidates[0].backend == EXISTING:
         return _finish(add_scoring(add_existing_responses(work), work), work, EXISTING)
@@ -112,6 +116,8 @@ def run_pipeline(work: Work, candidates: tuple[Candidate, ...]) -> int:
 
 def judge_waiting(work: Work, candidates: tuple[Candidate, ...]) -> int:
     """Judges what an earlier session generated. Returns how many units were written."""
+    n_units, names = len(work.resume_state.generated), ", ".join(one.name for one in candidates)
+    logger.info("%d responses of an earlier session are judged: %s", n_units, names)
     set_up_data_context(work.config)
     rows = [{PART: part} for part in work.resume_state.waiting]
     read = {
