@@ -83,27 +83,24 @@ def bare(config: RunConfig) -> Callable[[], float]:
     os.environ |= {"VLLM_LOGGING_LEVEL": "ERROR"}
     from vllm import LLM, SamplingParams
 
-    from memray_eval.benchmarks import get_suite
     from memray_eval.datasets.scan import read_samples
     from memray_eval.execution.prepare import scan_dataset
-    from memray_eval.execution.ray.engine import engine_kwargs, sampling_params
-    from memray_eval.execution.run_inputs import reading_of
+    from memray_eval.execution.ray.engine import engine_kwargs
+    from memray_eval.execution.run_inputs import reading_of, suite_of
     from memray_eval.models.embedded_model import resolve_model
+    from memray_eval.models.tokenizers import load_tokenizer
+    from memray_eval.stages.render import render
 
-    candidate, suite = config.candidates[0], get_suite(config.suite)
-    samples = [
-        sample
+    candidate, suite = config.candidates[0], suite_of(config)
+    tokenizer = load_tokenizer(candidate.model)
+    asked = [
+        suite.prompt(sample, candidate)
         for shard in scan_dataset(config, []).shards
         for sample in read_samples(shard, reading_of(config))
     ]
-    chats = [
-        [message.model_dump() for message in suite.prompt(sample, candidate).messages]
-        for sample in samples
-    ]
+    prompts = [{"prompt_token_ids": render(one, tokenizer, None).tokens} for one in asked]
     llm = LLM(resolve_model(candidate.model), **engine_kwargs(config.engine, "cpu"))
-    template = llm.get_tokenizer().apply_chat_template
-    prompts = [template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]
-    params = SamplingParams(**sampling_params(candidate.sampling))
+    params = SamplingParams(**asked[0].sampling(candidate).model_dump(mode="json"))
 
     def measure() -> float:
         llm.reset_prefix_cache()  # a second pass must not find its prompts already computed
