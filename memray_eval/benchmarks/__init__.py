@@ -29,10 +29,10 @@ class Suite:
     `adapt` turns a record in the benchmark's published format, read from the file at `path`, into
     the fields of a Sample, and leaves our own format as it is; it raises ValueError that says what
     such a record lacks. `tasks` are the suite's, in the order of its table. `headline` is the
-    metric that stands for quality beside speed: the first of `metrics`, unless named.
-    `has_contexts`: its samples carry long contexts, several of them the same one. `templated` makes
-    the suite that asks with the benchmark's own templates, read from the folder or file that the
-    user has."""
+    metric that stands for quality beside speed: the first of `metrics`, unless named. With
+    `reports_speed` a single candidate gets speed beside quality too. `has_contexts`: its samples
+    carry long contexts, several of them the same one. `templated` makes the suite that asks with
+    the benchmark's own templates, read from the folder or file that the user has."""
 
     description: str
     metrics: tuple[str, ...]
@@ -43,6 +43,7 @@ class Suite:
     tasks: tuple[str, ...] = ()
     headline: str = ""
     has_contexts: bool = False
+    reports_speed: bool = False
     templated: Callable[[Suite, str], Suite] | None = None
     name: str = ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,9 +114,10 @@ def doctor(
     resources."""
     job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
     from memray_eval.execution.doctor import examine
+    from memray_eval.execution.prepare import resolve
 
     failed = False
-    for check in examine(job):
+    for check in examine(None if job is None else partial(resolve, job)):
         show(
             f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else "")
         )

@@ -217,12 +217,15 @@ def estimate(
 ) -> None:
     """Say what a job would take, without a call: calls, tokens, dollars, time, nodes, and what
     holds it up."""
-    from memray_eval.execution.estimate import prices_from, samples_from
-    from memray_eval.execution.estimate_text import lines
+    from memray_eval.execution.estimate import parse_node_prices, parse_sample_count
+    from memray_eval.execution.estimate_text import estimate_lines
     from memray_eval.execution.prepare import estimate_of
     from memray_eval.submission.cluster_files import read_offer
 
-    prices, count = prices_from(node_usd or ()), None if samples is None else samples_from(samples)
+    prices, count = (
+        parse_node_prices(node_usd or ()),
+        None if samples is None else parse_sample_count(samples),
+    )
     if prices and cluster is None:
         raise ConfigError("--node-usd prices a cluster's nodes: name its file with --cluster")
     cluster_spec = None if cluster is None else read_offer(cluster)
@@ -232,7 +235,7 @@ def estimate(
         settings or (),
     )
     made = estimate_of(job, samples=count, cluster_spec=cluster_spec, node_usd_per_hour=prices)
-    show(made.model_dump_json(indent=2) if as_json else "\n".join(lines(made)))
+    show(made.model_dump_json(indent=2) if as_json else "\n".join(estimate_lines(made)))
 
 
 def _follow_origin(
@@ -241,13 +244,13 @@ def _follow_origin(
     """The job as its responses' run or rows would have it, and the check that all of them are of
     its suite. Says which suite it is; asks where the job and its responses differ. Raises
     ConfigError where nobody agrees."""
-    from memray_eval.execution.response_origins import find_origin, follow, other_suites
+    from memray_eval.execution.prepare.origins import count_other_suites, find_origin, follow_origin
 
     given = {"suite": suite, "metrics": metrics}
     explicit = {key for key, value in given.items() if value is not None}
     explicit |= {setting.partition("=")[0].partition(".")[0].strip() for setting in settings}
     origin = find_origin(job.dataset)
-    followed, differences = follow(job, origin, explicit)
+    followed, differences = follow_origin(job, origin, explicit)
     if differences:
         _agree_to(
             "; ".join(differences),
@@ -260,7 +263,7 @@ def _follow_origin(
         say(f"Suite {followed.suite}: {origin.what} names none; --suite says another.")
 
     def check_found(found: Scan) -> None:
-        difference = other_suites(found, followed.suite)
+        difference = count_other_suites(found, followed.suite)
         if difference and not differences and not explicit & {"suite", "metrics"}:
             _agree_to(difference, "Judge them all the same?", yes)
 
@@ -341,7 +344,7 @@ def _run(
     run_id: str | None = None,
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> RunResult:
-    from memray_eval.execution.estimate_text import lines
+    from memray_eval.execution.estimate_text import estimate_lines
     from memray_eval.execution.prepare import (
         run,
     )  # Ray takes a second to import: only where it is used
@@ -349,7 +352,7 @@ def _run(
     def agree(made: Estimate) -> bool:
         if yes or not sys.stdin.isatty():
             return yes
-        say("\n".join(lines(made)))
+        say("\n".join(estimate_lines(made)))
         return typer.confirm("Spend this without a budget?", err=True)
 
     return run(

@@ -20,6 +20,7 @@ from memray_eval.config.sections import (
     Count,
     EmbeddingConfig,
     EngineConfig,
+    JudgeRequest,
     JudgingConfig,
     Jury,
     MetricOptions,
@@ -90,6 +91,12 @@ class RunConfig(Frozen):
     @property
     def metric_options(self) -> MetricOptions:
         return MetricOptions(**{name: getattr(self, name) for name in MetricOptions.model_fields})
+
+    @property
+    def judge_request(self) -> JudgeRequest:
+        models = tuple(candidate.model for candidate in self.candidates)
+        asked = {name: getattr(self, name) for name in ("judge", "rubrics", "estimates", "judging")}
+        return JudgeRequest(**asked, models=models)
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""

@@ -262,6 +262,17 @@ class MetricOptions(Frozen):
     emotion_words: WordList = "strict"
 
 
+class JudgeRequest(Frozen):
+    """Who is asked to judge what: the keys of a job that say so. `models` are those of the run's
+    candidates, which `judging.exclude_own_family` keeps from judging themselves."""
+
+    judge: Jury | dict[str, Jury] = "auto"
+    rubrics: dict[str, str] = Field(default_factory=dict)
+    estimates: dict[str, bool] = Field(default_factory=dict)
+    judging: JudgingConfig = JudgingConfig()
+    models: tuple[str, ...] = ()
+
+
 def names_a_file(value: str) -> bool:
     """Whether a rubric or a prompt is named by the path of a file, not by a name of the metric's or
     the suite's."""

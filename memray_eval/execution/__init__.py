@@ -1,2 +1,5 @@
-"""The only room that imports ray and, through ray.data.llm, vllm: the plan, the cluster, the
-actors, the pipeline, the run."""
+"""How a run is carried out: prepared from its config, planned on a machine or cluster, run,
+resumed.
+
+prepare/ reads the config (RunSpec, RunPlan); session.py runs a plan to its summary; ray/ is the
+only room that imports Ray and, through ray.data.llm, vLLM."""

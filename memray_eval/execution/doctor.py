@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from memray_eval.config.environment import cache_dir, keys_set
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
 from memray_eval.execution.packages import MEND, is_installed
-from memray_eval.execution.plan import check, device_of
+from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.ray import cluster
-from memray_eval.execution.run_inputs import suite_of
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
-from memray_eval.judges.router import assign_judges, embedded_model, load_table
-from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics import all_metrics
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.embeddings import LOCAL_PACKAGE
 from memray_eval.types import Frozen
@@ -37,35 +35,42 @@ class Check(Frozen):
     mend: str = ""
 
 
-def examine(config: RunConfig | None) -> Iterator[Check]:
-    """Checks of the machine, then, with a config, of what its run needs."""
-    yield _platform()
-    yield from _packages(config)
-    yield _embedded_model()
-    yield from _disk()
-    yield from _keys()
-    yield _metrics()
-    if config is not None:
-        yield from _plan(config)
+def examine(resolve: Callable[[], RunSpec] | None) -> Iterator[Check]:
+    """Checks of the machine, then of what a run needs, where `resolve` gives one (prepare.resolve,
+    which may raise what is wrong with it)."""
+    spec, fault = None, ""
+    if resolve is not None:
+        try:
+            spec = resolve()
+        except EvalError as error:
+            fault = str(error)
+    yield _check_platform()
+    yield from _check_packages(spec)
+    yield _check_embedded_model()
+    yield from _check_disk()
+    yield from _check_keys()
+    yield _list_metrics()
+    if fault:
+        yield Check(state="fail", what=fault)
+    if spec is not None:
+        yield from _check_plan(spec)
 
 
-def _platform() -> Check:
+def _check_platform() -> Check:
     version = platform.python_version()
     where = f"{platform.system()} {platform.machine()}, Python {version}"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         mend = (
-            "vLLM does not run here: start any OpenAI-compatible server and use backend: "
-            "openai with its base_url"
+            "vLLM does not run here: start any OpenAI-compatible server and use backend: openai "
+            "with its base_url"
         )
         return Check(state="warn", what=where, mend=mend)
     return Check(state="ok", what=where)
 
 
-def _packages(config: RunConfig | None) -> Iterator[Check]:
-    wants_vllm = config is None or any(
-        candidate.backend == "vllm" for candidate in config.candidates
-    )
-    wants_local = config is None or not config.embedding.model.startswith("openai/")
+def _check_packages(spec: RunSpec | None) -> Iterator[Check]:
+    wants_vllm = spec is None or spec.has_vllm
+    wants_local = spec is None or not spec.embedding.model.startswith("openai/")
     for package, wanted in (
         ("vllm", wants_vllm),
         ("sentence_transformers", wants_local),
@@ -81,7 +86,7 @@ def _packages(config: RunConfig | None) -> Iterator[Check]:
             )
 
 
-def _embedded_model() -> Check:
+def _check_embedded_model() -> Check:
     if (model_dir() / "model.safetensors").exists():
         return Check(state="ok", what=f"embedded model in {model_dir()}")
     return Check(
@@ -91,7 +96,7 @@ def _embedded_model() -> Check:
     )
 
 
-def _disk() -> Iterator[Check]:
+def _check_disk() -> Iterator[Check]:
     places = [(str(cache_dir()), MIN_DISK_GIB, "set MEMRAY_EVAL_CACHE to a roomier disk")]
     if os.path.isdir("/dev/shm"):
         places.append(
@@ -112,7 +117,7 @@ def _disk() -> Iterator[Check]:
         )
 
 
-def _keys() -> Iterator[Check]:
+def _check_keys() -> Iterator[Check]:
     for variable, is_set in keys_set().items():
         yield Check(
             state="ok",
@@ -120,47 +125,39 @@ def _keys() -> Iterator[Check]:
         )
 
 
-def _metrics() -> Check:
+def _list_metrics() -> Check:
     return Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
 
 
-def _plan(config: RunConfig) -> Iterator[Check]:
+def _check_plan(spec: RunSpec) -> Iterator[Check]:
     try:
-        whole(config.dataset)
-        yield Check(state="ok", what=f"dataset {config.dataset}")
+        whole(spec.read.dataset)
+        yield Check(state="ok", what=f"dataset {spec.read.dataset}")
     except EvalError as error:
         yield Check(state="fail", what=str(error), mend="see dataset/README.md for the formats")
-    if config.cluster.address is None:
-        capacity = cluster.local_capacity(config.cluster)
+    if spec.cluster.address is None:
+        capacity = cluster.local_capacity(spec.cluster)
     else:
         try:
-            with cluster.connected(config.cluster) as capacity:
+            with cluster.connected(spec.cluster) as capacity:
                 pass
         except EvalError as error:
             yield Check(state="fail", what=str(error))
             return
-    try:
-        suite = suite_of(config)
-        metrics = pick(config.metrics or suite.metrics, config.metric_options)
-        choices = assign_judges(metrics, config, load_table(config.judging.models), suite.tasks)
-        has_server = embedded_model(choices) is not None
-    except EvalError as error:
-        yield Check(state="fail", what=str(error))
-        return
-    for metric, choice in choices.items():
+    for metric, choice in spec.judges.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
-    device = device_of(config, capacity.gpus)
+    device = engine_device(spec, capacity.gpus)
     has = (
         f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, "
         f"{capacity.memory_gib:.1f} GiB of memory"
     )
-    for wave in schedule(config, capacity, device, has_server):
+    for wave in schedule(spec, capacity, device):
         names = ", ".join(candidate.name for group in wave for candidate in group)
         models = " beside ".join(
             "the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave
         )
         try:
-            check(wave_pools(config, wave, capacity, device, has_server), capacity)
+            check_room(wave_pools(spec, wave, capacity, device), capacity)
             yield Check(state="ok", what=f"the plan for {names} ({models}, {device}) fits {has}")
         except EvalError as error:
             yield Check(state="fail", what=str(error))

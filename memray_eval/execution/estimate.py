@@ -1,5 +1,5 @@
-"""What a run will take, said before a cent is spent: calls, tokens, dollars, wall time, and what
-holds it up. Makes no call.
+"""Estimates a run before a cent is spent: calls, tokens, dollars, wall time, and the bottleneck.
+Makes no call.
 
 Prompts are really built, for up to SAMPLED units spread over the dataset; what a model will answer
 is assumed (config `assumptions`), and so is the speed of what no limit bounds. A token is taken for
@@ -13,19 +13,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import RateLimits
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.errors import ConfigError, describe_error
-from memray_eval.execution.plan import Capacity, JudgePool
+from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.plan import JudgePool
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
-from memray_eval.execution.run_inputs import reading_of, suite_of
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import JudgeAssignment, JudgeTable, limits_of, price_of
+from memray_eval.judges.router import limits_of, price_of
 from memray_eval.judges.structured_judge import CHARACTERS_A_TOKEN
-from memray_eval.metric import RULES, JudgedMetric, Metric, lookup_for_task, unscorable
+from memray_eval.metric import RULES, JudgedMetric, lookup_for_task, unscorable
 from memray_eval.stages.generate import new_record
 from memray_eval.types import EXISTING, Candidate, Frozen, Record, Response
 
@@ -33,11 +33,12 @@ SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
+# Ray, its workers, and an engine where there is one
 STARTUP_S = {
     "vllm": 90.0,
     "openai": 12.0,
     EXISTING: 10.0,
-}  # Ray, its workers, and an engine where there is one
+}
 _Load = tuple[float, float, float]  # calls, input tokens, output tokens
 
 
@@ -120,11 +121,8 @@ class Estimate(Frozen):
 
 
 def estimate(
-    config: RunConfig,
-    metrics: Sequence[Metric],
-    choices: Mapping[str, JudgeAssignment],
+    spec: RunSpec,
     found: Scan,
-    table: JudgeTable,
     capacity: Capacity,
     pool: JudgePool,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
@@ -137,28 +135,29 @@ def estimate(
     these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
     one after the other. Judges' prices are those of the table, nodes' those given. Raises
     ConfigError for a price of no group."""
-    records = list(_stand_ins(config, found))
-    units = (samples or found.n_samples) * len(config.candidates)
+    records = list(_sampled_records(spec, found))
+    units = (samples or found.n_samples) * len(spec.candidates)
     scale = units / max(1, len(records))
-    load = _judge_load(config, metrics, choices, [record for record, _ in records], scale)
+    load = _judge_load(spec, [record for record, _ in records], scale)
     prompt_tokens = sum(tokens for _, tokens in records) * scale
-    answered = defaultdict[str, float](
-        float
-    )  # by candidate; given responses have those that they came from
+    # By candidate; given responses have those that they came from
+    answered = defaultdict[str, float](float)
     for record, _ in records:
         answered[record.candidate.name] += (
             _tokens(record.response.text if record.response else "") * scale
         )
     cpus = site.judge_cpus if site is not None else capacity.cpus
-    by_judge = {name: _judge_bounds(name, load[name], config, table, pool) for name in sorted(load)}
+    by_judge = {name: _judge_bounds(name, load[name], spec, pool) for name in sorted(load)}
     judges = tuple(
-        _judge(name, load[name], by_judge[name][0], price_of(name, config.judging, table))
+        _estimate_judge(
+            name, load[name], by_judge[name][0], price_of(name, spec.judging, spec.judge_table)
+        )
         for name in by_judge
     )
     bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
     bounds += [
-        *_generation(config, waves, site, answered, units / len(config.candidates)),
-        *_writing(units, cpus),
+        *_bound_generation(spec, waves, site, answered, units / len(spec.candidates)),
+        *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
     startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
@@ -168,7 +167,7 @@ def estimate(
         prompt_tokens=round(prompt_tokens),
         output_tokens=round(sum(answered.values())),
         judges=judges,
-        stages=tuple(_stages(bounds)),
+        stages=tuple(_slowest_by_stage(bounds)),
         bounds=tuple(bounds),
         judge_actors=pool.actors if judges else 0,
         calls_in_flight=pool.actors * pool.max_in_flight if judges else 0,
@@ -176,14 +175,14 @@ def estimate(
         wall_s=wall_s,
         bottleneck=str(bounds[0]) if bounds else "start-up",
         usd=sum(judge.usd for judge in judges),
-        budget_usd=config.budget.usd,
+        budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
         cluster=_cluster_use(site, wall_s, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_assumptions(config, len(records), units, site)),
+        assumptions=tuple(_list_assumptions(spec, len(records), units, site)),
     )
 
 
-def _stages(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
+def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
     """Each stage by its slowest bound, in the order of the pipeline."""
     slowest: dict[str, Bound] = {}
     for bound in bounds:
@@ -202,8 +201,7 @@ def _cluster_use(
     if unknown := sorted(set(node_usd_per_hour) - set(names)):
         raise ConfigError(
             f"a node price for {unknown[0]!r}, which {site.cluster_spec.where} does not have; it "
-            f"has "
-            f"{', '.join(names)}"
+            f"has {', '.join(names)}"
         )
     groups = []
     for group in site.cluster_spec.groups:
@@ -228,21 +226,21 @@ def _cluster_use(
     )
 
 
-def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]:
+def _sampled_records(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float]]:
     """Records of samples spread over the dataset, with a response of the expected length, and their
     prompts' tokens; where responses exist already, those."""
-    suite, reading = suite_of(config), reading_of(config)
-    step = max(1, len(found.shards) * len(config.candidates) // SAMPLED)
-    per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(config.candidates)))
+    suite, reading = spec.suite, spec.read.reader
+    step = max(1, len(found.shards) * len(spec.candidates) // SAMPLED)
+    per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(spec.candidates)))
     for shard in found.shards[::step]:
-        if config.candidates[0].backend == EXISTING:
+        if spec.has_responses:
             yield from (
                 (record, 0.0)
                 for record in itertools.islice(read_records(shard, reading), per_shard)
             )
             continue
         for sample in itertools.islice(read_samples(shard, reading), per_shard):
-            for candidate in config.candidates:
+            for candidate in spec.candidates:
                 try:
                     prompt = suite.prompt(sample, candidate)
                 except Exception as error:  # it will be an error of its unit, and costs nothing
@@ -250,9 +248,9 @@ def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]
                     yield new_record(sample, candidate).model_copy(update={"response": failed}), 0.0
                     continue
                 tokens = sum(_tokens(message.content) for message in prompt.messages)
-                text = _filler(
+                text = _expected_answer(
                     sample.query,
-                    config.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0),
+                    spec.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0),
                 )
                 yield (
                     new_record(sample, candidate).model_copy(
@@ -263,20 +261,18 @@ def _stand_ins(config: RunConfig, found: Scan) -> Iterator[tuple[Record, float]]
 
 
 def _judge_load(
-    config: RunConfig,
-    metrics: Sequence[Metric],
-    choices: Mapping[str, JudgeAssignment],
+    spec: RunSpec,
     records: Sequence[Record],
     scale: float,
 ) -> dict[str, _Load]:
     """Per judge, the calls and tokens of all units."""
     calls, inputs = Counter[str](), Counter[str]()
-    for metric in metrics:
+    for metric in spec.metrics:
         if not isinstance(metric, JudgedMetric):
             continue
         schema_tokens = _tokens(str(metric.judgment.model_json_schema()))
         for record in records:
-            choice = lookup_for_task(choices, metric.name, record.sample.task)
+            choice = lookup_for_task(spec.judges, metric.name, record.sample.task)
             response = record.response or Response(error="not generated")
             if choice is None or choice.judge == RULES or response.is_empty:
                 continue
@@ -289,16 +285,16 @@ def _judge_load(
                 continue
             tokens = schema_tokens + sum(_tokens(message.content) for message in messages)
             for judge in choice.judges:
-                calls[judge] += config.judging.repeats
-                inputs[judge] += round(tokens * config.judging.repeats)
-    verdict = config.assumptions.verdict_tokens
+                calls[judge] += spec.judging.repeats
+                inputs[judge] += round(tokens * spec.judging.repeats)
+    verdict = spec.assumptions.verdict_tokens
     return {
         name: (calls[name] * scale, inputs[name] * scale, calls[name] * scale * verdict)
         for name in calls
     }
 
 
-def _judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> JudgeEstimate:
+def _estimate_judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> JudgeEstimate:
     calls, inputs, outputs = load
     return JudgeEstimate(
         judge=name,
@@ -312,13 +308,11 @@ def _judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> Judge
     )
 
 
-def _judge_bounds(
-    name: str, load: _Load, config: RunConfig, table: JudgeTable, pool: JudgePool
-) -> list[Bound]:
+def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
     """What each limit makes of a judge's load, and what the calls in flight do; the slowest
     first."""
-    limits, is_firm = limits_of(name, config.judging, table)
-    in_flight, latency_s = pool.actors * pool.max_in_flight, config.judging.latency_s
+    limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
+    in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
     least = "fewer metrics or judging.repeats, or another judge for some metrics"
     more = (
         "a higher limit from the provider"
@@ -327,15 +321,14 @@ def _judge_bounds(
     )
     known = [
         (f"{limit:,.10g} {lane}", seconds, f"{more}; {least}")
-        for lane, limit, seconds in _lanes(limits, load)
+        for lane, limit, seconds in _known_limits(limits, load)
     ]
     knob = "judging.max_in_flight or judging.actors"
     if limits.concurrency is not None and limits.concurrency < in_flight:
         in_flight, knob = limits.concurrency, f"the judge's limits.concurrency; {least}"
-    is_chosen = config.judging.max_in_flight is not None or not is_firm
-    if is_chosen or in_flight * 60.0 / latency_s <= (
-        limits.requests_per_min or math.inf
-    ):  # else they follow from the limit
+    is_chosen = spec.judging.max_in_flight is not None or not is_firm
+    # Else they follow from the limit
+    if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
         known.append(
             (
                 f"{in_flight:,} calls in flight of {latency_s:g} s",
@@ -350,7 +343,7 @@ def _judge_bounds(
     return sorted(bounds, key=lambda bound: -bound.seconds)
 
 
-def _lanes(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float, float]]:
+def _known_limits(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float, float]]:
     """Each known limit: its lane, the limit, and the seconds that it makes of a load."""
     calls, inputs, outputs = load
     wanted = {
@@ -387,18 +380,18 @@ def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -
         )
 
 
-def _generation(
-    config: RunConfig,
+def _bound_generation(
+    spec: RunSpec,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
     site: Placement | None,
     answered: Mapping[str, float],
     samples: float,
 ) -> Iterator[Bound]:
     """What the candidates take: of a wave the slowest group, one wave after the other."""
-    if not samples or config.candidates[0].backend == EXISTING:
+    if not samples or spec.has_responses:
         return
     rounds = [
-        [_answering(config, group, site, answered, samples) for group in wave] for wave in waves
+        [_bound_group(spec, group, site, answered, samples) for group in wave] for wave in waves
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
     longest = max(slowest, key=lambda bound: bound.seconds)
@@ -415,8 +408,8 @@ def _generation(
     )
 
 
-def _answering(
-    config: RunConfig,
+def _bound_group(
+    spec: RunSpec,
     group: tuple[Candidate, ...],
     site: Placement | None,
     answered: Mapping[str, float],
@@ -424,9 +417,9 @@ def _answering(
 ) -> Bound:
     """What the candidates of one pipeline take: those of one model's engines, or those behind
     servers."""
-    assumed, tokens = config.assumptions, sum(answered[candidate.name] for candidate in group)
+    assumed, tokens = spec.assumptions, sum(answered[candidate.name] for candidate in group)
     if group[0].backend != "vllm":
-        at_once, units = config.server.actors * config.server.max_in_flight, samples * len(group)
+        at_once, units = spec.server.actors * spec.server.max_in_flight, samples * len(group)
         seconds = (
             tokens / assumed.server_tokens_per_s + units * assumed.server_latency_s
         ) / at_once
@@ -438,7 +431,7 @@ def _answering(
             change="server.actors or server.max_in_flight",
         )
     engines, change = (
-        config.engine_of(group[0].model).replicas,
+        spec.engine_of(group[0].model).replicas,
         "engine.replicas, or a faster engine",
     )
     for use in site.engines if site is not None else ():
@@ -457,11 +450,10 @@ def _answering(
     return Bound(stage="generate", what=what, seconds=seconds, change=change)
 
 
-def _writing(units: int, cpus: float) -> Iterator[Bound]:
+def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
     if units:
-        cores = min(
-            max(1.0, cpus), float(max(2, int(cpus) // 4))
-        )  # so many tasks a stage has at once: execution/session.py
+        # So many tasks a stage has at once: execution/session.py
+        cores = min(max(1.0, cpus), float(max(2, int(cpus) // 4)))
         seconds = units * WRITE_CPU_S / cores
         yield Bound(
             stage="write",
@@ -471,23 +463,23 @@ def _writing(units: int, cpus: float) -> Iterator[Bound]:
         )
 
 
-def _assumptions(
-    config: RunConfig, sampled: int, units: int, site: Placement | None
+def _list_assumptions(
+    spec: RunSpec, sampled: int, units: int, site: Placement | None
 ) -> Iterator[str]:
-    assumed, backends = config.assumptions, {candidate.backend for candidate in config.candidates}
+    assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
         f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} "
-        f"characters"
+        "characters"
     )
     if EXISTING not in backends:
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
-    yield f"a judge call takes {config.judging.latency_s:g} s (judging.latency_s)"
+    yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
     if "vllm" in backends:
         is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
-            f"(assumptions.engine_tokens_per_s)"
+            "(assumptions.engine_tokens_per_s)"
         )
         if is_default:
             yield (
@@ -503,7 +495,7 @@ def _assumptions(
         yield "the speed of the store that results go to is not counted"
 
 
-def samples_from(text: str) -> int:
+def parse_sample_count(text: str) -> int:
     """A number of samples as a person writes it: 1e6, 1_000_000. Raises ConfigError for what is
     none, or below one."""
     try:
@@ -517,7 +509,7 @@ def samples_from(text: str) -> int:
     return int(number)
 
 
-def prices_from(settings: Iterable[str]) -> dict[str, float]:
+def parse_node_prices(settings: Iterable[str]) -> dict[str, float]:
     """US dollars a node-hour by group, from GROUP=USD. Raises ConfigError."""
     prices = {}
     for setting in settings:
@@ -537,7 +529,7 @@ def _tokens(text: str) -> float:
     return len(text) / CHARACTERS_A_TOKEN
 
 
-def _filler(query: str, tokens: float) -> str:
+def _expected_answer(query: str, tokens: float) -> str:
     """A text of so many tokens that metrics take for an answer."""
     length = max(1, round(tokens * CHARACTERS_A_TOKEN))
     return (f"{query} " * (length // (len(query) + 1) + 1))[:length]

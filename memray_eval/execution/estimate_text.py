@@ -9,11 +9,11 @@ from memray_eval.execution.estimate import ClusterUse, Estimate, GroupUse
 SHOWN_BOUNDS = 4
 
 
-def lines(made: Estimate) -> Iterator[str]:
+def estimate_lines(made: Estimate) -> Iterator[str]:
     """The estimate for a person."""
     yield (
         f"{made.units:,} units, {made.calls:,} judge calls, about ${made.usd:,.2f}, "
-        f"{_span(made.wall_s)}"
+        f"{_duration_text(made.wall_s)}"
     )
     if made.budget_usd is not None and made.budget_usd < made.usd:
         yield (
@@ -28,12 +28,12 @@ def lines(made: Estimate) -> Iterator[str]:
         tokens = f"{judge.input_tokens:,} tokens in, {judge.output_tokens:,} out"
         price = f"${judge.usd:,.2f}" if judge.is_priced else "no price known (judging.price)"
         yield (
-            f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, {_span(judge.seconds)} "
-            f"({judge.bound_by})"
+            f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, "
+            f"{_duration_text(judge.seconds)} ({judge.bound_by})"
         )
     for stage in made.stages:
-        yield f"  {stage.stage} alone: {_span(stage.seconds)} ({stage.bound_by})"
-    yield f"  start-up: {_span(made.startup_s)}"
+        yield f"  {stage.stage} alone: {_duration_text(stage.seconds)} ({stage.bound_by})"
+    yield f"  start-up: {_duration_text(made.startup_s)}"
     yield from (f"  assumed: {line}" for line in made.assumptions)
 
 
@@ -42,20 +42,20 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     for place, bound in enumerate(made.bounds[:SHOWN_BOUNDS]):
         yield (
             f"  {'binds' if place == 0 else 'next' if place == 1 else 'then'}: {bound.what}: "
-            f"{_span(bound.seconds)}"
+            f"{_duration_text(bound.seconds)}"
         )
         if place == 0:
             yield f"    to change that: {bound.change}"
             yield from _idle_engines(made, use)
     if made.judges:
         yield (
-            f"  judges: {made.judge_actors} actors, up to {made.calls_in_flight:,} calls in "
-            f"flight to each"
+            f"  judges: {made.judge_actors} actors, up to {made.calls_in_flight:,} calls in flight "
+            "to each"
         )
     for engine in use.engines:
         size = f"of {engine.gpus} GPU{'s' * (engine.gpus > 1)}" if engine.gpus else "on CPUs"
         yield f"  engines of {engine.model}: {engine.replicas} {size} each; {engine.fit} would fit"
-    yield f"  nodes of {use.where} ({use.kind}), for {_span(made.wall_s)}:"
+    yield f"  nodes of {use.where} ({use.kind}), for {_duration_text(made.wall_s)}:"
     yield from (f"    {_group_line(group)}" for group in use.groups)
     priced = [group.usd for group in use.groups if group.usd is not None]
     nodes = "unknown (no price of a node-hour was given)" if not priced else f"${sum(priced):,.2f}"
@@ -69,8 +69,8 @@ def _idle_engines(made: Estimate, use: ClusterUse) -> Iterator[str]:
         if bound.stage == "generate" and use.engines:
             what = "GPUs" if any(engine.gpus for engine in use.engines) else "engines"
             yield (
-                f"    {what} would be done in {_span(bound.seconds)}; they are held to the end, "
-                f"unless `generate` comes first"
+                f"    {what} would be done in {_duration_text(bound.seconds)}; they are held to "
+                "the end, unless `generate` comes first"
             )
 
 
@@ -84,12 +84,12 @@ def _group_line(use: GroupUse) -> str:
     )
     cost = "" if use.usd is None else f", ${use.usd:,.2f}"
     return (
-        f"{group.name}: {use.nodes} x ({group.cpus:g} CPUs{gpus}; {kind}): "
-        f"{use.node_hours:,.1f} node-hours{cost}"
+        f"{group.name}: {use.nodes} x ({group.cpus:g} CPUs{gpus}; {kind}): {use.node_hours:,.1f} "
+        f"node-hours{cost}"
     )
 
 
-def _span(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

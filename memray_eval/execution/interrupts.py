@@ -1,4 +1,4 @@
-"""SIGTERM as Ctrl-C: both end a session in order, and its exit code says which it was."""
+"""Handles SIGTERM as Ctrl-C: both end a session in order, and its exit code says which it was."""
 
 from __future__ import annotations
 

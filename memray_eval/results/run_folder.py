@@ -29,7 +29,7 @@ import yaml
 from pyarrow import fs
 from pydantic import ValidationError
 
-from memray_eval.config.schema import RunConfig
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
 from memray_eval.storage.leases import leased, taken_over
@@ -72,31 +72,19 @@ class RunFolder:
                 f"cannot make the run folder {self.path}: {error}; name another place with --out"
             ) from None
 
-    def write_config(self, config: RunConfig) -> None:
-        """Raises ConfigError or ResourceError where the config keeps calls or sounds at a cloud URL
-        that cannot be used, or that holds keys: none is written."""
-        for place in (config.judging.cache, config.affect.cache):
-            if place is not None and "://" in place:
-                locate(place)
-        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        self._write("run.yaml", text)
+    def write_config(self, values: Mapping[str, Any]) -> None:
+        """Writes the run's resolved config, as plain values."""
+        self._write("run.yaml", yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         self._write("manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
-    def read_config(self) -> RunConfig:
-        """The config that the run was started with. Raises DataError when there is none, or it is
-        not one."""
+    def read_config(self) -> Any:
+        """The values that write_config wrote. Raises DataError where there are none, or they are no
+        YAML."""
         try:
-            data = yaml.safe_load(self._read("run.yaml"))
-            if isinstance(data, dict) and data.get("limit") is not None:
-                data.setdefault("limit_order", "first")  # what a limit took before it had an order
-            if isinstance(data, dict):
-                data.setdefault(
-                    "transitions", "extended"
-                )  # what text metrics counted before there were two lists
-            return RunConfig.model_validate(data)
-        except (ValidationError, yaml.YAMLError) as error:
+            return parse_yaml(self._read("run.yaml").decode("utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise DataError(
                 f"{self.path}/run.yaml is not a config of this version: {error}"
             ) from None
@@ -276,10 +264,8 @@ class RunFolder:
             ) from None
 
 
-def new_run_id(config: RunConfig) -> str:
+def new_run_id(suite: str, candidate: str) -> str:
     """suite-candidate-time-random: sorts by suite and time, and two runs of one second differ."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    candidate = "".join(
-        letter if letter.isalnum() else "-" for letter in config.candidates[0].name
-    )[:32]
-    return f"{config.suite}-{candidate}-{stamp}-{secrets.token_hex(2)}"
+    name = "".join(letter if letter.isalnum() else "-" for letter in candidate)[:32]
+    return f"{suite}-{name}-{stamp}-{secrets.token_hex(2)}"

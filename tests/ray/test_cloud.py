@@ -23,6 +23,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.execution.prepare.stored_config import read_config, write_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate, write_whole
 from tests.benchmarks.judging import job, responses
@@ -188,7 +189,7 @@ def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
         log
         + (first / "log").read_text()
         + json.dumps(folder.read_manifest())
-        + folder.read_config().model_dump_json()
+        + read_config(folder).model_dump_json()
     )
     assert SECRET not in written
     assert KEY not in written
@@ -216,9 +217,9 @@ def test_a_cache_that_cannot_be_used_is_told_first(here: S3Server) -> None:
     )
     folder = RunFolder(f"{ROOT}/bad-cache/run")
     with pytest.raises(ConfigError, match="there is no bucket 'nowhere'"):
-        folder.write_config(config)
+        write_config(folder, config)
     with pytest.raises(DataError, match=r"has no run\.yaml"):
-        folder.read_config()
+        read_config(folder)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate
-from memray_eval.execution.estimate_text import lines
+from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.prepare import estimate_of, run
 from tests.benchmarks.judging import job, responses
 from tests.servers.process import serving_process
@@ -62,7 +62,7 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
         assert said == pytest.approx(real, rel=0.2), what
     assert made.calls == UNITS * len(METRICS)
     assert made.bottleneck == f"judge: openai/local, {REQUESTS_PER_MIN:,} requests/min"
-    assert any("openai/local: 500 calls" in line for line in lines(made))
+    assert any("openai/local: 500 calls" in line for line in estimate_lines(made))
     assert stats["n_429"] == 0
 
 

@@ -19,7 +19,7 @@ from memray_eval.errors import (
     GenerationError,
     ResourceError,
 )
-from memray_eval.execution.prepare import Finished, run
+from memray_eval.execution.prepare import RunResult, run
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table
@@ -35,11 +35,11 @@ ANSWER = (
 )
 
 
-def answered(config: RunConfig) -> Finished:
+def answered(config: RunConfig) -> RunResult:
     return run(config, say=lambda text: None, quiet=True)
 
 
-def records(finished: Finished) -> list[Record]:
+def records(finished: RunResult) -> list[Record]:
     return list(from_table(finished.folder.records().to_table()))
 
 
@@ -56,7 +56,7 @@ def echo_memory(body: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """One run of the whole dataset that several tests look at, slow enough that its stages must
     overlap."""
     with serving(echo_memory, latency_s=0.5) as server:
@@ -80,14 +80,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         return done
 
 
-def test_every_unit_is_written_once(finished: Finished) -> None:
+def test_every_unit_is_written_once(finished: RunResult) -> None:
     written = records(finished)
     assert len(written) == len({record.unit_id for record in written}) == 120
     assert {record.sample.id for record in written} == {sample.id for sample in shipped_samples()}
     assert finished.exit_code == 0
 
 
-def test_samples_flow_in_blocks_and_do_not_wait_for_each_other(finished: Finished) -> None:
+def test_samples_flow_in_blocks_and_do_not_wait_for_each_other(finished: RunResult) -> None:
     stages = finished.folder.read_manifest()["stages"]
     files = sorted(Path(finished.folder.path).glob("records/*.parquet"))
     assert len(files) >= 5
@@ -95,13 +95,13 @@ def test_samples_flow_in_blocks_and_do_not_wait_for_each_other(finished: Finishe
     assert stages["write"]["started"] < stages["generate"]["ended"]
 
 
-def test_records_have_the_schema_and_no_context(finished: Finished) -> None:
+def test_records_have_the_schema_and_no_context(finished: RunResult) -> None:
     for file in Path(finished.folder.path).glob("records/*.parquet"):
         assert pq.read_schema(file).equals(RECORD_SCHEMA)
     assert "context" not in RECORD_SCHEMA.names
 
 
-def test_responses_carry_tokens_times_and_finish_reason(finished: Finished) -> None:
+def test_responses_carry_tokens_times_and_finish_reason(finished: RunResult) -> None:
     for record in records(finished):
         response = record.response
         assert response is not None
@@ -114,7 +114,7 @@ def test_responses_carry_tokens_times_and_finish_reason(finished: Finished) -> N
         assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
 
 
-def test_micro_figures_equal_a_recomputation_from_the_records(finished: Finished) -> None:
+def test_micro_figures_equal_a_recomputation_from_the_records(finished: RunResult) -> None:
     tp = fp = fn = claims = grounded = 0
     for record in records(finished):
         by_name = {score.metric: score for score in record.scores}
@@ -145,7 +145,7 @@ def test_micro_figures_equal_a_recomputation_from_the_records(finished: Finished
     assert (ground["claims"], ground["grounded"]) == (claims, grounded)
 
 
-def test_the_folder_tells_the_whole_run(finished: Finished) -> None:
+def test_the_folder_tells_the_whole_run(finished: RunResult) -> None:
     folder = Path(finished.folder.path)
     manifest = finished.folder.read_manifest()
     assert manifest["status"] == "finished"

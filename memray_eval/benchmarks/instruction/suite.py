@@ -72,4 +72,5 @@ SUITE = Suite(
     adapt=adapt,
     tasks=PROMPT_TYPES,
     headline="instruction_quality",
+    reports_speed=True,  # seed 004 does
 )

@@ -4,7 +4,6 @@ hold the models."""
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,78 +12,27 @@ from typing import Any
 import pyarrow as pa
 
 from memray_eval.affect.enriching import NOTES, AffectBackends, add_affect, degraded, unread
-from memray_eval.affect.fusion import normalised_weights
-from memray_eval.affect.speech import SPEECH_BACKENDS, SpeechEmotion, build_speech_emotion
-from memray_eval.affect.text import TEXT_BACKENDS, build_text_emotion
+from memray_eval.affect.speech import SpeechEmotion, build_speech_emotion
+from memray_eval.affect.text import build_text_emotion
 from memray_eval.affect.text_to_speech import AudioStore, Speaker, choose_synthesis, local_voice
-from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS, build_traits
-from memray_eval.config.environment import server_key
-from memray_eval.config.schema import RunConfig
+from memray_eval.affect.traits import JUDGE, build_traits
 from memray_eval.config.sections import AffectConfig, JudgingConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import BudgetSpent, ConfigError, EvalError, JudgeStalled, Stopped
+from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped
 from memray_eval.execution.ray.progress_counter import CallReporter
 from memray_eval.execution.ray.prompt_stage import SAMPLE, SHARD
 from memray_eval.execution.ray.services import Handles, services_of
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.judges.judge_factory import build_judges
-from memray_eval.judges.router import JudgeAssignment, check_judge
+from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metrics._shared.judging import judge_messages
-from memray_eval.types import EXISTING, Candidate, Sample, unit_id
+from memray_eval.types import Candidate, Sample, unit_id
 
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
 LISTEN_S = 1.0
 SAMPLE_SCHEMA = pa.schema([(SAMPLE, pa.large_string())])
-
-
-def enriches(config: RunConfig) -> bool:
-    """Whether a run has this stage: it is on, and there are prompts to build."""
-    return config.affect.enabled and config.candidates[0].backend != EXISTING
-
-
-def affect_choices(config: RunConfig) -> dict[str, JudgeAssignment]:
-    """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or
-    it cannot be asked."""
-    affect = config.affect
-    if not enriches(config) or JUDGE not in (affect.emotion, affect.traits):
-        return {}
-    if affect.judge is None:
-        raise ConfigError(
-            "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini "
-            "or embedded"
-        )
-    check_judge(affect.judge, config.judging)
-    return {
-        AFFECT: JudgeAssignment(metric=AFFECT, judge=affect.judge, why="reads emotion or traits")
-    }
-
-
-def check_affect(config: RunConfig) -> None:
-    """Raises ConfigError for weights, backends, keys or packages that would fail every sample."""
-    affect = config.affect
-    if not enriches(config):
-        return
-    normalised_weights(affect.speech_weight, affect.text_weight)
-    for key, name, known in (
-        ("emotion", affect.emotion, (*TEXT_BACKENDS, JUDGE)),
-        ("speech", affect.speech, SPEECH_BACKENDS),
-        ("traits", affect.traits, TRAIT_BACKENDS),
-    ):
-        if name not in known and not (
-            name.startswith("transformers:") and "transformers:MODEL" in known
-        ):
-            raise ConfigError(f"affect.{key}: no backend {name!r}; there are: {', '.join(known)}")
-    affect_choices(config)
-    synthesis = choose_synthesis(affect.tts, affect.base_url)
-    if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
-        server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")
-    if affect.hears and synthesis == "local" and importlib.util.find_spec("hibari") is None:
-        raise ConfigError(
-            "affect.tts: local needs the package hibari-tts, which is not installed; choose "
-            "openai or off"
-        )
 
 
 class EnrichSamples:
@@ -124,17 +72,19 @@ class EnrichSamples:
         self._reporter = CallReporter(context.counter)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        senses = self._senses = self._senses or self._built()
+        senses = self._senses = self._senses or self._build_backends()
         self._is_stopping = (
             self._is_stopping or await self._context.counter.stopping.remote() is not None
         )
         for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
             read = read_samples(shard, self._reading, self._context.record_unreadable)
-            samples = [sample for sample in read if self._is_wanted(sample)]
+            samples = [sample for sample in read if self._is_unfinished(sample)]
             for start in range(0, len(samples), self._config.batch_size):
-                batch = await self._enriched(
-                    samples[start : start + self._config.batch_size], _folder(shard), senses
+                batch = await self._add_affect_to(
+                    samples[start : start + self._config.batch_size],
+                    _recordings_folder(shard),
+                    senses,
                 )
                 await self._reporter.report()
                 if batch is None:
@@ -144,7 +94,7 @@ class EnrichSamples:
                     [{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA
                 )
 
-    async def _enriched(
+    async def _add_affect_to(
         self, samples: Sequence[Sample], folder: str, senses: AffectBackends
     ) -> list[Sample] | None:
         """The samples with emotion and traits; None when the run stops before they have them: a
@@ -163,7 +113,7 @@ class EnrichSamples:
             if len(samples) == 1:
                 self._context.record_stage_failure(AFFECT, samples[0].id, error)
                 return [unread(samples[0], error)]
-        alone = [await self._enriched([sample], folder, senses) for sample in samples]
+        alone = [await self._add_affect_to([sample], folder, senses) for sample in samples]
         return (
             None
             if any(one is None for one in alone)
@@ -178,7 +128,7 @@ class EnrichSamples:
                 self._is_stopping or await self._context.counter.stopping.remote() is not None
             )
 
-    def _is_wanted(self, sample: Sample) -> bool:
+    def _is_unfinished(self, sample: Sample) -> bool:
         units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
         return not all(self._resume_state.has(unit) for unit in units)
 
@@ -206,7 +156,7 @@ class EnrichSamples:
         self._counted = store
         self._context.counter.count.remote({name: count for name, count in counts.items() if count})
 
-    def _built(self) -> AffectBackends:
+    def _build_backends(self) -> AffectBackends:
         config = self._config
         judge = None
         if self._choices:
@@ -250,6 +200,6 @@ class EnrichSamples:
         return OpenAIVoice(self._config.tts_model, self._config.voice or VOICE, server)
 
 
-def _folder(shard: Shard) -> str:
+def _recordings_folder(shard: Shard) -> str:
     """Where a shard's samples name their recordings from: the dataset's folder."""
     return shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)

@@ -18,7 +18,8 @@ import ray
 
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError, describe_error
-from memray_eval.execution.plan import Capacity, Node, Pool, refusal
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.plan import Pool, explain_lack
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
     AuthenticationError,
@@ -71,13 +72,11 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
         return
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    logging.getLogger("ray.llm").addHandler(
-        logging.NullHandler()
-    )  # else it gives each of its loggers one to the console
+    # Else it gives each of its loggers one to the console
+    logging.getLogger("ray.llm").addHandler(logging.NullHandler())
     for logger in DRIVER_LOGGERS:
-        logging.getLogger(logger).setLevel(
-            logging.CRITICAL
-        )  # what went wrong reaches the user as an error of ours
+        # What went wrong reaches the user as an error of ours
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
         if config.address is None:
             local = local_capacity(config)
@@ -93,7 +92,7 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
             raise ResourceError(f"the local Ray does not answer: {error}") from None
         raise ResourceError(
             f"no Ray cluster answers at {config.address}: {error}. Start it, or leave "
-            f"cluster.address out."
+            "cluster.address out."
         ) from None
     finally:
         ray.shutdown()
@@ -116,10 +115,9 @@ def _start(local: Capacity) -> None:
     ) as error:  # no folder, no room, a path too long for a socket: Ray raises whatever comes
         folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
         raise ResourceError(
-            f"the local Ray cannot start: {describe_error(error)}. It keeps its files in "
-            f"{folder}, which must "
-            "be a folder with some space and a short path; set RAY_TMPDIR to another, or make "
-            "room there."
+            f"the local Ray cannot start: {describe_error(error)}. It keeps its files in {folder}, "
+            "which must be a folder with some space and a short path; set RAY_TMPDIR to another, "
+            "or make room there."
         ) from None
 
 
@@ -188,8 +186,8 @@ def _connect(address: str) -> None:
     except ValueError as error:
         raise ConfigError(
             f"cluster.address {address!r}: write auto, or HEAD:6379. For a cluster that this "
-            f"machine is no part of there is "
-            f"`memray-eval submit --address http://HEAD:8265`. ({str(error).partition(chr(10))[0]})"
+            "machine is no part of there is `memray-eval submit --address http://HEAD:8265`. "
+            f"({str(error).partition(chr(10))[0]})"
         ) from None
     except (
         RuntimeError,
@@ -229,7 +227,7 @@ def wait_for_resources(
 
     Raises ResourceError when they fit not even then. The request ends with the wait, or the cluster
     would stay as large."""
-    if (why := refusal(pools, capacity)) is None:
+    if (why := explain_lack(pools, capacity)) is None:
         return capacity
     if not wait_s:
         raise ResourceError(why)
@@ -240,7 +238,7 @@ def wait_for_resources(
         while why is not None and time.monotonic() < deadline:
             time.sleep(min(_POLL_S, wait_s))
             capacity = cluster_capacity(capacity.where)
-            why = refusal(pools, capacity)
+            why = explain_lack(pools, capacity)
     finally:
         request_resources(bundles=[])
     if why is not None:

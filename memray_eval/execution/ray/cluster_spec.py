@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from memray_eval.execution.plan import SLACK, Capacity, Node
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.plan import SLACK
 from memray_eval.types import Frozen
 
 NO_BOUND = 2147483647  # KubeRay's default of maxReplicas

@@ -25,12 +25,14 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
 
     A prompt that the engine refuses is a row with `__inference_error__`.
     """
+    # Seconds to import: only where an engine is built
     from ray.data.llm import (
         build_processor,
         vLLMEngineProcessorConfig,
-    )  # seconds to import: only where an engine is built
+    )
 
     logger.info("starting %d engines of %s on the %s", config.replicas, model, device)
+    # Prompts come as tokens: they had to be counted, and maybe cut
     processor = vLLMEngineProcessorConfig(
         model_source=resolve_model(model),
         engine_kwargs=engine_kwargs(config, device),
@@ -42,9 +44,7 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         runtime_env={"env_vars": _environment(config, model, device)},
         should_continue_on_error=True,
         log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
-        chat_template_stage={
-            "enabled": False
-        },  # prompts come as tokens: they had to be counted, and maybe cut
+        chat_template_stage={"enabled": False},
         tokenize_stage={"enabled": False},
         detokenize_stage={"enabled": False},
         prepare_multimodal_stage={"enabled": False},
@@ -109,9 +109,8 @@ def telling_engine() -> type:
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
-                if (
-                    not request.prompt_token_ids
-                ):  # a record that has its error already; Ray makes a row of this one
+                # A record that has its error already; Ray makes a row of this one
+                if not request.prompt_token_ids:
                     raise ValueError("there is nothing to ask")
                 output = await generate(request)
                 self._told[request.request_id] = {

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
+from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.plan import (
     ENGINES,
     JUDGES,
-    Capacity,
     Device,
-    Node,
     Pool,
+    explain_lack,
     has_room,
-    in_order,
-    refusal,
+    placement_order,
 )
 from memray_eval.execution.ray.cluster_spec import NO_BOUND, ClusterSpec, NodeGroup
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.types import Frozen
 
 
@@ -47,17 +46,17 @@ class Placement(Frozen):
 
 
 def plan_placement(
-    cluster_spec: ClusterSpec, config: RunConfig, waves: Sequence[Sequence[Pool]], device: Device
+    cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], device: Device
 ) -> Placement:
     """Where a run would be whose pools these are, wave by wave. Raises ConfigError where an engine
     fits on no node."""
     models = dict.fromkeys(
-        candidate.model for candidate in config.candidates if candidate.backend == "vllm"
+        candidate.model for candidate in spec.candidates if candidate.backend == "vllm"
     )
     engines = tuple(
-        _engine_use(cluster_spec, model, config.engine_of(model), device) for model in models
+        _engine_use(cluster_spec, model, spec.engine_of(model), device) for model in models
     )
-    placed = [_placed(cluster_spec, pools) for pools in waves]
+    placed = [_place_pools(cluster_spec, pools) for pools in waves]
     nodes = {
         group.name: max(one.nodes[group.name] for one in placed) for group in cluster_spec.groups
     }
@@ -84,7 +83,7 @@ def plan_placement(
             *(
                 ()
                 if short or homeless
-                else _at_first(cluster_spec, config, waves, bool(models) and device == "gpu")
+                else _check_first_wave(cluster_spec, spec, waves, bool(models) and device == "gpu")
             ),
         ),
     )
@@ -102,7 +101,7 @@ def _engine_use(
     suited = [
         group
         for group in cluster_spec.groups
-        if device == "cpu" or _is_kind(group, engine.accelerator_type)
+        if device == "cpu" or _has_accelerator(group, engine.accelerator_type)
     ]
     held = {group: group.holds(cpus, gpus) for group in suited}
     stages, left = 0, NO_BOUND if cluster_spec.max_workers is None else cluster_spec.max_workers
@@ -110,7 +109,7 @@ def _engine_use(
         nodes = group.max_nodes if group.is_head else min(group.max_nodes, left)
         stages, left = stages + a_node * nodes, left - (0 if group.is_head else nodes)
     if not stages:
-        raise ConfigError(_no_seat(cluster_spec, model, engine, cpus, gpus))
+        raise ConfigError(_explain_no_room(cluster_spec, model, engine, cpus, gpus))
     return EngineUse(
         model=model,
         replicas=engine.replicas,
@@ -119,7 +118,7 @@ def _engine_use(
     )
 
 
-class _Placed(NamedTuple):
+class _PlacedPools(NamedTuple):
     """The nodes that some pools take, the CPUs of those with judges, and the pools that did not
     find room."""
 
@@ -128,27 +127,31 @@ class _Placed(NamedTuple):
     homeless: tuple[str, ...]
 
 
-class _Up(NamedTuple):
+class _RunningNode(NamedTuple):
     """A node that is up, and what it has left."""
 
     group: NodeGroup
     node: Node
 
 
-def _placed(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _Placed:
+def _place_pools(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _PlacedPools:
     """Each actor takes the first node with room: engines where they leave the fewest GPUs over, the
     others off GPU nodes where they can, as Ray keeps them. A group grows when its nodes are
     full."""
-    up = [_Up(group, group.node) for group in cluster_spec.groups for _ in range(group.min_nodes)]
+    up = [
+        _RunningNode(group, group.node)
+        for group in cluster_spec.groups
+        for _ in range(group.min_nodes)
+    ]
     judges, homeless = set[int](), dict[str, None]()
-    for pool in in_order(pools):
+    for pool in placement_order(pools):
         for _ in range(pool.actors):
             place = _place(cluster_spec, up, pool)
             if place is None:
                 homeless[pool.name] = None
                 break
             group, node = up[place]
-            up[place] = _Up(
+            up[place] = _RunningNode(
                 group,
                 node.model_copy(
                     update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus}
@@ -157,10 +160,10 @@ def _placed(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _Placed:
             if pool.name == JUDGES:
                 judges.add(place)
     nodes = {group.name: sum(one.group == group for one in up) for group in cluster_spec.groups}
-    return _Placed(nodes, sum(up[place].group.cpus for place in judges), tuple(homeless))
+    return _PlacedPools(nodes, sum(up[place].group.cpus for place in judges), tuple(homeless))
 
 
-def _place(cluster_spec: ClusterSpec, up: list[_Up], pool: Pool) -> int | None:
+def _place(cluster_spec: ClusterSpec, up: list[_RunningNode], pool: Pool) -> int | None:
     """The index of a node with room for one actor, added where its group may grow; None without
     any."""
     workers = sum(not one.group.is_head for one in up)
@@ -174,7 +177,7 @@ def _place(cluster_spec: ClusterSpec, up: list[_Up], pool: Pool) -> int | None:
             and (cluster_spec.max_workers is None or workers < cluster_spec.max_workers)
             and has_room(group.node, pool)
         ):
-            up.append(_Up(group, group.node))
+            up.append(_RunningNode(group, group.node))
             return len(up) - 1
     return None
 
@@ -185,22 +188,24 @@ def _distance(group: NodeGroup, pool: Pool) -> tuple[float, int, bool]:
     return over, group.gpus, group.is_head
 
 
-def _is_kind(group: NodeGroup, accelerator_type: str | None) -> bool:
+def _has_accelerator(group: NodeGroup, accelerator_type: str | None) -> bool:
     return accelerator_type in (None, group.accelerator_type)
 
 
-def _no_seat(
+def _explain_no_room(
     cluster_spec: ClusterSpec, model: str, engine: EngineConfig, cpus: float, gpus: int
 ) -> str:
     needed = f"{gpus} GPUs and {cpus:g} CPUs" if gpus else f"{cpus:g} CPUs"
     asked = (
-        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on "
-        f"one node"
+        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on one "
+        "node"
     )
     groups = [
         group for group in cluster_spec.groups if group.max_nodes and (group.gpus or not gpus)
     ]
-    if typed := [group for group in groups if not gpus or _is_kind(group, engine.accelerator_type)]:
+    if typed := [
+        group for group in groups if not gpus or _has_accelerator(group, engine.accelerator_type)
+    ]:
         largest = max(
             typed, key=lambda group: (group.gpus, group.cpus) if gpus else (group.cpus, 0)
         )
@@ -219,20 +224,22 @@ def _no_seat(
     )
 
 
-def _at_first(
-    cluster_spec: ClusterSpec, config: RunConfig, waves: Sequence[Sequence[Pool]], on_gpus: bool
+def _check_first_wave(
+    cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], on_gpus: bool
 ) -> Iterator[str]:
     """What keeps a run from starting before the cluster has grown."""
     first = cluster_spec.at_first()
-    if on_gpus and config.engine.device == "auto" and not first.gpus:
+    if on_gpus and spec.engine.device == "auto" and not first.gpus:
         yield (
             "no GPU is up at first, and engine.device: auto would take CPUs: set engine.device=gpu"
         )
-    if config.cluster.wait_s:
+    if spec.cluster.wait_s:
         return
-    if (why := next(filter(None, (refusal(pools, first) for pools in waves)), None)) is not None:
+    if (
+        why := next(filter(None, (explain_lack(pools, first) for pools in waves)), None)
+    ) is not None:
         told = why.partition(";")[0]
         yield (
             f"{told}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' "
-            f"minimum"
+            "minimum"
         )

@@ -48,13 +48,14 @@ _SAMPLING_TYPE = pa.struct(
         ("stop", pa.list_(pa.string())),
     ]
 )
+# Little-endian int32: a list of Python numbers would take nine times as much
 ENGINE_SCHEMA = pa.schema(
     [
         (RECORD, pa.string()),
         (
             TOKENS,
             pa.large_binary(),
-        ),  # little-endian int32: a list of Python numbers would take nine times as much
+        ),
         (SAMPLING, _SAMPLING_TYPE),
         (FORM, pa.string()),
         (TRUNCATED, pa.int64()),

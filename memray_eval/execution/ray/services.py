@@ -18,7 +18,6 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from memray_eval.config.environment import calls_file
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import Budget, RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.judges.call_cache import CachedCall, CallCache, SegmentLog, check_file
@@ -83,10 +82,9 @@ class CallsActor:
             self._cache.put(calls)
         if self._log is not None and self._log.n_unreadable and counter is not None:
             counter.add_line.remote(
-                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or "
-                f"of another version): "
-                f"{self._log.n_unreadable}. Their calls will be paid again, unless whole copies "
-                f"are put back before a run."
+                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or of "
+                f"another version): {self._log.n_unreadable}. Their calls will be paid again, "
+                "unless whole copies are put back before a run."
             )
 
     def get(self, keys: list[str]) -> list[CachedCall | None]:
@@ -128,7 +126,8 @@ class Handles(NamedTuple):
 
 
 def start_services(
-    config: RunConfig,
+    budget: Budget,
+    cache: str,
     folder: str,
     spent: Spending,
     members: int,
@@ -140,25 +139,23 @@ def start_services(
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
         name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
     ).remote()
-    ledger = _start_ledger(config.budget, spent) if config.budget.is_set else None
-    return Handles(
-        limiter, _start_calls(config.judging.cache, folder, counter), ledger, members, max_in_flight
-    )
+    ledger = _start_ledger(budget, spent) if budget.is_set else None
+    return Handles(limiter, _start_calls(cache, folder, counter), ledger, members, max_in_flight)
 
 
 def _start_ledger(budget: Budget, spent: Spending) -> Any:
-    return LedgerActor.options(scheduling_strategy=beside_the_driver()).remote(budget, spent)  # type: ignore[attr-defined]
+    return LedgerActor.options(scheduling_strategy=on_driver_node()).remote(budget, spent)  # type: ignore[attr-defined]
 
 
 def _start_calls(cache: str, folder: str, counter: Any) -> Any | None:
     if cache == OFF:
         return None
     file, segments = calls_location(cache, folder)
-    options = CallsActor.options(scheduling_strategy=beside_the_driver())  # type: ignore[attr-defined]
+    options = CallsActor.options(scheduling_strategy=on_driver_node())  # type: ignore[attr-defined]
     return options.remote(file, segments, counter)
 
 
-def beside_the_driver() -> NodeAffinitySchedulingStrategy:
+def on_driver_node() -> NodeAffinitySchedulingStrategy:
     """Where to put an actor that every worker asks: a run outlives the loss of any node but its
     driver's."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
@@ -222,7 +219,9 @@ class _RemoteCalls:
             with services_needed(CALLS):
                 return list(await self._handle.get.remote(keys))
         except ray.exceptions.RayError as error:
-            raise JudgeError(f"the memory of paid calls cannot be read: {_cause(error)}") from None
+            raise JudgeError(
+                f"the memory of paid calls cannot be read: {_root_cause(error)}"
+            ) from None
 
     async def _put(self, calls: list[CachedCall]) -> list[None]:
         try:
@@ -230,7 +229,7 @@ class _RemoteCalls:
                 await self._handle.put.remote(calls)
         except ray.exceptions.RayError as error:
             raise JudgeError(
-                f"the memory of paid calls cannot be written: {_cause(error)}"
+                f"the memory of paid calls cannot be written: {_root_cause(error)}"
             ) from None
         return [None] * len(calls)
 
@@ -270,7 +269,7 @@ def failure_reason(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def _cause(error: ray.exceptions.RayError) -> str:
+def _root_cause(error: ray.exceptions.RayError) -> str:
     cause = getattr(error, "cause", None)
     return str(cause) if cause is not None else type(error).__name__
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from memray_eval.config.loading import load_config
-from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
+from memray_eval.execution.prepare import resolve
 from memray_eval.execution.ray.placement import Placement, plan_placement
 from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.submission.cluster_files import read_offer
@@ -21,9 +21,10 @@ JOB = load_config(CLUSTER / "job.yaml")
 
 
 def placed(name: str, **engine: Any) -> Placement:
-    job: RunConfig = JOB.model_copy(update={"engine": JOB.engine.model_copy(update=engine)})
+    changed = {"engine": JOB.engine.model_copy(update=engine), "judge": "rules"}  # no key here
+    job = resolve(JOB.model_copy(update=changed))
     cluster_spec = read_offer(CLUSTER / name)
-    waves = schedule(job, cluster_spec.at_first(), "gpu", judge_server=False)
+    waves = schedule(job, cluster_spec.at_first(), "gpu")
     return plan_placement(
         cluster_spec,
         job,

@@ -10,7 +10,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import AffectConfig, JudgingConfig, MetricOptions
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
-from memray_eval.execution.ray.pipeline import engine_groups
+from memray_eval.execution.prepare.stored_config import read_config, write_config
+from memray_eval.execution.schedule import engine_groups
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Candidate
 from tests.conftest import REPOSITORY
@@ -171,9 +172,9 @@ def test_a_run_folder_holds_the_candidates_expanded(tmp_path: Path) -> None:
     config = load_config(job(tmp_path, SWEEP))
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    folder.write_config(config)
-    assert folder.read_config() == config
-    assert [candidate.name for candidate in folder.read_config().candidates] == [
+    write_config(folder, config)
+    assert read_config(folder) == config
+    assert [candidate.name for candidate in read_config(folder).candidates] == [
         "a-t0.0",
         "a-t0.5",
         "a-t1.0",

@@ -23,6 +23,7 @@ from memray_eval.datasets.reading import Outline, SampleReader
 from memray_eval.datasets.scan import Scan, read_records, read_samples, scan
 from memray_eval.datasets.sources import Entry
 from memray_eval.datasets.spreading import Spread
+from memray_eval.execution.prepare.stored_config import read_config, write_config
 from memray_eval.results.run_folder import RunFolder
 
 FREE = SampleReader(suite="memory")
@@ -217,12 +218,12 @@ def test_a_limit_of_an_older_run_is_resumed_with_the_first_ones(tmp_path: Path) 
     config = RunConfig.model_validate(
         {"dataset": "d", "limit": 5, "candidates": [{"name": "m", "model": "m"}]}
     )
-    folder.write_config(config)
-    assert folder.read_config().limit_order == "spread"
+    write_config(folder, config)
+    assert read_config(folder).limit_order == "spread"
     path = tmp_path / "run" / "run.yaml"
     older = yaml.safe_load(path.read_text())
     del older["limit_order"]
     path.write_text(yaml.safe_dump(older))
-    assert folder.read_config().limit_order == "first"
+    assert read_config(folder).limit_order == "first"
     path.write_text(yaml.safe_dump(older | {"limit": None}))
-    assert folder.read_config().limit_order == "spread"
+    assert read_config(folder).limit_order == "spread"

@@ -18,10 +18,10 @@ from memray_eval.execution.estimate import (
     STARTUP_S,
     WRITE_CPU_S,
     Estimate,
-    prices_from,
-    samples_from,
+    parse_node_prices,
+    parse_sample_count,
 )
-from memray_eval.execution.estimate_text import lines
+from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.prepare import estimate_of
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from tests.benchmarks.judging import JUDGE, job, responses
@@ -151,7 +151,7 @@ def test_of_more_engines_than_fit_only_those_that_do_are_counted() -> None:
     assert made.stages[0].seconds == pytest.approx(60_000 * 100 / (6 * 1000), rel=0.01)
     assert made.cluster is not None
     assert made.cluster.problems == ("engine.replicas is 40, and 6 fit (m)",)
-    assert "  PROBLEM: engine.replicas is 40, and 6 fit (m)" in lines(made)
+    assert "  PROBLEM: engine.replicas is 40, and 6 fit (m)" in estimate_lines(made)
 
 
 def test_models_that_answer_one_after_the_other_take_the_sum() -> None:
@@ -191,7 +191,7 @@ def test_node_hours_and_what_they_cost() -> None:
         [0.25 * hours, 0.5 * hours, 4.0 * hours]
     )
     assert made.cluster.usd == pytest.approx(4.75 * hours)
-    assert f"  nodes cost ${4.75 * hours:,.2f}; judges $0.00" in lines(made)
+    assert f"  nodes cost ${4.75 * hours:,.2f}; judges $0.00" in estimate_lines(made)
 
 
 def test_prices_of_the_config_hold_where_the_call_gives_no_other() -> None:
@@ -211,13 +211,14 @@ def test_no_price_is_invented() -> None:
     unpriced = estimate_of(config, cluster_spec=OFFER)
     assert unpriced.cluster is not None
     assert unpriced.cluster.usd is None
-    assert "  nodes cost unknown (no price of a node-hour was given); judges $0.00" in lines(
-        unpriced
+    assert (
+        "  nodes cost unknown (no price of a node-hour was given); judges $0.00"
+        in estimate_lines(unpriced)
     )
     some = estimate_of(config, samples=60_000, cluster_spec=OFFER, node_usd_per_hour={"gpus": 2.0})
     assert some.cluster is not None
     assert some.cluster.usd is None
-    assert any("for the groups with a price" in line for line in lines(some))
+    assert any("for the groups with a price" in line for line in estimate_lines(some))
     with pytest.raises(
         ConfigError,
         match=r"a node price for 'gpu', which c\.yaml does not have; it has head, cpus, gpus",
@@ -235,7 +236,7 @@ def test_what_binds_what_would_next_and_that_gpus_wait_is_said() -> None:
         },
     )
     made = estimate_of(judged, samples=60_000, cluster_spec=OFFER)
-    told = list(lines(made))
+    told = list(estimate_lines(made))
     start = told.index(f"  bottleneck: judge: {JUDGE}, 60 requests/min")
     assert (
         told[start + 1]
@@ -264,7 +265,9 @@ def test_a_budget_that_does_not_suffice_is_said(tmp_path: Path) -> None:
             update={"budget": config.budget.model_copy(update={"usd": budget})}
         )
         told = [
-            line for line in lines(estimate_of(limited)) if "the budget would stop it at" in line
+            line
+            for line in estimate_lines(estimate_of(limited))
+            if "the budget would stop it at" in line
         ]
         assert told == (
             [f"  the budget would stop it at 25.0%: budget.usd is {budget:g}"] if is_said else []
@@ -288,20 +291,20 @@ def test_the_speed_of_a_small_model_on_cpus_is_said_to_be_that() -> None:
     ("text", "count"), [("1e6", 1_000_000), ("1_000_000", 1_000_000), ("7", 7), ("2.5e3", 2500)]
 )
 def test_numbers_of_samples(text: str, count: int) -> None:
-    assert samples_from(text) == count
+    assert parse_sample_count(text) == count
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "1.5", "many", "", "inf", "nan", "1e-3"])
 def test_what_is_no_number_of_samples(text: str) -> None:
     with pytest.raises(ConfigError, match="write a whole number from 1 on, such as"):
-        samples_from(text)
+        parse_sample_count(text)
 
 
 @pytest.mark.parametrize("text", ["cpus", "cpus=", "=1", "cpus=-1", "cpus=inf", "cpus=dear"])
 def test_what_is_no_price(text: str) -> None:
-    assert prices_from(["a=1", "b=0.5"]) == {"a": 1.0, "b": 0.5}
+    assert parse_node_prices(["a=1", "b=0.5"]) == {"a": 1.0, "b": 0.5}
     with pytest.raises(ConfigError, match="write GROUP=USD"):
-        prices_from([text])
+        parse_node_prices([text])
 
 
 @pytest.fixture

@@ -6,16 +6,22 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ResourceError
-from memray_eval.execution.plan import Capacity, JudgePool, check, device_of, judge_pool, pools_of
+from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.plan import (
+    JudgePool,
+    check_room,
+    engine_device,
+    judge_pool,
+    pipeline_pools,
+)
+from memray_eval.execution.prepare import resolve
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.judge_factory import IN_FLIGHT
-from memray_eval.judges.router import assign_judges, load_table
-from memray_eval.metrics import pick
 
 
-def config(**overrides: Any) -> RunConfig:
-    return RunConfig.model_validate(
-        {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]} | overrides
-    )
+def config(**overrides: Any) -> RunSpec:
+    job = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]} | overrides
+    return resolve(RunConfig.model_validate(job))
 
 
 def capacity(cpus: float = 2, gpus: float = 0, memory_gib: float = 16) -> Capacity:
@@ -24,7 +30,7 @@ def capacity(cpus: float = 2, gpus: float = 0, memory_gib: float = 16) -> Capaci
 
 def test_the_default_plan_fits_two_cores() -> None:
     job = config()
-    check(pools_of(job, job.candidates, "cpu"), capacity())
+    check_room(pipeline_pools(job, job.candidates, "cpu"), capacity())
 
 
 @pytest.mark.parametrize(
@@ -57,31 +63,30 @@ def test_what_could_hang_is_refused_with_what_to_change(
 ) -> None:
     job = config(**overrides)
     with pytest.raises(ResourceError, match=told) as raised:
-        check(pools_of(job, job.candidates, device), there)
+        check_room(pipeline_pools(job, job.candidates, device), there)
     assert raised.value.exit_code == 3
 
 
 def test_gpus_are_taken_where_there_are_any() -> None:
-    assert device_of(config(), gpus=0) == "cpu"
-    assert device_of(config(), gpus=8) == "gpu"
-    assert device_of(config(engine={"device": "cpu"}), gpus=8) == "cpu"
+    assert engine_device(config(), gpus=0) == "cpu"
+    assert engine_device(config(), gpus=8) == "gpu"
+    assert engine_device(config(engine={"device": "cpu"}), gpus=8) == "cpu"
 
 
 def test_servers_need_no_engine() -> None:
     candidate = {"name": "a", "model": "m", "backend": "openai", "base_url": "http://x"}
     job = config(candidates=[candidate])
-    assert "vLLM engine" not in {pool.name for pool in pools_of(job, job.candidates, "cpu")}
+    assert "vLLM engine" not in {pool.name for pool in pipeline_pools(job, job.candidates, "cpu")}
 
 
 def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency() -> None:
     def pool(cpus: float = 4, **judging: object) -> JudgePool:
         job = config(
-            judge="openai/gpt-4o", judging={"base_urls": {"openai": "http://x"}, **judging}
+            judge="openai/gpt-4o",
+            metrics=["empathy", "safety"],
+            judging={"base_urls": {"openai": "http://x"}, **judging},
         )
-        table = load_table(None)
-        return judge_pool(
-            job, assign_judges(pick(["empathy", "safety"]), job, table), table, cpus, rows=16
-        )
+        return judge_pool(job, cpus, rows=16)
 
     assert pool().actors == 4
     assert pool(cpus=200).actors == 8

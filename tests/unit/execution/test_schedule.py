@@ -9,10 +9,13 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.plan import Capacity, Node, Pool, check, without_room
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.plan import Pool, check_room, first_homeless
+from memray_eval.execution.prepare import resolve
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import (
     Group,
-    judges_each,
+    judge_actors_per_pipeline,
     run_concurrently,
     schedule,
     wave_pools,
@@ -27,14 +30,15 @@ H100, T4, CPUS = (
 )
 
 
-def config(**overrides: Any) -> RunConfig:
+def config(**overrides: Any) -> RunSpec:
     candidates = [
         {"name": "big", "model": BIG},
         {"name": "big-warm", "model": BIG, "sampling": {"temperature": 0.7}},
         {"name": "small", "model": SMALL},
         {"name": "served", "model": SERVED, "backend": "openai", "base_url": "http://x"},
     ]
-    return RunConfig.model_validate({"dataset": "d", "candidates": candidates} | overrides)
+    job = {"dataset": "d", "candidates": candidates} | overrides
+    return resolve(RunConfig.model_validate(job))
 
 
 def cluster(*nodes: Node) -> Capacity:
@@ -68,28 +72,28 @@ def names(waves: list[tuple[Group, ...]]) -> list[list[str]]:
 def test_each_actor_needs_a_node_with_room(
     pool: Pool, nodes: tuple[Node, ...], finds_room: bool
 ) -> None:
-    assert (without_room([pool], nodes) is None) is finds_room
+    assert (first_homeless([pool], nodes) is None) is finds_room
 
 
 def test_judges_leave_the_cpus_of_gpu_nodes_to_the_engines() -> None:
     engines = Pool(name="engines", actors=8, cpus=4, gpus=1)  # all CPUs of the node
     judges = Pool(name="judges", actors=16, cpus=1)
-    assert without_room([judges, engines], [H100, CPUS]) is None
-    assert without_room([judges, engines], [H100]) == judges
+    assert first_homeless([judges, engines], [H100, CPUS]) is None
+    assert first_homeless([judges, engines], [H100]) == judges
 
 
 def test_engines_of_a_kind_are_seated_before_those_of_any() -> None:
     any_kind = Pool(name="any", actors=1, cpus=1, gpus=1)
     of_kind = Pool(name="typed", actors=1, cpus=1, gpus=1, accelerator_type="T4")
     other = Node(cpus=8, gpus=1, accelerator_type="L4")
-    assert without_room([any_kind, of_kind], [T4, other]) is None
+    assert first_homeless([any_kind, of_kind], [T4, other]) is None
 
 
 def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:
     job = config(engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}})
     there = cluster(T4, T4, T4, T4, CPUS)
     with pytest.raises(ResourceError, match="no node of the cluster has room") as raised:
-        check(wave_pools(job, [(job.candidates[0],)], there, "gpu"), there)
+        check_room(wave_pools(job, [(job.candidates[0],)], there, "gpu"), there)
     told = str(raised.value)
     assert "4 CPUs and 4 GPUs of type H100 on one node" in told
     assert "4 x 8 CPUs and 1 GPUs of type T4" in told
@@ -98,7 +102,7 @@ def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:
 
 def test_a_pipeline_of_stages_may_lie_on_several_nodes() -> None:
     job = config(engine={"pipeline_parallel": 2, "tensor_parallel": 1})
-    check(
+    check_room(
         wave_pools(job, [(job.candidates[0],)], cluster(T4, T4, CPUS), "gpu"), cluster(T4, T4, CPUS)
     )
 
@@ -129,14 +133,14 @@ def test_models_run_side_by_side_where_they_fit(
     at_once: Any, device: Any, nodes: tuple[Node, ...], waves: Any
 ) -> None:
     job = config(cluster={"models_at_once": at_once})
-    assert names(schedule(job, cluster(*nodes), device, judge_server=False)) == waves
+    assert names(schedule(job, cluster(*nodes), device)) == waves
 
 
 def test_pipelines_side_by_side_share_the_judges_and_one_judge_server() -> None:
-    job = config(judging={"actors": 6})
-    wave = schedule(job, cluster(H100, CPUS), "gpu", judge_server=True)[0]
-    pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu", judge_server=True)
-    assert judges_each(job, wave, 48) == 2
+    job = config(judging={"actors": 6}, judge="embedded", metrics=["empathy"])
+    wave = schedule(job, cluster(H100, CPUS), "gpu")[0]
+    pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu")
+    assert judge_actors_per_pipeline(job, wave, 48) == 2
     assert [pool.actors for pool in pools if pool.name == "judges"] == [2, 2, 2]
     assert sum(pool.name == "embedded judge" for pool in pools) == 1
 

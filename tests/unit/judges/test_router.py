@@ -48,7 +48,7 @@ def chosen(judge: Any, **judging: Any) -> dict[str, tuple[str, str]]:
     )
     return {
         name: (choice.judge, choice.why)
-        for name, choice in assign_judges(METRICS, config, load_table(None)).items()
+        for name, choice in assign_judges(METRICS, config.judge_request, load_table(None)).items()
     }
 
 
@@ -103,7 +103,7 @@ def withheld(judge: Any = "rules", **estimates: bool) -> dict[str, str]:
         "estimates": estimates,
     }
     metrics = pick(all_suites()["memory"].metrics)
-    choices = assign_judges(metrics, RunConfig.model_validate(raw), load_table(None))
+    choices = assign_judges(metrics, RunConfig.model_validate(raw).judge_request, load_table(None))
     return {name: choice.withheld for name, choice in choices.items() if choice.withheld}
 
 
@@ -174,7 +174,9 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
     }
     judging = {"base_urls": everywhere, "exclude_own_family": True, "vote": "majority"}
     choice = assign_judges(
-        METRICS, RunConfig.model_validate(config | {"judging": judging}), load_table(None)
+        METRICS,
+        RunConfig.model_validate(config | {"judging": judging}).judge_request,
+        load_table(None),
     )["empathy"]
     assert choice.judges == (OPUS, "google/gemini-2.0-flash")
     assert str(choice) == (
@@ -184,7 +186,9 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
     with pytest.raises(ConfigError, match="no juror is left for empathy"):
         assign_judges(
             METRICS,
-            RunConfig.model_validate(config | {"judge": {"empathy": [GPT4O]}, "judging": judging}),
+            RunConfig.model_validate(
+                config | {"judge": {"empathy": [GPT4O]}, "judging": judging}
+            ).judge_request,
             load_table(None),
         )
     with pytest.raises(ConfigError, match="'rules' cannot sit on a jury"):
@@ -206,7 +210,9 @@ def routed(
         "judging": judging,
         **fields,
     }
-    return assign_judges(CORRECTNESS, RunConfig.model_validate(raw), load_table(None), tasks)
+    return assign_judges(
+        CORRECTNESS, RunConfig.model_validate(raw).judge_request, load_table(None), tasks
+    )
 
 
 def told(**fields: Any) -> str:
@@ -262,7 +268,9 @@ def test_a_rubric_of_ones_own_is_a_file_beside_the_job(
         "semantic_correctness": f"{tmp_path}/law.txt",
         "semantic_correctness/vt": "lenient",
     }
-    choice = assign_judges(CORRECTNESS, config, load_table(None))["semantic_correctness"]
+    choice = assign_judges(CORRECTNESS, config.judge_request, load_table(None))[
+        "semantic_correctness"
+    ]
     assert choice.rubric is not None
     assert (choice.rubric.name, choice.rubric.text) == ("law.txt", "Mind the paragraph's number.")
     monkeypatch.chdir(tmp_path)
@@ -306,7 +314,7 @@ def test_a_wrong_rubric_is_named(tmp_path: Path) -> None:
 def test_a_run_that_only_generates_does_not_mind_rubrics() -> None:
     raw = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": "rules"}
     config = RunConfig.model_validate(raw | {"rubrics": {"semantic_correctness": "lenient"}})
-    assert assign_judges((), config, load_table(None)) == {}
+    assert assign_judges((), config.judge_request, load_table(None)) == {}
 
 
 def test_rules_that_need_embeddings_cannot_be_mixed_with_a_judge() -> None:
@@ -317,7 +325,7 @@ def test_rules_that_need_embeddings_cannot_be_mixed_with_a_judge() -> None:
         "judging": EVERYWHERE,
     }
     with pytest.raises(ConfigError, match="memory_utilization cannot go by rules for some tasks"):
-        assign_judges(METRICS, RunConfig.model_validate(raw), load_table(None))
+        assign_judges(METRICS, RunConfig.model_validate(raw).judge_request, load_table(None))
 
 
 def test_what_stands_in_for_a_verdict_is_told_beforehand() -> None:

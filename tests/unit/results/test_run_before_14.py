@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.cli import main
+from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.execution.resume_state import load_resume_state
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table, to_table
@@ -49,7 +50,7 @@ def test_no_path_of_the_machine_that_made_it_is_in_it() -> None:
 def test_it_is_read_whole(folder: RunFolder) -> None:
     records, summary = list(folder.each()), folder.read_summary()
     assert (len(records), summary.n_units, summary.n_failed_units) == (12, 12, 1)
-    assert {candidate.name for candidate in folder.read_config().candidates} == {"plain", "kind"}
+    assert {candidate.name for candidate in read_config(folder).candidates} == {"plain", "kind"}
     assert all({score.metric for score in record.scores} == METRICS for record in records)
     assert sum(record.is_failed for record in records) == 1
 

@@ -98,7 +98,10 @@ def test_a_config_with_a_key_in_it_is_not_written(tmp_path: Path) -> None:
 
 
 def test_run_ids_are_readable_and_distinct() -> None:
-    first, second = new_run_id(CONFIG), new_run_id(CONFIG)
+    first, second = (
+        new_run_id(CONFIG.suite, CONFIG.candidates[0].name),
+        new_run_id(CONFIG.suite, CONFIG.candidates[0].name),
+    )
     assert first.startswith("memory-org-model-4b-2")
     assert first != second
 

@@ -4,6 +4,7 @@ its pools take."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import yaml
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.plan import Pool, pools_of
+from memray_eval.execution.plan import Pool, pipeline_pools
+from memray_eval.execution.prepare import resolve
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from memray_eval.execution.ray.placement import Placement, plan_placement
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.submission.cluster_files import read_offer
 from tests.conftest import REPOSITORY
 
@@ -295,20 +298,25 @@ def test_our_own_manifests_can_be_planned_with(name: str) -> None:
     assert {group.accelerator_type for group in cluster_spec.groups if group.gpus} == {"L4", "H100"}
 
 
-def config(**engine: Any) -> RunConfig:
+def config(**engine: Any) -> RunSpec:
     candidate = {"name": "a", "model": "m"}
-    return RunConfig.model_validate(
-        {"dataset": "d", "candidates": [candidate], "engine": {"device": "gpu"} | engine}
+    return resolve(
+        RunConfig.model_validate(
+            {"dataset": "d", "candidates": [candidate], "engine": {"device": "gpu"} | engine}
+        )
     )
 
 
-def site(tmp_path: Path, job: RunConfig, judges: int = 8, document: Any = None) -> Placement:
+def site(tmp_path: Path, job: RunSpec, judges: int = 8, document: Any = None) -> Placement:
     cluster_spec: ClusterSpec = read_offer(
         written(tmp_path, document or cluster(CPUS, SMALL, LARGE))
     )
     device = "cpu" if job.engine.device == "cpu" else "gpu"
     return plan_placement(
-        cluster_spec, job, [pools_of(job, job.candidates, device, judge_actors=judges)], device
+        cluster_spec,
+        job,
+        [pipeline_pools(job, job.candidates, device, judge_actors=judges)],
+        device,
     )
 
 
@@ -376,7 +384,7 @@ def test_a_cluster_without_gpus_is_told(tmp_path: Path) -> None:
 def test_judges_take_cpu_nodes_and_share_their_cores(tmp_path: Path) -> None:
     job = config()
     assert site(tmp_path, job, judges=8).judge_cpus == 8  # a tenth of a CPU each: all on one node
-    own_core = job.model_copy(update={"judging": job.judging.model_copy(update={"cpus": 1.0})})
+    own_core = replace(job, judging=job.judging.model_copy(update={"cpus": 1.0}))
     found = site(tmp_path, own_core, judges=14)
     assert (found.nodes["cpus"], found.judge_cpus) == (2, 16)
 
@@ -415,11 +423,10 @@ def test_engines_go_where_they_leave_no_gpu_over(tmp_path: Path) -> None:
 def test_the_nodes_of_a_run_are_those_of_its_largest_wave(tmp_path: Path) -> None:
     pair = [{"name": name, "model": name} for name in "ab"]
     engines = {"b": {"tensor_parallel": 8}}
-    job = RunConfig.model_validate(
-        {"dataset": "d", "candidates": pair, "engine": {"device": "gpu"}, "engines": engines}
-    )
+    raw = {"dataset": "d", "candidates": pair, "engine": {"device": "gpu"}, "engines": engines}
+    job = resolve(RunConfig.model_validate(raw))
     cluster_spec = read_offer(written(tmp_path, cluster(CPUS, SMALL, LARGE)))
-    waves = [pools_of(job, (candidate,), "gpu") for candidate in job.candidates]
+    waves = [pipeline_pools(job, (candidate,), "gpu") for candidate in job.candidates]
     found = plan_placement(cluster_spec, job, waves, "gpu")
     assert found.nodes == {"head": 1, "cpus": 1, "small": 1, "large": 1}
     assert [(use.model, use.gpus, use.fit) for use in found.engines] == [("a", 1, 24), ("b", 8, 2)]
@@ -440,7 +447,7 @@ def test_a_run_that_would_not_wait_for_nodes_is_a_problem(
     tmp_path: Path, wait_s: float, told: str | None
 ) -> None:
     job = config()
-    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"wait_s": wait_s})})
+    job = replace(job, cluster=job.cluster.model_copy(update={"wait_s": wait_s}))
     problems = site(tmp_path, job).problems
     assert len(problems) == (told is not None)
     if told is not None:

@@ -23,7 +23,12 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.prepare import check_run_id, check_same_run, scan_dataset
+from memray_eval.execution.prepare import (
+    check_run_id,
+    check_same_run,
+    resolve_reading,
+    scan_dataset,
+)
 from memray_eval.submission.package import CONFIG_FILE, MAX_BYTES, Package, make_package
 from memray_eval.submission.watch import JobState, Patience, follow, wait_for_end
 from tests.conftest import REPOSITORY
@@ -144,7 +149,8 @@ def test_every_shipped_job_travels_small_and_reads_the_same_there(
     there = load_config(Path(CONFIG_FILE))
     assert there.cluster.address == "auto"
     assert Path(there.dataset.removeprefix("job://")).resolve().is_relative_to(tmp_path)
-    assert scan_dataset(there, []).fingerprint == scan_dataset(here, []).fingerprint
+    now, then = (scan_dataset(resolve_reading(job), []).fingerprint for job in (there, here))
+    assert now == then
     for before, now in zip(here.candidates, there.candidates, strict=True):
         assert now.prompt == before.prompt or prompt_text(now.prompt) == prompt_text(before.prompt)
         assert now.model_copy(update={"prompt": before.prompt}) == before

@@ -13,7 +13,13 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import DataError
-from memray_eval.execution.response_origins import Origin, find_origin, follow, other_suites
+from memray_eval.execution.prepare.origins import (
+    Origin,
+    count_other_suites,
+    find_origin,
+    follow_origin,
+)
+from memray_eval.execution.prepare.stored_config import write_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record
@@ -66,7 +72,7 @@ def job(**said: Any) -> RunConfig:
 def test_a_job_goes_by_its_responses_where_it_says_nothing_itself(
     origin: Origin, said: dict[str, Any], explicit: set[str], suite: str, metrics: tuple[str, ...]
 ) -> None:
-    followed, differences = follow(job(**said), origin, explicit)
+    followed, differences = follow_origin(job(**said), origin, explicit)
     assert (differences, followed.suite, followed.metrics) == ([], suite, metrics)
     judged = {"overall_quality"} & set(metrics) if origin is RUN else set()
     assert followed.rubrics == {name: RUBRICS[name] for name in judged}
@@ -112,7 +118,7 @@ def test_a_job_goes_by_its_responses_where_it_says_nothing_itself(
 def test_where_they_differ_it_is_said_and_the_jobs_own_stands(
     origin: Origin, said: dict[str, Any], told: str
 ) -> None:
-    followed, (difference,) = follow(job(**said), origin, set())
+    followed, (difference,) = follow_origin(job(**said), origin, set())
     assert difference.startswith(told) or told in difference
     assert {key: getattr(followed, key) for key in said} == {
         key: getattr(job(**said), key) for key in said
@@ -128,7 +134,7 @@ def test_a_run_folder_is_known_by_its_config_and_without_one_by_its_rows(
     folder.write_manifest({})
     assert find_origin(f"{folder.path}/") == Origin(what="r", suite="memory")
     followed = {"metrics": list(RUN.metrics), "rubrics": RUBRICS}
-    folder.write_config(RunConfig.model_validate({"suite": "companion", **GIVEN, **followed}))
+    write_config(folder, RunConfig.model_validate({"suite": "companion", **GIVEN, **followed}))
     assert find_origin(folder.path) == RUN
 
 
@@ -155,8 +161,8 @@ def test_a_file_is_of_the_suite_that_its_first_rows_name(
 
 
 def test_rows_of_other_suites_are_counted() -> None:
-    assert other_suites(Scan(n_samples=3, suites=Counter(memory=2)), "memory") is None
-    told = other_suites(
+    assert count_other_suites(Scan(n_samples=3, suites=Counter(memory=2)), "memory") is None
+    told = count_other_suites(
         Scan(n_samples=1400, suites=Counter(memory=2, longbench=1200, own=9)), "memory"
     )
     assert told == (

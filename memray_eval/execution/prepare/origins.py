@@ -17,17 +17,19 @@ from memray_eval.config.sections import WordList
 from memray_eval.datasets.hub import HUB
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import entries, read_header, whole
+from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
+# What a run's responses are judged by, beside its suite
 FOLLOWED = (
     "metrics",
     "rubrics",
     "text_weights",
     "transitions",
     "emotion_words",
-)  # what a run's responses are judged by, beside its suite
+)
 
 
 class Origin(Frozen):
@@ -49,7 +51,7 @@ def find_origin(path: str) -> Origin:
     DataError where there is nothing at the path, or a run's config cannot be read."""
     folder = None if path.startswith(HUB) else RunFolder(path)
     if folder is not None and folder.has_manifest() and folder.has_config():
-        config = folder.read_config()
+        config = read_config(folder)
         followed = {key: getattr(config, key) for key in FOLLOWED}
         return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
     return Origin(what=path.rstrip("/").rpartition("/")[2], suite=_suite_of_rows(path))
@@ -68,7 +70,7 @@ def _suite_of_rows(path: str) -> str | None:
     return ranked[0] if ranked else None
 
 
-def follow(
+def follow_origin(
     config: RunConfig, origin: Origin, explicit: Collection[str]
 ) -> tuple[RunConfig, list[str]]:
     """A job's config with what its responses' origin says of how they are judged, where neither the
@@ -94,12 +96,12 @@ def follow(
             continue
         if key not in said:
             config = config.model_copy(update={key: getattr(origin, key)})
-        elif (theirs := _effective(key, getattr(origin, key), config.suite)) != _effective(
-            key, getattr(config, key), config.suite
-        ):
+        elif (
+            theirs := _effective_value(key, getattr(origin, key), config.suite)
+        ) != _effective_value(key, getattr(config, key), config.suite):
             differences.append(
-                f"{origin.what} has the {key} {_shown(theirs)}, and the job has "
-                f"{_shown(getattr(config, key))}"
+                f"{origin.what} has the {key} {_in_words(theirs)}, and the job has "
+                f"{_in_words(getattr(config, key))}"
             )
     chosen = config.metrics or get_suite(config.suite).metrics
     if "rubrics" not in said:
@@ -110,12 +112,12 @@ def follow(
     return config, differences
 
 
-def _effective(key: str, value: Any, suite: str) -> Any:
+def _effective_value(key: str, value: Any, suite: str) -> Any:
     """What a value means: no metrics are those of the suite, and their order does not matter."""
     return frozenset(value or get_suite(suite).metrics) if key == "metrics" else value
 
 
-def _shown(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -123,7 +125,7 @@ def _shown(value: Any) -> str:
     return ", ".join(sorted(value)) or "of its suite"
 
 
-def other_suites(found: Scan, suite: str) -> str | None:
+def count_other_suites(found: Scan, suite: str) -> str | None:
     """How many responses name another suite than the one they are judged by, as a line; None where
     none does."""
     others = {name: count for name, count in found.suites.most_common() if name != suite}

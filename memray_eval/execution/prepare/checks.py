@@ -1,0 +1,145 @@
+"""What is checked before a run starts: judges and their cost, keys and packages, room on the
+machine or cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from memray_eval.config.environment import server_key
+from memray_eval.datasets.scan import Scan
+from memray_eval.errors import ConfigError
+from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.estimate import Estimate, estimate
+from memray_eval.execution.packages import require_package
+from memray_eval.execution.plan import check_room, engine_device, judge_pool
+from memray_eval.execution.ray import cluster
+from memray_eval.execution.ray.placement import Placement
+from memray_eval.execution.ray.services import check_calls
+from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.execution.schedule import schedule, wave_pools
+from memray_eval.judges.router import may_bill, unpriced
+from memray_eval.metric import RULES
+
+ASK_USD = 10.0  # above this a run without a budget asks
+
+
+def estimate_run(
+    spec: RunSpec,
+    found: Scan,
+    capacity: Capacity,
+    *,
+    samples: int | None = None,
+    placement: Placement | None = None,
+    node_usd_per_hour: Mapping[str, float] | None = None,
+) -> Estimate:
+    """What a run whose dataset has been scanned would take there."""
+    pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(samples or found.n_samples))
+    counted = capacity if placement is None else placement.cluster_spec.at_first()
+    return estimate(
+        spec,
+        found,
+        capacity,
+        pool,
+        schedule(spec, counted, engine_device(spec, capacity.gpus)),
+        samples=samples,
+        site=placement,
+        node_usd_per_hour=node_usd_per_hour,
+    )
+
+
+def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
+    """Raises ConfigError where a run without a budget may cost more than ASK_USD, or nobody knows
+    how much, and nobody agrees."""
+    spec = plan.spec
+    if spec.budget.is_set or not spec.calls_judges:
+        return
+    made = estimate_run(spec, plan.found, plan.capacity)
+    unknown = unpriced(spec.all_judges.values(), spec.judging, spec.judge_table)
+    billing = [name for name in unknown if may_bill(name, spec.judging)]
+    if billing and not agree(made):
+        raise ConfigError(
+            f"the price of {', '.join(billing)} is not known, so nobody can say what this run "
+            f"costs ({made.calls} judge calls), and it has no budget; {_how_to_price(billing)}, or "
+            "say --yes"
+        )
+    if not billing and made.usd > ASK_USD and not agree(made):
+        raise ConfigError(
+            f"this run may cost about ${made.usd:,.2f} ({made.calls} judge calls) and has no "
+            "budget; set one with --budget-usd, or say --yes. `memray-eval estimate` shows what "
+            "it is made of."
+        )
+
+
+def check_judges(spec: RunSpec, path: str) -> None:
+    """Raises ConfigError for a budget in dollars that a judge of unknown price would pass unseen,
+    and what check_calls does."""
+    asked = [choice for choice in spec.all_judges.values() if choice.judge != RULES]
+    unknown = unpriced(asked, spec.judging, spec.judge_table)
+    if spec.budget.usd is not None and unknown:
+        raise ConfigError(
+            f"--budget-usd (budget.usd) cannot be kept: the price of {', '.join(unknown)} is not "
+            f"known; {_how_to_price(unknown)}, with 0 for a server that bills nobody, or bound the "
+            "tokens instead (budget.tokens)"
+        )
+    if asked:
+        check_calls(spec.judging.cache, path)
+
+
+def _how_to_price(judges: Sequence[str]) -> str:
+    return (
+        f"give it in US dollars per million tokens: --set 'judging.price={{{judges[0]}: "
+        "{input_usd: NUMBER, output_usd: NUMBER}}'"
+    )
+
+
+def check_machine(spec: RunSpec) -> None:
+    """Raises ConfigError for a key or a package that a local run lacks. On a named cluster both are
+    the nodes' business."""
+    if spec.cluster.address is not None:
+        return
+    embeds = bool(spec.by_stage()[1])
+    if spec.embedded_judge is not None or spec.has_vllm:
+        require_package("vllm")
+    if embeds and not spec.embedding.model.startswith("openai/"):
+        require_package("sentence_transformers")
+    for candidate in spec.candidates:
+        if candidate.backend == "openai":
+            server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
+    if embeds and spec.embedding.model.startswith("openai/"):
+        server_key(
+            spec.embedding.base_url,
+            spec.embedding.api_key_env,
+            f"embedding.model {spec.embedding.model!r}",
+        )
+
+
+def local_capacity(spec: RunSpec) -> Capacity:
+    """What a Ray of this machine's own would have. Raises ResourceError where the run does not
+    fit."""
+    capacity = cluster.local_capacity(spec.cluster)
+    _check_waves(spec, capacity)
+    return capacity
+
+
+def cluster_capacity(spec: RunSpec, capacity: Capacity, say: Callable[[str], None]) -> Capacity:
+    """The capacity that the run starts with. A cluster that is let grow need hold the first models
+    only; for those that come later it grows while they wait."""
+    device, wait_s = engine_device(spec, capacity.gpus), spec.cluster.wait_s
+    if wait_s and spec.engine.device == "auto" and spec.has_vllm:
+        raise ConfigError(
+            "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "
+            "which: gpu or cpu"
+        )
+    first = schedule(spec, capacity, device)[0]
+    grown = cluster.wait_for_resources(
+        capacity, wave_pools(spec, first, capacity, device), wait_s, say
+    )
+    if not wait_s:
+        _check_waves(spec, grown)
+    return grown
+
+
+def _check_waves(spec: RunSpec, capacity: Capacity) -> None:
+    device = engine_device(spec, capacity.gpus)
+    for wave in schedule(spec, capacity, device):
+        check_room(wave_pools(spec, wave, capacity, device), capacity)

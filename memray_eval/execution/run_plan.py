@@ -1,0 +1,159 @@
+"""What a run is, read from its config once: RunSpec before there is a cluster, RunPlan with one.
+
+Below execution/prepare nobody reads the config. A stage gets the part that it is about: a ReadSpec,
+an EngineConfig, a JudgingConfig with the judges that were assigned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from memray_eval.benchmarks import Suite
+from memray_eval.config.sections import (
+    AffectConfig,
+    Assumptions,
+    Budget,
+    ClusterConfig,
+    EmbeddingConfig,
+    EngineConfig,
+    JudgingConfig,
+    MetricOptions,
+    ServerConfig,
+)
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.scan import Scan
+from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.resume_state import ResumeState
+from memray_eval.judges.router import JudgeAssignment, JudgeTable, embedded_model
+from memray_eval.metric import RULES, Metric
+from memray_eval.stages.judge import scored_by_judge_stage
+from memray_eval.types import EXISTING, Candidate
+
+MAX_ROWS_PER_BLOCK, MANY_BLOCKS = 256, 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSpec:
+    """Which samples of which dataset a run reads, and how many rows travel together."""
+
+    dataset: str
+    reader: SampleReader
+    batch_size: int
+    rows_per_block: int | None = None
+    limit: int | None = None
+    limit_order: Literal["spread", "first"] = "spread"
+    skip_invalid: bool = False
+
+    def block_rows(self, n_samples: int) -> int:
+        """How many rows travel together: an engine's batch for small datasets, so that they flow;
+        up to MAX_ROWS_PER_BLOCK for large ones, so that blocks are not too many."""
+        return self.rows_per_block or max(
+            self.batch_size, min(MAX_ROWS_PER_BLOCK, n_samples // MANY_BLOCKS)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """A run, before anything is known of its cluster.
+
+    `metrics` are those that it computes, `named_metrics` the names among them that the job gives
+    itself. `judges` has the assignment of every judged metric, and of each "metric/task" that has
+    its own; `affect_judges` that of the affect stage. `engines` are the models' engines where they
+    differ from `engine`.
+    """
+
+    suite: Suite
+    read: ReadSpec
+    candidates: tuple[Candidate, ...]
+    metrics: tuple[Metric, ...]
+    named_metrics: tuple[str, ...]
+    metric_options: MetricOptions
+    judges: Mapping[str, JudgeAssignment]
+    affect_judges: Mapping[str, JudgeAssignment]
+    judge_table: JudgeTable
+    engine: EngineConfig
+    engines: Mapping[str, EngineConfig]
+    server: ServerConfig
+    embedding: EmbeddingConfig
+    judging: JudgingConfig
+    affect: AffectConfig
+    cluster: ClusterConfig
+    assumptions: Assumptions
+    budget: Budget
+    tolerance: int | float
+    stops_on_failure: bool
+    templates: str | None = None
+
+    def engine_of(self, model: str) -> EngineConfig:
+        """How this model's engines run."""
+        return self.engines.get(model, self.engine)
+
+    @property
+    def has_vllm(self) -> bool:
+        return any(candidate.backend == "vllm" for candidate in self.candidates)
+
+    @property
+    def has_responses(self) -> bool:
+        """Whether the responses exist already, and are only judged."""
+        return self.candidates[0].backend == EXISTING
+
+    @property
+    def adds_affect(self) -> bool:
+        """Whether the run has the affect stage: it is on, and there are prompts to build."""
+        return self.affect.enabled and not self.has_responses
+
+    @property
+    def all_judges(self) -> dict[str, JudgeAssignment]:
+        """The assignments of metrics and of the affect stage."""
+        return {**self.judges, **self.affect_judges}
+
+    @property
+    def calls_judges(self) -> bool:
+        """Whether a model judges anything."""
+        return any(choice.judge != RULES for choice in self.all_judges.values())
+
+    @property
+    def embedded_judge(self) -> str | None:
+        """The model of the embedded judge's server; None where there is none."""
+        return embedded_model(self.all_judges)
+
+    def by_stage(self) -> tuple[list[str], list[str]]:
+        """The names of the metrics that the judge stage scores, and of those that the embed stage
+        does."""
+        by_model = {
+            choice.metric
+            for choice in self.judges.values()
+            if choice.judge != RULES or choice.withheld
+        }
+        at_judge = [
+            metric.name for metric in self.metrics if scored_by_judge_stage(metric, by_model)
+        ]
+        return at_judge, [metric.name for metric in self.metrics if metric.name not in at_judge]
+
+    def tolerated(self, n_units: int) -> float:
+        """How many of so many units may fail before the exit code says so."""
+        return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """One session of a run, ready to start. `before` is the manifest that earlier sessions left
+    (with_ended_sessions), `resume_state` their work."""
+
+    spec: RunSpec
+    found: Scan
+    capacity: Capacity
+    started: float
+    problems: Sequence[Problem] = ()
+    before: Mapping[str, Any] = field(default_factory=dict)
+    resume_state: ResumeState = field(default_factory=ResumeState)
+
+    @property
+    def n_units(self) -> int:
+        return self.found.n_samples * len(self.spec.candidates)
+
+    @property
+    def block_rows(self) -> int:
+        return self.spec.read.block_rows(self.found.n_samples)

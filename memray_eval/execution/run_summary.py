@@ -1,0 +1,196 @@
+"""A run's summary: reduced from the records in its folder, with notes on how to read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from memray_eval.config.sections import EMBEDDED
+from memray_eval.execution.progress import RunTelemetry
+from memray_eval.execution.ray.affect_stage import DEGRADED_TRAITS
+from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.judges.router import is_embedded
+from memray_eval.metric import RULES
+from memray_eval.report.paired_quality import paired_qualities
+from memray_eval.report.recommendation import RULE, recommend
+from memray_eval.report.sweeps import temperature_sweeps
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.stages.agreement import compares, disagreements
+from memray_eval.stages.breakdown import Breakdown, break_down
+from memray_eval.stages.reduce import reduce_records
+from memray_eval.stages.speed import measure_speed
+from memray_eval.types import MetricSummary, Performance, QualityPair, Summary
+
+
+def summarise_run(
+    plan: RunPlan, folder: RunFolder, telemetry: RunTelemetry, stopped: str | None
+) -> Summary:
+    """A run's summary, of the records in its folder."""
+    spec = plan.spec
+    stages = telemetry.stages
+    # A session that only did a part cannot say how fast the whole was generated.
+    generation_s = None if plan.before else stages["generate"].span_s
+    records = folder.records()
+    reduced = reduce_records(records, spec.metrics, generation_s)
+    tasks = spec.suite.tasks
+    headline, performance = _performance(spec, folder)
+    broken = break_down(records, spec.metrics) if tasks or compares(spec.metrics) else Breakdown()
+    return Summary(
+        run_id=folder.run_id,
+        suite=spec.suite.name,
+        n_samples=plan.found.n_samples,
+        n_invalid=plan.found.n_invalid,
+        n_units=reduced.n_units,
+        n_failed_units=reduced.n_failed_units,
+        generation_s=generation_s,
+        evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if spec.metrics else None,
+        total_s=time.time()
+        - plan.started
+        + sum(session["total_s"] for session in plan.before.get("sessions", ())),
+        candidates=reduced.generation,
+        metrics=tuple(map(partial(_with_reason, spec), reduced.metrics)),
+        tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
+        macro=broken.macro,
+        heat_maps=broken.heat_maps,
+        n_disagreements=folder.write_disagreements(disagreements(records))
+        if compares(spec.metrics)
+        else None,
+        headline=headline,
+        performance=performance,
+        recommendation=recommend(performance, _quality_pairs(spec, folder, headline, performance)),
+        sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
+        notes=(
+            *_reading_notes(plan, reduced.n_units, stopped, telemetry.counts),
+            *_uncounted_note(telemetry.calls),
+            *inapplicable_metrics(spec, folder, reduced.metrics),
+        ),
+        causes=reduced.causes,
+    )
+
+
+def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
+    """With why its rules could not tell, where they were to score it."""
+    choice = spec.judges.get(metric.metric)
+    return (
+        metric.model_copy(update={"reason": choice.withheld})
+        if choice and choice.withheld and not metric.n_scored
+        else metric
+    )
+
+
+def _performance(spec: RunSpec, folder: RunFolder) -> tuple[str, tuple[Performance, ...]]:
+    """The metric that stands for quality, and speed beside it, where a run compares candidates
+    or its suite is about both."""
+    names, suite = {metric.name: metric for metric in spec.metrics}, spec.suite
+    headline = suite.quality_metric(list(names))
+    if len(spec.candidates) == 1 and not suite.reports_speed:
+        return headline, ()
+    rows = measure_speed(folder.records(), names.get(headline))
+    return headline, tuple(sorted(rows, key=lambda row: _task_order(row.task, suite.tasks)))
+
+
+def _quality_pairs(
+    spec: RunSpec, folder: RunFolder, headline: str, performance: Sequence[Performance]
+) -> tuple[QualityPair, ...]:
+    """What the candidates differ by on common prompts, where there are several and they have a
+    quality."""
+    metric = next((metric for metric in spec.metrics if metric.name == headline), None)
+    rated = sorted(
+        row.candidate for row in performance if row.task is None and row.quality is not None
+    )
+    return (
+        paired_qualities(folder.records(), metric, rated, RULE.level) if metric is not None else ()
+    )
+
+
+def _reading_notes(
+    plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str, int]
+) -> list[str]:
+    spec, notes = plan.spec, []
+    if stopped:
+        notes.append(
+            f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `memray-eval resume` "
+            "goes on."
+        )
+    elif n_done < plan.n_units:
+        missing = plan.n_units - n_done
+        notes.append(
+            f"{missing} of {plan.n_units} units are missing: they broke a stage; `memray-eval "
+            "resume` tries them."
+        )
+    if unread := counts.get(DEGRADED_TRAITS):
+        notes.append(f"the traits of {unread} samples count as unknown: they could not be read.")
+    if unheard := counts.get("degraded"):
+        notes.append(
+            f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be read "
+            "or heard."
+        )
+    if estimated := [
+        name
+        for name, choice in spec.judges.items()
+        if choice.judge == RULES and not choice.withheld
+    ]:
+        notes.append(
+            f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge "
+            "model."
+        )
+    if variants := sorted(
+        {metric.variant for metric in spec.metrics if metric.variant.endswith(" emotion words")}
+    ):
+        notes.append(f"companion: {', '.join(variants)}.")
+    notes += [
+        f"{name}: not applicable; {choice.withheld}."
+        for name, choice in spec.judges.items()
+        if choice.withheld
+    ]
+    if rubrics := [
+        f"{key} by {choice.asked_by}" for key, choice in spec.judges.items() if choice.asked_by
+    ]:
+        notes.append(f"rubrics: {', '.join(rubrics)}.")
+    if small := [
+        name for name, choice in spec.judges.items() if any(map(is_embedded, choice.judges))
+    ]:
+        notes.append(
+            f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not "
+            "the scores."
+        )
+    if any(candidate.model == EMBEDDED for candidate in spec.candidates):
+        notes.append(
+            "the embedded 135M model shows that every stage works; it hardly uses memory, so "
+            "expect low scores."
+        )
+    return notes
+
+
+def inapplicable_metrics(
+    spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
+) -> Iterator[str]:
+    """Each metric that the job names and that applied to no response, with the reason of the
+    first."""
+    for name in spec.named_metrics:
+        mine = [metric for metric in metrics if metric.metric == name]
+        n = sum(metric.n for metric in mine)
+        if n and sum(metric.n_not_applicable for metric in mine) == n:
+            scores = (
+                score for record in folder.each() for score in record.scores if score.metric == name
+            )
+            why = next((score.error for score in scores if score.error), "it does not fit")
+            yield f"{name} applied to none of {n:,} responses ({why})"
+
+
+def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
+    """What to say of judge calls whose tokens the provider did not tell."""
+    if not (n := calls.get("uncounted", 0)):
+        return []
+    told = (
+        "no token counts that can be: tokens, costs and what is left of a budget are without them, "
+        "or estimated"
+    )
+    return [f"the provider told of {n} of {calls['sent']} judge calls {told}."]
+
+
+def _task_order(task: str | None, tasks: Sequence[str]) -> int:
+    """Where a task stands in its suite's order; all tasks together first, unknown ones last."""
+    return -1 if task is None else tasks.index(task) if task in tasks else len(tasks)
