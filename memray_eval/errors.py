@@ -106,9 +106,9 @@ class JudgeError(EvalError):
     """A judge gave no verdict.
 
     `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost nevertheless. If a
-    provider answered, `status` is the HTTP status, and `code` and `kind` are its own code and type
-    of the error, "" if it named none. `is_stalled` means that the judge accepts no more calls, so
-    the next one would fail in the same way."""
+    provider answered, `status` is the HTTP status, and `code`, `kind` (the type) and `param` are
+    its own of the error, "" if it named none. `is_stalled` means that the judge accepts no more
+    calls, so the next one would fail in the same way."""
 
     def __init__(
         self,
@@ -118,10 +118,11 @@ class JudgeError(EvalError):
         status: int | None = None,
         code: str = "",
         kind: str = "",
+        param: str = "",
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-        self.status, self.code, self.kind = status, code, kind
+        self.status, self.code, self.kind, self.param = status, code, kind, param
         self.input_tokens = 0
         self.output_tokens = 0
         self.cost_usd = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.config.sections import OnJudgeFailure
 from memray_eval.errors import Refused, describe_error
+from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
@@ -34,6 +36,8 @@ from memray_eval.types import (
     dumps,
     is_estimate,
 )
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
@@ -366,6 +370,8 @@ def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Sco
 
 def failed_score(metric: Metric, error: BaseException, judge: str = "") -> Score:
     """The score of a metric that raised on a record: that record's outcome, not the run's."""
+    key = f"metric {metric.name}/{type(error).__name__}"
+    log_once(logger, logging.ERROR, key, "the metric %s failed", metric.name, error=error)
     return Score(metric=metric.name, status="error", judge=judge, error=describe_error(error))
 
 

@@ -115,7 +115,21 @@ SkipOption = Annotated[
 @app.callback(invoke_without_command=True)
 def version(
     show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbosity: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            help="Show the log of a run on stderr; -vv for all of it. It is in the run folder's "
+            "log.jsonl anyway.",
+        ),
+    ] = 0,
 ) -> None:
+    if verbosity:
+        from memray_eval.execution.run_log import show_log
+
+        show_log(verbosity)
     if show:
         print(__version__)
         raise typer.Exit

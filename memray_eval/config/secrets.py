@@ -4,14 +4,16 @@ them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from memray_eval.config.environment import API_KEY_VARIABLES
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import AffectConfig, EmbeddingConfig, JudgingConfig
 from memray_eval.errors import ConfigError
 from memray_eval.storage.paths import ANONYMOUS
+from memray_eval.types import Candidate
 
 MIN_KEY_CHARS = 8  # shorter values of variables are words, ports, yes and no
 _SECRET_WORDS = frozenset(
@@ -78,7 +80,28 @@ def _has_key_shape(text: str) -> bool:
     return _SHAPES.search(text) is not None
 
 
-def variables_of(config: RunConfig) -> set[str]:
+def hide_keys(text: str, held: Mapping[str, str]) -> str:
+    """The text with [key] for the values of these variables, for what has a key's shape, and for
+    the user and password of a URL."""
+    for value in held.values():
+        text = text.replace(value, "[key]")
+    return _USER.sub("://[key]@", _SHAPES.sub("[key]", text))
+
+
+class NamesKeyVariables(Protocol):
+    """A config, or what was made of it, whose parts name environment variables that hold keys."""
+
+    @property
+    def candidates(self) -> Sequence[Candidate]: ...
+    @property
+    def embedding(self) -> EmbeddingConfig: ...
+    @property
+    def affect(self) -> AffectConfig: ...
+    @property
+    def judging(self) -> JudgingConfig: ...
+
+
+def variables_of(config: NamesKeyVariables) -> set[str]:
     """The environment variables that the config names as holding keys, and the providers' own."""
     one_each = [candidate.api_key_env for candidate in config.candidates]
     one_each += [config.embedding.api_key_env, config.affect.api_key_env]

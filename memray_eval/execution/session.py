@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from memray_eval.config.secrets import held_keys, variables_of
 from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
 from memray_eval.execution.interrupts import handle_termination
 from memray_eval.execution.plan import engine_device, fit_engine, judge_pool
 from memray_eval.execution.progress import STAGES, RunSize, RunTelemetry, display_progress
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.judge_server import judge_server
+from memray_eval.execution.ray.log_collection import RunLog, keep_run_log
 from memray_eval.execution.ray.pipeline import PipelineSetup, judge_waiting, run_pipeline
 from memray_eval.execution.ray.progress_counter import CounterView, ProgressCounter
 from memray_eval.execution.ray.services import (
@@ -67,10 +69,12 @@ class RunSession:
         """Runs what is left to its summary. Raises EvalError when a stage could not be started or a
         service died, Interrupted after SIGINT or SIGTERM. However it ends, the manifest says so,
         and what was finished is kept."""
-        with handle_termination() as ending:
+        n_session = len(self.plan.before.get("sessions", ())) + 1
+        held = held_keys(os.environ, variables_of(self.spec))
+        with handle_termination() as ending, keep_run_log(self.folder, n_session, held) as log:
             try:
                 with cluster.watch_ray_processes(self._end_without_ray):
-                    return self._run_to_summary(quiet)
+                    return self._run_to_summary(quiet, log)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.number.name}")
                 text = (
@@ -92,11 +96,12 @@ class RunSession:
                     raise
                 raise ours from error
 
-    def _run_to_summary(self, quiet: bool) -> RunResult:
+    def _run_to_summary(self, quiet: bool, log: RunLog) -> RunResult:
         here = on_driver_node()
         counter: Any = ProgressCounter.options(scheduling_strategy=here).remote(  # type: ignore[attr-defined]
             self.folder.run_id, self._stages(), self.spec.tolerated(self.plan.n_units)
         )
+        log.follow(counter)
         self._write_manifest("running")
         self._run_waves(counter, quiet)
         telemetry = CounterView(counter).telemetry()

@@ -13,10 +13,11 @@ share the judgment would pay for the same silence one after the other."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -32,10 +33,13 @@ from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.router import KEYS
+from memray_eval.log_once import log_once
 from memray_eval.ports import Verdict
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Usage
+
+logger = logging.getLogger(__name__)
 
 REASKS = 2  # a malformed verdict is asked for again, at most twice
 _OR_UNREADABLE = ", or said nothing that could be read"
@@ -227,8 +231,14 @@ class StructuredJudge:
             call = await calls.get(key)
             self._access.watch.looked_up(call is not None)
             if call is not None:
-                with suppress(ValidationError):  # its rules have changed since: asked anew
+                try:
                     return self._recall(call, judgment)
+                except ValidationError:  # its rules have changed since: asked anew
+                    kind = judgment.__name__
+                    message = "a remembered verdict of %s is no %s any more: it is asked for anew"
+                    log_once(
+                        logger, logging.INFO, f"cache {self.name}/{kind}", message, self.name, kind
+                    )
             return await self._ask(messages, judgment, prepared, key)
         finally:
             self._asking.pop(key).set_result(None)
@@ -271,6 +281,7 @@ class StructuredJudge:
             error.input_tokens = pending.usage.input_tokens
             error.output_tokens = pending.usage.output_tokens
             error.cost_usd, error.calls = pending.cost_usd, pending.answered
+            _log_failed_call(self.name, error)
             self._access.watch.settled(pending.sent, is_failed=not isinstance(error, Refused))
             raise
         self._access.watch.settled(pending.sent, is_failed=False)
@@ -385,6 +396,14 @@ class StructuredJudge:
         return self._wire.translate(error) or JudgeError(
             f"the call could not be made: {type(error).__name__}"
         )
+
+
+def _log_failed_call(judge: str, error: JudgeError) -> None:
+    """Logs a call that got no verdict for good: the first of its kind as a warning."""
+    told = f"{type(error).__name__}, status {error.status}, code {error.code or 'none'}, "
+    told += f"type {error.kind or 'none'}, param {error.param or 'none'}"
+    level = logging.DEBUG if isinstance(error, Refused) else logging.WARNING
+    log_once(logger, level, f"judge {judge}/{told}", "judge %s gave no verdict: %s", judge, told)
 
 
 def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:

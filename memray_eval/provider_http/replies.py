@@ -58,12 +58,13 @@ class InvalidReply(Exception):
 
 
 class ErrorDetails(NamedTuple):
-    """What a provider says of an error: its own code and type, "" where it names none, and the
-    start of its reply."""
+    """What a provider says of an error: its own code and type, "" where it names none, the start of
+    its reply, and the parameter that it objects to."""
 
     code: str = ""
     kind: str = ""
     excerpt: str = ""
+    param: str = ""
 
     def __str__(self) -> str:
         named = [
@@ -107,6 +108,7 @@ def error_of_status(
     else:
         error = JudgeError(f"the provider answered {status}{details}")
     error.status, error.code, error.kind = status, details.code, details.kind
+    error.param = details.param
     return error
 
 
@@ -118,6 +120,7 @@ def _error_of(
     if error is None:
         return error_of_status(status, retry_after, details)
     error.status, error.code, error.kind = status, details.code, details.kind
+    error.param = details.param
     return error
 
 
@@ -167,6 +170,7 @@ class Edge:
         if not isinstance(raised, QuotaExhausted):
             raised.args = (f"{self.host} answered {reply.status}, but with an error{details}",)
         raised.status, raised.code, raised.kind = reply.status, details.code, details.kind
+        raised.param = details.param
         raise raised
 
     @contextmanager
@@ -193,7 +197,10 @@ class Edge:
         kind = _short(error.get("type")) or (
             _short(error.get("status")) if code != _short(error.get("status")) else ""
         )
-        return ErrorDetails(self._without_keys(code), self._without_keys(kind), self._excerpt(body))
+        param = self._without_keys(_short(error.get("param")))
+        return ErrorDetails(
+            self._without_keys(code), self._without_keys(kind), self._excerpt(body), param
+        )
 
     def _excerpt(self, body: bytes | str) -> str:
         """The reply's first characters on one line, without keys, with what a terminal would obey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import logging
 import math
 import random
 import time
@@ -15,6 +16,7 @@ from typing import TypeVar
 from memray_eval.errors import Throttled, Unavailable
 
 SHORTEST_WAIT_S = 0.05  # also where a provider says 0, so that nobody is asked without a pause
+logger = logging.getLogger(__name__)
 A = TypeVar("A")
 T = TypeVar("T")
 
@@ -72,6 +74,7 @@ class RetryPolicy:
             left_s -= delay_s
             if left_s <= 0:
                 raise last
+            logger.debug("a call is tried again in %.1f s: %s", delay_s, type(last).__name__)
             await self.sleep(delay_s)
 
     def _backoff_s(self, count: int) -> float:

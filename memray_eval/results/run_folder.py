@@ -7,6 +7,7 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  problems.jsonl      the dataset's invalid entries, when a run skipped them
                  disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
+                 log.jsonl           what the run logged (execution/run_log.py)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -58,6 +60,11 @@ class RunFolder:
     @property
     def run_id(self) -> str:
         return self.path.rpartition("/")[2]
+
+    @property
+    def local_path(self) -> Path | None:
+        """Where the folder lies on this machine's disk; None where it lies elsewhere."""
+        return Path(self._inner) if isinstance(self._filesystem, fs.LocalFileSystem) else None
 
     def create(self) -> None:
         """Creates the folder. Raises ConfigError if it cannot be written; in an object store that
@@ -160,6 +167,14 @@ class RunFolder:
                 f"{self.path}/summary.json is not a summary of this version: "
                 f"{error.error_count()} problems"
             ) from None
+
+    def write_log(self, name: str, data: bytes) -> None:
+        """Writes one of the files of the run's log whole; for a folder that is not local."""
+        self._write(name, data.decode())
+
+    def read_log(self, name: str) -> bytes:
+        """Raises DataError where there is none."""
+        return self._read(name)
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS) -> str:
         """Writes a block as one file, named after its units, so that a retried task overwrites the

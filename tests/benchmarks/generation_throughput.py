@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EMBEDDED
@@ -37,37 +38,27 @@ def stage(config: RunConfig) -> float:
     """Tokens/s of the pipeline's generation stage."""
     import ray
 
-    from memray_eval.execution.prepare import scan_dataset
-    from memray_eval.execution.ray import cluster
+    from memray_eval.execution.prepare import prepare
     from memray_eval.execution.ray.pipeline import (
-        Work,
+        PipelineSetup,
         add_generation,
         add_prompts,
         set_up_data_context,
     )
     from memray_eval.execution.ray.progress_counter import ProgressCounter
     from memray_eval.execution.ray.workers import WorkerContext
-    from memray_eval.execution.resume_state import ResumeState
     from memray_eval.results.run_folder import RunFolder
 
-    with cluster.connected(config.cluster):
-        set_up_data_context(config)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        plan = prepare(config, folder, stack, lambda line: None, generate_only=True)
+        set_up_data_context(config.cluster.no_progress_timeout_s)
         counter = ProgressCounter.remote()  # type: ignore[attr-defined]
-        with tempfile.TemporaryDirectory() as folder:
-            RunFolder(folder).create()
-            work = Work(
-                config=config,
-                metrics=(),
-                choices={},
-                shards=scan_dataset(config, []).shards,
-                context=WorkerContext(folder, counter),
-                engine=config.engine,
-                device="cpu",
-                resume_state=ResumeState(),
-            )
-            rows = add_generation(
-                add_prompts(work, config.candidates), work, config.candidates[0]
-            ).take_all()
+        RunFolder(folder).create()
+        context = WorkerContext(folder, counter)
+        setup = PipelineSetup(plan=plan, context=context, device="cpu", engine=config.engine)
+        prompts = add_prompts(setup, config.candidates)
+        rows = add_generation(prompts, setup, config.candidates[0]).take_all()
         tokens = sum(row["output_tokens"] for row in rows)
         span_s = ray.get(counter.stages.remote())["generate"].span_s
         return float(tokens / span_s)
@@ -81,29 +72,25 @@ def bare(config: RunConfig) -> Callable[[], float]:
         "HF_HUB_OFFLINE": "1",
     }
     os.environ |= {"VLLM_LOGGING_LEVEL": "ERROR"}
-    from memray_eval.execution.run_inputs import reading_of
     from vllm import LLM, SamplingParams
 
-    from memray_eval.benchmarks import get_suite
     from memray_eval.datasets.scan import read_samples
-    from memray_eval.execution.prepare import scan_dataset
-    from memray_eval.execution.ray.engine import engine_kwargs, sampling_params
+    from memray_eval.execution.prepare import resolve, scan_dataset
+    from memray_eval.execution.ray.engine import engine_kwargs
     from memray_eval.models.embedded_model import resolve_model
+    from memray_eval.models.tokenizers import load_tokenizer
+    from memray_eval.stages.render import render
 
-    candidate, suite = config.candidates[0], get_suite(config.suite)
-    samples = [
-        sample
-        for shard in scan_dataset(config, []).shards
-        for sample in read_samples(shard, reading_of(config))
+    candidate, spec = config.candidates[0], resolve(config)
+    tokenizer = load_tokenizer(candidate.model)
+    asked = [
+        spec.suite.prompt(sample, candidate)
+        for shard in scan_dataset(spec.read, []).shards
+        for sample in read_samples(shard, spec.read.reader)
     ]
-    chats = [
-        [message.model_dump() for message in suite.prompt(sample, candidate).messages]
-        for sample in samples
-    ]
+    prompts = [{"prompt_token_ids": render(one, tokenizer, None).tokens} for one in asked]
     llm = LLM(resolve_model(candidate.model), **engine_kwargs(config.engine, "cpu"))
-    template = llm.get_tokenizer().apply_chat_template
-    prompts = [template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]
-    params = SamplingParams(**sampling_params(candidate.sampling))
+    params = SamplingParams(**asked[0].sampling(candidate).model_dump(mode="json"))
 
     def measure() -> float:
         llm.reset_prefix_cache()  # a second pass must not find its prompts already computed

@@ -127,9 +127,13 @@ def found_by_chance(draws: int) -> None:
             )
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=4000)
     wanted = parser.parse_args().draws
     for measure in (means, flips, clustered, found_by_chance):
         measure(wanted)
+
+
+if __name__ == "__main__":
+    main()

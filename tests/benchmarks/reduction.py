@@ -301,6 +301,7 @@ def scores(random: np.random.Generator, corpus: Corpus, n: int) -> pa.ListArray:
         "cost_usd": random.uniform(0, 0.01, size),
         "latency_s": random.uniform(0.2, 3, size),
         "cached": random.random(size) < 0.1,
+        "calls": judged[metric].astype(np.int64),
         "error": corpus.texts(size, 40, status == STATUSES.index("error")),
     }
     arrays = [pa.array(columns[field.name], field.type) for field in SCORE_TYPE]

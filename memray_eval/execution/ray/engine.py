@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from memray_eval.execution.plan import TASK_CPUS, Device
 from memray_eval.execution.ray.prompt_stage import TOKENS
 from memray_eval.execution.ray.ray_compat import engine_stage_class
 from memray_eval.models.embedded_model import resolve_model
+
+logger = logging.getLogger(__name__)
 
 
 def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
@@ -28,6 +31,7 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         vLLMEngineProcessorConfig,
     )
 
+    logger.info("starting %d engines of %s on the %s", config.replicas, model, device)
     # Prompts come as tokens: they had to be counted, and maybe cut
     processor = vLLMEngineProcessorConfig(
         model_source=resolve_model(model),

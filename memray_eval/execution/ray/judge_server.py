@@ -7,6 +7,7 @@ It shows the whole judge path without a key. A small model proves the plumbing, 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -33,6 +34,8 @@ from memray_eval.models.embedded_model import resolve_model
 
 READY_S = 600.0
 
+logger = logging.getLogger(__name__)
+
 
 @contextmanager
 def judge_server(
@@ -47,6 +50,7 @@ def judge_server(
     if model is None:
         yield None
         return
+    logger.info("starting the embedded judge, %s, on the %s", model, device)
     gpus = 1 if device == "gpu" else 0
     placed = JudgeServer.options(num_cpus=SERVER_CPUS, num_gpus=gpus)  # type: ignore[attr-defined]
     server: Any = placed.remote(resolve_model(model), engine)

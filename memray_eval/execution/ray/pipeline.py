@@ -3,6 +3,7 @@ block."""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import warnings
@@ -42,6 +43,8 @@ from memray_eval.execution.ray.workers import (
 )
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.types import EXISTING, Candidate
+
+logger = logging.getLogger(__name__)
 
 _OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
@@ -88,6 +91,7 @@ def run_pipeline(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int
 
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
+    logger.info("a pipeline begins: %s", ", ".join(one.name for one in candidates))
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
@@ -97,8 +101,10 @@ def run_pipeline(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int
 
 def judge_waiting(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int:
     """Judges what an earlier session generated. Returns how many units were written."""
+    state, names = setup.plan.resume_state, ", ".join(one.name for one in candidates)
+    logger.info("%d earlier responses are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
-    rows = [{PART: part} for part in setup.plan.resume_state.waiting]
+    rows = [{PART: part} for part in state.waiting]
     read = {
         "generated": setup.plan.resume_state.generated,
         "candidates": [one.name for one in candidates],

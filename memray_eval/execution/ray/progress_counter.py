@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
@@ -15,7 +16,9 @@ import ray
 
 from memray_eval.execution.exported_metrics import AnswerUsage, Exporter
 from memray_eval.execution.progress import STAGES, RunTelemetry, StageCount
+from memray_eval.execution.ray.log_collection import CollectedLogs
 from memray_eval.execution.ray.metric_recorders import new_recorder
+from memray_eval.execution.run_log import EVENTS, LogEntry, make_entry
 from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
 
@@ -36,6 +39,7 @@ class ProgressCounter:
         self._stages = dict.fromkeys(STAGES, StageCount())
         self._order, self._carried = tuple(stages), 0
         self._lines: list[str] = []
+        self._logs = CollectedLogs()
         self._told_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
@@ -104,10 +108,19 @@ class ProgressCounter:
         now = time.time()
         if now - self._told_at.get(line, 0.0) > SAME_S:
             self._lines.append(line)
+            self._logs.add([make_entry(logging.INFO, EVENTS, line)])
         self._told_at[line] = now
 
     def lines_since(self, since: int) -> list[str]:
         return self._lines[since:]
+
+    def record_logs(self, entries: list[LogEntry]) -> None:
+        """What a worker has logged."""
+        self._logs.add(entries)
+
+    def take_logs(self) -> tuple[list[LogEntry], int]:
+        """What was logged since the last call, for the run's log."""
+        return self._logs.take()
 
     def stop(self, reason: str) -> None:
         """Ends the run early: nothing new is read or judged, what is under way is finished. The
@@ -115,6 +128,7 @@ class ProgressCounter:
         if self._stop is None:
             self._stop = reason
             self._lines.append(f"Stopping: {reason}")
+            self._logs.add([make_entry(logging.WARNING, EVENTS, f"Stopping: {reason}")])
 
     def stopping(self) -> str | None:
         return self._stop

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -22,12 +23,14 @@ from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Entry, Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
 from memray_eval.execution.exported_metrics import answer_usage
+from memray_eval.execution.ray.log_collection import send_logs_to
 from memray_eval.execution.ray.progress_counter import CallReporter, report_block
 from memray_eval.execution.ray.prompt_stage import PROMPT, RECORD, SHARD, TRUNCATED
 from memray_eval.execution.ray.services import Handles, services_of
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment, calls_a_record
+from memray_eval.log_once import log_once
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.models.embeddings import build_embedder
@@ -44,21 +47,31 @@ LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
 PART = "part"
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class WorkerContext:
     """Where workers write and report, and when they let go: the run folder, the run's counter, and
-    whether the first failed unit ends the run."""
+    whether the first failed unit ends the run. A worker that receives it sends what it logs, from
+    `log_level` on (the driver's), to the counter."""
 
     folder: str
     counter: Any
     stops_on_failure: bool = False
+    log_level: int = field(default_factory=logging.getLogger("memray_eval").getEffectiveLevel)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        send_logs_to(self.counter, self.log_level)
 
     def is_stopping(self) -> bool:
         return ray.get(self.counter.stopping.remote()) is not None
 
     def record_stage_failure(self, stage: str, sample_id: str, error: BaseException) -> None:
         """Tells of a record that a stage could not work on; too many of them end the run."""
+        key = f"stage {stage}/{type(error).__name__}"
+        log_once(logger, logging.ERROR, key, "stage %s failed on a record", stage, error=error)
         self.counter.record_failure.remote(stage, sample_id, describe_error(error))
 
     def record_unreadable(self, entry: Entry, error: BaseException) -> None:

@@ -1,0 +1,173 @@
+"""How log records of Ray's workers reach the run's log: a handler in each worker sends them to the
+run's counter in batches, and the driver fetches them from there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import ray
+
+from memray_eval.execution.run_log import (
+    PACKAGE,
+    FileHandler,
+    LogEntry,
+    RunLogFile,
+    entry_of,
+    terminal_handlers,
+)
+from memray_eval.log_once import ONCE, forget_logged
+from memray_eval.results.run_folder import RunFolder
+
+BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
+MAX_WAITING = 5_000  # entries in the counter that no driver has fetched
+FETCH_S, ANSWER_S = 1.0, 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerHandler(logging.Handler):
+    """Sends a worker's records to the run's counter: warnings and errors at once, the others
+    within BATCH_S."""
+
+    def __init__(self, counter: Any) -> None:
+        super().__init__()
+        self.counter = counter
+        self._actor = (ray.get_runtime_context().get_actor_id() or "")[:12]
+        self._batch: list[LogEntry] = []
+        self._timer: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:  # under the handler's lock
+        self._batch.append(entry_of(record, self._actor))
+        if record.levelno >= logging.WARNING or len(self._batch) >= MAX_WAITING:
+            self._send()
+        elif self._timer is None:
+            self._timer = threading.Timer(BATCH_S, self.flush)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def flush(self) -> None:
+        with self.lock or threading.RLock():
+            self._send()
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        batch, self._batch = self._batch, []
+        if batch:
+            with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
+                self.counter.record_logs.remote(batch)
+
+
+def send_logs_to(counter: Any, level: int) -> None:
+    """Has this process, a worker, send its log records to a run's counter from now on. The driver,
+    which writes them itself, is left as it is."""
+    package = logging.getLogger(PACKAGE)
+    if any(isinstance(handler, FileHandler) for handler in package.handlers):
+        return
+    package.setLevel(level)
+    mine = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
+    if any(handler.counter == counter for handler in mine):
+        return
+    for handler in mine:  # of another run: Ray keeps idle workers
+        package.removeHandler(handler)
+    forget_logged()
+    package.addHandler(WorkerHandler(counter))
+
+
+class CollectedLogs:
+    """The entries that workers have sent and the driver has not fetched; part of the run's counter.
+    An entry that is to be logged once is kept once a run."""
+
+    def __init__(self) -> None:
+        self._waiting: list[LogEntry] = []
+        self._once: set[str] = set()
+        self._n_dropped = 0
+
+    def add(self, entries: list[LogEntry]) -> None:
+        for entry in entries:
+            key = entry.get(ONCE)
+            if key is not None and key in self._once:
+                continue
+            if key is not None:
+                self._once.add(key)
+            if len(self._waiting) < MAX_WAITING:
+                self._waiting.append(entry)
+            else:
+                self._n_dropped += 1
+
+    def take(self) -> tuple[list[LogEntry], int]:
+        """The entries that wait, and how many there was no room for; both are forgotten."""
+        taken = self._waiting, self._n_dropped
+        self._waiting, self._n_dropped = [], 0
+        return taken
+
+
+class RunLog:
+    """The log of one session of a run, as the driver keeps it: its own records and, once it follows
+    the run's counter, those of the workers."""
+
+    def __init__(self, file: RunLogFile) -> None:
+        self._file, self._counter, self._is_over = file, None, threading.Event()
+        self._thread = threading.Thread(target=self._fetch_until_over, daemon=True, name="run-log")
+
+    def follow(self, counter: Any) -> None:
+        self._counter = counter
+        self._thread.start()
+
+    def end(self) -> None:
+        """Fetches what is left."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=ANSWER_S)
+
+    def _fetch_until_over(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._is_over.wait(FETCH_S)
+            with suppress(Exception):  # the counter is out of reach: it is asked again, or is gone
+                self._fetch()
+
+    def _fetch(self) -> None:
+        counter: Any = self._counter
+        entries, n_dropped = ray.get(counter.take_logs.remote(), timeout=ANSWER_S)
+        self._file.write(entries)
+        for handler in terminal_handlers():
+            for entry in entries:
+                handler.show(entry)
+        if n_dropped:
+            logger.warning("%d log records of workers were dropped: there were too many", n_dropped)
+
+
+@contextmanager
+def keep_run_log(
+    folder: RunFolder, session: int = 1, held: Mapping[str, str] | None = None
+) -> Iterator[RunLog]:
+    """Writes the log of a run's session to its folder while the block runs: how it begins and ends,
+    and what the package logs in between, here and in the workers. `held` are key variables whose
+    values must not be in it."""
+    package = logging.getLogger(PACKAGE)
+    level_before = package.level
+    if not package.isEnabledFor(logging.INFO):
+        package.setLevel(logging.INFO)
+    file = RunLogFile(folder, held)
+    handler, log = FileHandler(file), RunLog(file)
+    package.addHandler(handler)
+    forget_logged()
+    try:
+        logger.info("session %d of run %s begins", session, folder.run_id)
+        yield log
+        logger.info("session %d of run %s has ended", session, folder.run_id)
+    except BaseException as error:
+        what = f"{type(error).__name__}: {error}"
+        logger.error("session %d of run %s ended early: %s", session, folder.run_id, what)
+        raise
+    finally:
+        log.end()
+        package.removeHandler(handler)
+        package.setLevel(level_before)
+        file.close()

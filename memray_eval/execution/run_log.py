@@ -1,0 +1,200 @@
+"""The log of a run: `log.jsonl` in its folder, one JSON object a line, and stderr with `-v`.
+
+An entry holds `time` (ISO 8601, UTC), `level`, `logger`, `message` and `process` (HOST:PID);
+`actor`, the start of Ray's id, where an actor logged it; and `exception`, a traceback, where there
+is one. Keys are replaced by [key] in every text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from memray_eval.config.environment import API_KEY_VARIABLES
+from memray_eval.config.secrets import held_keys, hide_keys
+from memray_eval.errors import EvalError
+from memray_eval.log_once import ONCE
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.text_processing.printable import escape_controls
+
+PACKAGE = "memray_eval"
+# What a person was shown while the run went on (a judge is down, a limit was learnt), as entries.
+EVENTS = "memray_eval.run"
+LOG = "log.jsonl"
+MAX_BYTES, MAX_FILES = 20 << 20, 3
+MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS = 2_000, 20_000
+UPLOAD_S = 60.0
+
+LogEntry: TypeAlias = dict[str, str]
+
+_tracebacks = logging.Formatter()
+
+
+def make_entry(
+    level: int, logger: str, message: str, created_s: float | None = None, actor: str | None = None
+) -> LogEntry:
+    moment = datetime.fromtimestamp(time.time() if created_s is None else created_s, UTC)
+    entry = {
+        "time": moment.isoformat(timespec="milliseconds"),
+        "level": logging.getLevelName(level),
+        "logger": logger,
+        "message": _shorten(message, MAX_MESSAGE_CHARS),
+        "process": f"{socket.gethostname()}:{os.getpid()}",
+    }
+    return entry | {"actor": actor} if actor else entry
+
+
+def entry_of(record: logging.LogRecord, actor: str | None = None) -> LogEntry:
+    """A log record as data, which other processes can read."""
+    entry = make_entry(
+        record.levelno, record.name, hide_held_keys(record.getMessage()), record.created, actor
+    )
+    if record.exc_info:
+        traceback = hide_held_keys(_tracebacks.formatException(record.exc_info))
+        entry["exception"] = _shorten(traceback, MAX_TRACEBACK_CHARS)
+    if (key := getattr(record, ONCE, None)) is not None:
+        entry[ONCE] = key
+    return entry
+
+
+def hide_held_keys(text: str) -> str:
+    """The text without the values of this process's key variables and without texts of a key's
+    shape."""
+    return hide_keys(text, held_keys(os.environ, set(API_KEY_VARIABLES)))
+
+
+def _shorten(text: str, most: int) -> str:
+    """The text in valid Unicode, its middle left out where it is too long: a traceback's last lines
+    say what happened."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
+
+
+class RunLogFile:
+    """log.jsonl of a run folder, and the full ones before it: log.1.jsonl, log.2.jsonl.
+
+    On a local disk entries are in the file when `write` returns. Elsewhere they are kept on the
+    local disk and uploaded every UPLOAD_S and at the end. A log that cannot be written (a full
+    disk, a lost lease) ends no run."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        held: Mapping[str, str] | None = None,
+        max_bytes: int = MAX_BYTES,
+        upload_s: float = UPLOAD_S,
+    ) -> None:
+        self._folder, self._held = folder, dict(held or {})
+        self._max_bytes, self._upload_s = max_bytes, upload_s
+        self._lock, self._uploaded_s = threading.Lock(), time.monotonic()
+        self._copies: tempfile.TemporaryDirectory[str] | None = None
+        if (here := folder.local_path) is None:
+            self._copies = tempfile.TemporaryDirectory(prefix="memray_eval_log_")
+            here = Path(self._copies.name)
+            with suppress(OSError, EvalError):  # what an earlier session logged is kept
+                (here / LOG).write_bytes(folder.read_log(LOG))
+        self._path = here / LOG
+
+    def write(self, entries: Iterable[LogEntry]) -> None:
+        lines = "".join(self._to_line(entry) for entry in entries).encode()
+        with self._lock, suppress(OSError, EvalError):
+            if not lines:
+                return
+            if self._path.exists() and self._path.stat().st_size + len(lines) > self._max_bytes:
+                self._rotate()
+            with self._path.open("ab") as file:
+                file.write(lines)
+            if self._copies and time.monotonic() - self._uploaded_s > self._upload_s:
+                self._upload()
+
+    def close(self) -> None:
+        """Uploads what is not in the run folder yet."""
+        with self._lock:
+            if self._copies is None:
+                return
+            with suppress(OSError, EvalError):
+                self._upload()
+            self._copies.cleanup()
+            self._copies = None
+
+    def _to_line(self, entry: LogEntry) -> str:
+        shown = {name: hide_keys(text, self._held) for name, text in entry.items() if name != ONCE}
+        return json.dumps(shown, ensure_ascii=False) + "\n"
+
+    def _rotate(self) -> None:
+        """Gives every file the next number; the last one is dropped."""
+        for number in range(MAX_FILES - 1, 0, -1):
+            older, newer = _numbered(number), _numbered(number - 1)
+            if (source := self._path.with_name(newer)).exists():
+                os.replace(source, self._path.with_name(older))
+            if self._copies and number > 1:
+                with suppress(OSError, EvalError):  # there may be none yet
+                    self._folder.write_log(older, self._folder.read_log(newer))
+        if self._copies:
+            first = _numbered(1)
+            self._folder.write_log(first, self._path.with_name(first).read_bytes())
+
+    def _upload(self) -> None:
+        self._uploaded_s = time.monotonic()
+        if self._path.exists():
+            self._folder.write_log(LOG, self._path.read_bytes())
+
+
+def _numbered(number: int) -> str:
+    return LOG if number == 0 else f"log.{number}.jsonl"
+
+
+class FileHandler(logging.Handler):
+    """Writes the records of the driver to the run's log."""
+
+    def __init__(self, file: RunLogFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._file.write([entry_of(record)])
+
+
+class TerminalHandler(logging.Handler):
+    """Shows records on stderr, and entries that came from workers."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.show(entry_of(record))
+
+    def show(self, entry: LogEntry) -> None:
+        """Shows an entry that is severe enough. What the progress display shows anyway is left
+        out."""
+        levels = logging.getLevelNamesMapping()
+        if entry["logger"] == EVENTS or levels.get(entry["level"], logging.INFO) < self.level:
+            return
+        head = f"{entry['time'][11:23]} {entry['level']:<7} {entry['logger']}: "
+        traceback = f"\n{entry['exception']}" if "exception" in entry else ""
+        print(escape_controls(f"{head}{entry['message']}{traceback}"), file=sys.stderr, flush=True)
+
+
+def show_log(verbosity: int) -> None:
+    """Shows the package's log on stderr from now on: INFO with 1, DEBUG with more, nothing with
+    0."""
+    logger = logging.getLogger(PACKAGE)
+    for handler in terminal_handlers():
+        logger.removeHandler(handler)
+    if verbosity:
+        level = logging.INFO if verbosity == 1 else logging.DEBUG
+        handler = TerminalHandler(level)
+        logger.addHandler(handler)
+        logger.setLevel(level)
+
+
+def terminal_handlers() -> list[TerminalHandler]:
+    handlers = logging.getLogger(PACKAGE).handlers
+    return [handler for handler in handlers if isinstance(handler, TerminalHandler)]

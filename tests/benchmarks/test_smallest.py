@@ -1,0 +1,94 @@
+"""Every benchmark at its smallest size: its figures say nothing then, but it runs to its end."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memray_eval.affect.labels import EKMAN
+from memray_eval.config.sections import ClusterConfig
+from tests.conftest import REPOSITORY
+
+ALONE = {
+    "interval_coverage": "--draws 2",
+    "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
+    "many_judges": "--members 8 --minutes 1",
+    "reduction": "--units 300 --rounds 1",
+    "text_family": "--responses 6 --rounds 1",
+    "view": "--units 200",
+}
+# In the Ray of this session, or, where they measure a process, in one of their own.
+ON_RAY = {
+    "context_memory": "--megabytes 1 --characters 200000",
+    "driver_memory": "--units 10 20",
+    "judge_throughput": "--units 2 --latency-s 0.01",
+    "overlap": "--samples 4",
+    "rate_limits": "--seconds 0.5",
+    "storm": "--units 2",
+}
+WITH_ENGINE = {
+    "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
+    "prefix_order": "--contexts 2 --questions 2 --tokens 300 --kv-tokens 4096",
+}
+WITH_DATA = {"speech_worth"}
+
+
+@pytest.fixture(scope="module")
+def ray_session() -> Iterator[None]:
+    from memray_eval.execution.ray import cluster
+
+    with cluster.connected(ClusterConfig(num_cpus=2)):
+        yield
+
+
+def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(sys, "argv", [name, *arguments.split()])
+    importlib.import_module(f"tests.benchmarks.{name}").main()
+
+
+def test_every_benchmark_is_tried() -> None:
+    files = Path(__file__).parent.glob("*.py")
+    mains = {file.stem for file in files if "\ndef main(" in file.read_text("utf-8")}
+    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *WITH_DATA}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_benchmark_of_one_part_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_main(name, ALONE[name], monkeypatch)
+    assert capsys.readouterr().out
+
+
+def test_the_benchmark_of_speech_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "texts.tsv"
+    lines = [f"What a day this has been!\t{label}\tid{label}" for label in range(len(EKMAN.labels))]
+    data.write_text("\n".join(lines) + "\n", "utf-8")
+    run_main("speech_worth", f"--each 1 --data {data}", monkeypatch)
+    assert "7 texts: accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("name", ON_RAY)
+def test_a_benchmark_of_runs_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_main(name, ON_RAY[name], monkeypatch)
+    assert capsys.readouterr().out
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", WITH_ENGINE)
+def test_a_benchmark_of_the_engine_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("vllm")
+    run_main(name, WITH_ENGINE[name], monkeypatch)
+    assert capsys.readouterr().out

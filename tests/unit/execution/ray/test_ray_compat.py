@@ -1,0 +1,41 @@
+"""The private API of Ray's that needs no cluster to be looked at is still there, as
+execution/ray/ray_compat.py relies on it; tests/ray/test_ray_compat.py has the rest."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from ray.actor import ActorHandle
+from ray.job_submission import JobSubmissionClient
+
+from memray_eval.execution.ray import ray_compat
+from memray_eval.execution.ray.ray_compat import JobDetails, engine_stage_class
+
+
+def test_a_jobs_details_have_what_its_state_is_read_from() -> None:
+    times, names = {"start_time", "end_time"}, {"submission_id", "job_id", "metadata"}
+    states = {"status", "message", "driver_exit_code"}
+    assert times | names | states <= JobDetails.model_fields.keys()
+    assert {"submit_job", "get_job_info", "stop_job", "tail_job_logs"} <= set(
+        dir(JobSubmissionClient)
+    )
+
+
+def test_the_engine_stage_can_be_subclassed_as_ours_is() -> None:
+    pytest.importorskip("vllm")
+    stage = engine_stage_class()
+    parameters = inspect.signature(stage._generate_with_error_handling).parameters
+    assert list(parameters) == ["self", "row", "batch_uuid"]
+    assert inspect.iscoroutinefunction(stage._generate_with_error_handling)
+    module = inspect.getmodule(stage)
+    assert inspect.iscoroutinefunction(module.vLLMEngineWrapper._generate_async)  # type: ignore[union-attr]
+
+
+def test_a_request_has_a_bundle_for_each_actor() -> None:
+    assert "bundles" in inspect.signature(ray_compat.request_resources).parameters
+
+
+def test_handles_of_one_actor_are_equal() -> None:
+    """Workers tell by this whether they send their log to another run than before."""
+    assert ActorHandle.__eq__ is not object.__eq__

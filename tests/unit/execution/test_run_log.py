@@ -1,0 +1,251 @@
+"""The run's log: what an entry holds, that no key is in it, and that its files stay bounded."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from memray_eval.execution import run_log
+from memray_eval.execution.ray.log_collection import CollectedLogs, keep_run_log
+from memray_eval.execution.run_log import (
+    EVENTS,
+    FileHandler,
+    RunLogFile,
+    TerminalHandler,
+    entry_of,
+    make_entry,
+    show_log,
+)
+from memray_eval.log_once import ONCE, forget_logged, log_once
+from memray_eval.metric import failed_score
+from memray_eval.metrics import pick
+from memray_eval.results.run_folder import RunFolder
+
+logger = logging.getLogger("memray_eval.tests")
+KEY = "a-key-of-no-known-shape"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder(str(tmp_path / "run"))
+    made.create()
+    return made
+
+
+@pytest.fixture
+def file(folder: RunFolder) -> Iterator[RunLogFile]:
+    """A log to which the package's records go, from DEBUG on."""
+    made, package = RunLogFile(folder), logging.getLogger("memray_eval")
+    handler, level = FileHandler(made), package.level
+    package.addHandler(handler)
+    package.setLevel(logging.DEBUG)
+    forget_logged()
+    yield made
+    package.removeHandler(handler)
+    package.setLevel(level)
+    forget_logged()
+
+
+def entries(folder: RunFolder, name: str = "log.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(folder.path, name).read_text("utf-8").splitlines()]
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+def test_the_package_logs_nowhere_unless_asked() -> None:
+    handlers = logging.getLogger("memray_eval").handlers
+    assert any(isinstance(handler, logging.NullHandler) for handler in handlers)
+
+
+def test_an_entry_says_when_who_what_and_why(folder: RunFolder, file: RunLogFile) -> None:
+    logger.warning("the file %s is odd", "a.json", exc_info=raised(ValueError("no number")))
+    (entry,) = entries(folder)
+    assert datetime.fromisoformat(entry["time"]).tzinfo is not None
+    assert (entry["level"], entry["logger"]) == ("WARNING", "memray_eval.tests")
+    assert entry["message"] == "the file a.json is odd"
+    assert ":" in entry["process"]
+    assert entry["exception"].startswith("Traceback")
+    assert entry["exception"].endswith("ValueError: no number")
+
+
+def test_a_long_message_keeps_both_its_ends(folder: RunFolder, file: RunLogFile) -> None:
+    logger.info("begin %s end", "x" * 10_000)
+    message = entries(folder)[0]["message"]
+    assert len(message) < 2_100
+    assert message.startswith("begin")
+    assert message.endswith("end")
+
+
+def test_half_a_character_does_not_break_the_log(folder: RunFolder, file: RunLogFile) -> None:
+    logger.info("half \ud83d")
+    assert entries(folder)[0]["message"] == "half \\ud83d"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        KEY,
+        "sk-abcdefghijklmnop1234",
+        "Bearer abcdefghijklmnop1234",
+        "http://user:password1@host/v1",
+    ],
+)
+def test_no_key_is_in_the_log(
+    folder: RunFolder, file: RunLogFile, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", KEY)
+    logger.error("asked with %s", text, exc_info=raised(ValueError(f"refused: {text}")))
+    written = Path(folder.path, "log.jsonl").read_text("utf-8")
+    assert text not in written
+    assert "password1" not in written
+    assert written.count("[key]") >= 2
+
+
+def test_what_a_worker_could_not_know_to_be_a_key_is_hidden_by_the_driver(
+    folder: RunFolder,
+) -> None:
+    RunLogFile(folder, {"FOO": KEY}).write([make_entry(logging.INFO, "memray_eval.x", KEY)])
+    assert entries(folder)[0]["message"] == "[key]"
+
+
+def test_full_files_are_kept_up_to_three(folder: RunFolder) -> None:
+    file = RunLogFile(folder, max_bytes=1_000)
+    for number in range(100):
+        file.write([make_entry(logging.INFO, "memray_eval.x", f"entry {number}")])
+    names = sorted(path.name for path in Path(folder.path).glob("log*"))
+    assert names == ["log.1.jsonl", "log.2.jsonl", "log.jsonl"]
+    assert all(Path(folder.path, name).stat().st_size <= 1_000 for name in names)
+    told = [
+        entry["message"]
+        for name in ("log.2.jsonl", "log.1.jsonl", "log.jsonl")
+        for entry in entries(folder, name)
+    ]
+    assert told == [f"entry {number}" for number in range(100 - len(told), 100)]
+
+
+def test_a_folder_elsewhere_gets_the_log_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    monkeypatch.setattr("memray_eval.results.run_folder.locate", lambda path: (bucket, "run"))
+    (tmp_path / "run").mkdir()
+    for session in ("first", "second"):
+        file = RunLogFile(RunFolder("s3://bucket/run"), max_bytes=1_000, upload_s=0.0)
+        file.write([make_entry(logging.INFO, "memray_eval.x", session)])
+        file.close()
+    here = RunFolder(str(tmp_path / "run"))
+    assert [entry["message"] for entry in entries(here)] == ["first", "second"]
+    file = RunLogFile(RunFolder("s3://bucket/run"), max_bytes=1_000)
+    for number in range(30):
+        file.write([make_entry(logging.INFO, "memray_eval.x", f"entry {number}")])
+    file.close()
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == ["log.1.jsonl", "log.2.jsonl", "log.jsonl"]
+    assert entries(here)[-1]["message"] == "entry 29"
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    RunLogFile(RunFolder(str(tmp_path / "absent"))).write([make_entry(logging.INFO, "x", "y")])
+
+
+def test_a_failure_is_logged_once_a_metric_and_type(folder: RunFolder, file: RunLogFile) -> None:
+    politeness, lexical = pick(["politeness", "lexical_diversity"])
+    for _ in range(3):
+        failed_score(politeness, raised(ValueError("a")))
+    failed_score(politeness, raised(TypeError("b")))
+    failed_score(lexical, raised(ValueError("c")))
+    errors = [entry for entry in entries(folder) if entry["level"] == "ERROR"]
+    assert [entry["exception"].splitlines()[-1] for entry in errors] == [
+        "ValueError: a",
+        "TypeError: b",
+        "ValueError: c",
+    ]
+    assert "politeness" in errors[0]["message"]
+    assert ONCE not in errors[0]
+    assert sum(entry["level"] == "DEBUG" for entry in entries(folder)) == 2
+
+
+def test_workers_that_fail_alike_are_heard_once_a_run() -> None:
+    record = logging.LogRecord("memray_eval.x", logging.ERROR, "", 0, "failed", (), None)
+    setattr(record, ONCE, "metric a/ValueError")
+    logs = CollectedLogs()
+    for worker in ("one", "two"):
+        logs.add([entry_of(record, worker)])
+    found, n_dropped = logs.take()
+    assert [entry["actor"] for entry in found] == ["one"]
+    assert n_dropped == 0
+    assert logs.take() == ([], 0)
+
+
+def test_what_no_driver_fetches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memray_eval.execution.ray.log_collection.MAX_WAITING", 3)
+    logs = CollectedLogs()
+    logs.add([make_entry(logging.INFO, "memray_eval.x", str(number)) for number in range(5)])
+    found, n_dropped = logs.take()
+    assert [entry["message"] for entry in found] == ["0", "1", "2"]
+    assert n_dropped == 2
+
+
+def test_a_session_logs_its_beginning_and_its_end(folder: RunFolder) -> None:
+    package = logging.getLogger("memray_eval")
+    before = package.level, list(package.handlers)
+    with keep_run_log(folder):
+        logger.debug("not asked for")
+        logger.info("in between")
+    with pytest.raises(ValueError, match="broken"), keep_run_log(folder, 2):
+        raise ValueError("broken")
+    assert (package.level, package.handlers) == before
+    assert [entry["message"] for entry in entries(folder)] == [
+        "session 1 of run run begins",
+        "in between",
+        "session 1 of run run has ended",
+        "session 2 of run run begins",
+        "session 2 of run run ended early: ValueError: broken",
+    ]
+
+
+def test_the_terminal_shows_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    package, level = logging.getLogger("memray_eval"), logging.getLogger("memray_eval").level
+    try:
+        show_log(1)
+        show_log(1)  # twice is once
+        logger.debug("a detail")
+        logger.info("a fact \x1b[2J")
+        show_log(2)
+        logger.debug("another detail")
+        for handler in run_log.terminal_handlers():
+            handler.show(make_entry(logging.WARNING, EVENTS, "the display shows it"))
+            handler.show(make_entry(logging.WARNING, "memray_eval.x", "from a worker"))
+    finally:
+        show_log(0)
+        package.setLevel(level)
+    assert not any(isinstance(handler, TerminalHandler) for handler in package.handlers)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        "a fact \\u001b[2J",
+        "another detail",
+        "from a worker",
+    ]
+
+
+def test_log_once_says_it_again_at_debug_only(caplog: pytest.LogCaptureFixture) -> None:
+    forget_logged()
+    with caplog.at_level(logging.INFO, "memray_eval"):
+        for _ in range(2):
+            log_once(logger, logging.WARNING, "key", "said %s", "it")
+        forget_logged()
+        log_once(logger, logging.WARNING, "key", "said %s", "it")
+    assert [record.getMessage() for record in caplog.records] == ["said it", "said it"]
+    forget_logged()
