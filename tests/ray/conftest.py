@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 
@@ -19,12 +20,13 @@ from tests.servers.provider import Provider
 
 @pytest.fixture(scope="session", autouse=True)
 def _cluster() -> Iterator[None]:
-    os.environ["MY_TEST_KEY"] = (
-        "test-key"  # before Ray starts: its workers inherit this environment
-    )
+    # Before Ray starts: its workers inherit this environment.
+    os.environ["MY_TEST_KEY"] = "test-key"
     with cluster.connected(ClusterConfig(num_cpus=2)):
         assert ray.is_initialized()
         yield
+    # Ray leaves its processes to end by themselves, and warns of those that have not yet.
+    psutil.wait_procs(psutil.Process().children(), timeout=30)
 
 
 @pytest.fixture

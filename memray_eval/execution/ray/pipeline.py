@@ -128,7 +128,7 @@ def _finish(dataset: Dataset, setup: PipelineSetup, model: str, blocks: int = 0)
         still = ", ".join(_WAITING.findall(str(error)))
         raise GenerationError(
             f"nothing moved in the pipeline for {model} for "
-            f"{setup.plan.spec.cluster.no_progress_timeout_s:g} s (still at setup: "
+            f"{setup.plan.spec.cluster.no_progress_timeout_s:g} s (still at work: "
             f"{still or 'nothing'}). What was finished is kept; where an engine is slow, resume "
             "with --set cluster.no_progress_timeout_s=3600."
         ) from None
