@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ def own_cache() -> tempfile.TemporaryDirectory[str]:
 CACHE = own_cache()  # removed when this process ends
 REPOSITORY = Path(__file__).parent.parent
 SAMPLES = REPOSITORY / "dataset" / "samples"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Makes captured logs sendable: xdist cannot send half a character to its main process."""
+    report = yield
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
 
 
 @pytest.fixture

@@ -88,11 +88,7 @@ def test_a_long_message_keeps_both_its_ends(folder: RunFolder, file: RunLogFile)
     assert message.endswith("end")
 
 
-def test_half_a_character_does_not_break_the_log(
-    folder: RunFolder, file: RunLogFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Else pytest captures the record too, and xdist cannot send it on.
-    monkeypatch.setattr(logging.getLogger("memray_eval"), "propagate", False)
+def test_half_a_character_does_not_break_the_log(folder: RunFolder, file: RunLogFile) -> None:
     logger.info("half \ud83d")
     assert entries(folder)[0]["message"] == "half \\ud83d"
 
