@@ -285,9 +285,8 @@ def score_by_verdict(
         if found.decides and 0 < found.pieces == len(unverified):
             pieces = "the one piece" if found.pieces == 1 else f"none of the {found.pieces} pieces"
             raise Refused(
-                f"{pieces} of evidence that the judge gave "
-                f"can{'not' if found.pieces == 1 else ''} be found in {found.source}: "
-                f"{unverified[0][:SHOWN_CHARS]!r}"
+                f"{pieces} of evidence that the judge gave can{'not' if found.pieces == 1 else ''} "
+                f"be found in {found.source}: {unverified[0][:SHOWN_CHARS]!r}"
             )
         measure = metric.measure(found.judgment, sample, response)
         checked = {EVIDENCE: found.pieces, UNVERIFIED: len(unverified)} if found.pieces else {}

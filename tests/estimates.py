@@ -51,9 +51,8 @@ class Agreement:
     def __str__(self) -> str:
         return (
             f"keys: precision {self.key_precision:.3f}, recall {self.key_recall:.3f}, F1 "
-            f"{self.key_f1:.3f}; "
-            f"claims found {self.claims_found} of {self.claims}, grounding agrees on "
-            f"{self.grounding_agrees} of those"
+            f"{self.key_f1:.3f}; claims found {self.claims_found} of {self.claims}, grounding "
+            f"agrees on {self.grounding_agrees} of those"
         )
 
 
@@ -125,8 +124,8 @@ class Detection:
 
     def __str__(self) -> str:
         return (
-            f"precision {self.precision:.3f} ({self.tp} of {self.tp + self.fp}), "
-            f"recall {self.recall:.3f} ({self.tp} of {self.tp + self.fn}), n "
+            f"precision {self.precision:.3f} ({self.tp} of {self.tp + self.fp}), recall "
+            f"{self.recall:.3f} ({self.tp} of {self.tp + self.fn}), n "
             f"{self.tp + self.fp + self.fn + self.tn}"
         )
 

@@ -52,13 +52,11 @@ def main(folder: str = "memray_eval") -> None:
     print(f"files {len(texts)}, lines {len(lines)}")
     print(
         f"private top-level helpers {len(private)}; with one caller {len(once)}; of those <= "
-        f"{SHORT} lines "
-        f"{sum(_size(node) <= SHORT for node in once)}"
+        f"{SHORT} lines {sum(_size(node) <= SHORT for node in once)}"
     )
     print(
         f"function lines: median {statistics.median(sizes):.0f}, p90 "
-        f"{statistics.quantiles(sizes, n=10)[-1]:.0f}, "
-        f"longest {max(sizes)}"
+        f"{statistics.quantiles(sizes, n=10)[-1]:.0f}, longest {max(sizes)}"
     )
     print(f"lines over {WIDE} characters: {wide} ({wide / len(lines):.1%})")
     print(f"logger calls: {sum(len(_LOG_CALL.findall(text)) for text in texts.values())}")

@@ -33,8 +33,8 @@ from memray_eval.types import (
 )
 
 ATTACK = (
-    "<script>window.hacked=1</script><img src=x "
-    "onerror='window.hacked=1'></script><!--<script> {{ 7*7 }} {% raw %} & \"'"
+    "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'></script><!--<script> {{ "
+    "7*7 }} {% raw %} & \"'"
 )
 RTL = "\u202eمرحبا بالعالم\u202c שלום"
 METRICS = {
@@ -261,12 +261,10 @@ def record(
 
 
 PLAIN = (
-    "Oh, that sounds exhausting. With your rotating nights, keep the bedroom dark and cool, and "
-    "go to bed within an hour of "
-    "the end of a shift. You live near the sea, so an early walk may help. As a nurse on 38,400 a "
-    "year you could afford "
-    "blackout curtains.\n\nNo coffee in the last six hours of a shift, and no long drives after "
-    "the third night in a row. "
+    "Oh, that sounds exhausting. With your rotating nights, keep the bedroom dark and cool, and go "
+    "to bed within an hour of the end of a shift. You live near the sea, so an early walk may "
+    "help. As a nurse on 38,400 a year you could afford blackout curtains.\n\nNo coffee in the "
+    "last six hours of a shift, and no long drives after the third night in a row. "
 )
 
 

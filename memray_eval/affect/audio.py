@@ -92,7 +92,7 @@ def decode_wav(data: bytes) -> Clip:
     if not 1 <= layout.channels <= 64 or not RATES_HZ[0] <= layout.rate_hz <= RATES_HZ[1]:
         raise DataError(
             f"a wav of {layout.channels} channels and {layout.rate_hz} samples a second; save it "
-            f"as 16 kHz mono"
+            "as 16 kHz mono"
         )
     frames = min(len(raw) // layout.frame_bytes, int(LONGEST_S * layout.rate_hz))
     raw = raw[: frames * layout.frame_bytes]

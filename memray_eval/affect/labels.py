@@ -15,9 +15,8 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen, Name
 
 Distribution = dict[str, float]  # label -> probability
-Table = Mapping[
-    str, Mapping[str, float]
-]  # label -> its shares over the labels of another set, summing to 1
+# Label -> its shares over the labels of another set, summing to 1
+Table = Mapping[str, Mapping[str, float]]
 SUM_TOLERANCE = 1e-6
 
 
@@ -52,9 +51,8 @@ class LabelSet(Frozen):
             )
         if top == 0.0:
             return self.uniform()
-        scaled = [
-            weight / top for weight in held
-        ]  # so that neither huge nor tiny weights leave the range of a float
+        # So that neither huge nor tiny weights leave the range of a float
+        scaled = [weight / top for weight in held]
         total = math.fsum(scaled)
         return {label: weight / total for label, weight in zip(self.labels, scaled, strict=True)}
 
@@ -80,9 +78,8 @@ GOEMOTIONS = LabelSet(
     """.split()
     ),
 )
-FOUR = LabelSet(
-    name="four", labels=tuple("angry happy neutral sad".split())
-)  # as most speech models have it (IEMOCAP)
+# As most speech models have it (IEMOCAP)
+FOUR = LabelSet(name="four", labels=tuple("angry happy neutral sad".split()))
 CONGRUENCE = (
     LabelSet(  # the families that metrics/assistant/emotional_congruence.py answers differently
         name="congruence", labels=tuple("anger fear joy neutral sadness surprise".split())
@@ -222,8 +219,8 @@ def match_labels(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tup
         if name not in GOEMOTIONS.labels
     ]
     raise ConfigError(
-        f"{whose} has labels that no label set knows: {', '.join(map(repr, unmapped))}; "
-        f"name them in its config.json (id2label) by words of: {', '.join(GOEMOTIONS.labels)}"
+        f"{whose} has labels that no label set knows: {', '.join(map(repr, unmapped))}; name them "
+        f"in its config.json (id2label) by words of: {', '.join(GOEMOTIONS.labels)}"
     )
 
 

@@ -16,8 +16,8 @@ REACH = 3  # words that a negation or an intensifier looks ahead
 SHORTEST_STEM, LONGEST_STEM = 3, 16
 NEUTRAL_WEIGHT, OTHER_WEIGHT = 1.0, 0.1  # of every text, before any word counts
 _NEGATIONS = frozenset(
-    "not no never none nobody nothing neither nor without hardly barely scarcely cannot cant "
-    "dont".split()
+    "not no never none nobody nothing neither nor without hardly barely scarcely cannot "
+    "cant dont".split()
 )
 _STRONGER = frozenset(
     "very so really too extremely absolutely totally completely incredibly super truly "
@@ -73,14 +73,13 @@ def parse(text: str) -> Lexicon:
                 raise ValueError(f"lexicon: {word!r} is there twice")
             if known is stems and not SHORTEST_STEM <= len(key) <= LONGEST_STEM:
                 raise ValueError(
-                    f"lexicon: {word!r} must have {SHORTEST_STEM} to {LONGEST_STEM} letters "
-                    f"before its *"
+                    f"lexicon: {word!r} must have {SHORTEST_STEM} to {LONGEST_STEM} letters before "
+                    "its *"
                 )
             known[key] = Entry(emotion, float(strength))
     signs = sorted((word for word in words if not word.isalpha()), key=len, reverse=True)
-    patterns = (
-        re.escape(sign) + (r"\b" if sign[-1].isalnum() else "") for sign in signs
-    )  # ":d" is not in "note:do"
+    # ":d" is not in "note:do"
+    patterns = (re.escape(sign) + (r"\b" if sign[-1].isalnum() else "") for sign in signs)
     return Lexicon(
         words, stems, re.compile("|".join((*patterns, r"[^\W_]+(?:'[^\W_]+)*", r"[.,;:!?]")))
     )

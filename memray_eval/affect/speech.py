@@ -194,7 +194,7 @@ def load_classifier(
     except ImportError as error:
         raise ConfigError(
             f"transformers:{model}: the package {error.name} is missing; install the extra `cpu` "
-            f"or `gpu` (make setup)"
+            "or `gpu` (make setup)"
         ) from None
     try:
         pipe: Any = pipeline("audio-classification", model=model, top_k=None)

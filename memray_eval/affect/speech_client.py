@@ -38,9 +38,8 @@ TOKENS_A_CLIP = (
     600.0  # a rough figure: half a minute at some 10 tokens a second, the question, the answer
 )
 MOST_SOUND_BYTES = 64_000_000  # a wav of the longest text that a provider takes is some 15 MB
-PATIENCE = RetryPolicy(
-    tries=4, ceiling_s=120.0
-)  # sound is worth less than a verdict: after that the sample does without
+# Sound is worth less than a verdict: after that the sample does without
+PATIENCE = RetryPolicy(tries=4, ceiling_s=120.0)
 
 _QUESTION = """Listen to the voice in this recording: its pitch, loudness, rate and quality, not the words. How probable is each
 emotion in it? Answer with one JSON object that fits this schema, and nothing else; the probabilities sum to 1.

@@ -74,9 +74,8 @@ class TransformersEmotion:
     async def infer(self, texts: Sequence[str]) -> list[Distribution]:
         if not texts:
             return []
-        whole = [
-            text.encode("utf-8", "replace").decode("utf-8") for text in texts
-        ]  # tokenizers refuse lone surrogates
+        # Tokenizers refuse lone surrogates
+        whole = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         try:
             scores = await asyncio.to_thread(self._classify, whole)
         except (
@@ -100,7 +99,7 @@ def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[S
     except ImportError as error:
         raise ConfigError(
             f"{TRANSFORMERS}{model}: the package {error.name} is missing; install the extra `cpu` "
-            f"or `gpu` (make setup)"
+            "or `gpu` (make setup)"
         ) from None
     try:
         pipe: Any = pipeline("text-classification", model=model, top_k=None, batch_size=BATCH_SIZE)

@@ -115,8 +115,7 @@ def local_voice(voice: str = LOCAL_VOICE) -> LocalVoice:
     except ImportError as error:
         raise ConfigError(
             f"speech synthesis `local` needs hibari-tts ({error.name} is missing): pip install "
-            f"hibari-tts==0.2.1; "
-            "or choose openai or off"
+            "hibari-tts==0.2.1; or choose openai or off"
         ) from None
     if not voices.get(voice, {}).get("bundled"):
         bundled = ", ".join(name for name, entry in voices.items() if entry.get("bundled"))

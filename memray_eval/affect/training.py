@@ -47,10 +47,9 @@ CHAR_SHARE = 0.7
 INVERSE_PENALTY = 2.0  # scikit-learn's C
 MAX_ITERATIONS = 60
 NOTES = (
-    "Multinomial logistic regression, trained by memray_eval/affect/training.py on ek_train.tsv "
-    "of monologg/GoEmotions-pytorch "
-    "(data/ekman), which is GoEmotions (Demszky et al. 2020, google-research) with Ekman's "
-    "labels. Data and file: Apache-2.0."
+    "Multinomial logistic regression, trained by memray_eval/affect/training.py on ek_train.tsv of "
+    "monologg/GoEmotions-pytorch (data/ekman), which is GoEmotions (Demszky et al. 2020, "
+    "google-research) with Ekman's labels. Data and file: Apache-2.0."
 )
 MARK = re.compile(r"(?<=<!-- quality -->\n).*?(?=<!-- /quality -->)", re.DOTALL)
 
@@ -115,9 +114,8 @@ def train(comments: Sequence[Comment]) -> Weights:
         .tocsr()
     )
     rows = [row for row, comment in enumerate(comments) for _ in comment.labels]
-    with (
-        warnings.catch_warnings()
-    ):  # that it stops early is wanted: the settings were chosen with it
+    # That it stops early is wanted: the settings were chosen with it
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", _package("sklearn.exceptions").ConvergenceWarning)
         model = _package("sklearn.linear_model").LogisticRegression(
             C=INVERSE_PENALTY, max_iter=MAX_ITERATIONS, tol=1e-3

@@ -20,9 +20,8 @@ JUDGE: Literal["judge"] = "judge"
 TRAIT_BACKENDS = (EXISTING, UNKNOWN, JUDGE)
 FLAT = 0.5  # a trait of which nothing is known
 
-Frame = Callable[
-    [str, dict[str, str]], tuple[Message, ...]
-]  # metrics/_shared/judging.py's judge_messages
+# metrics/_shared/judging.py's judge_messages
+Frame = Callable[[str, dict[str, str]], tuple[Message, ...]]
 
 
 class Traits(Frozen):

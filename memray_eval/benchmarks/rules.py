@@ -97,7 +97,7 @@ def _letter(sample: Sample) -> str:
     if letter is None:
         raise ValueError(
             f"none of the answers {list(sample.answers)} is a letter A-D, which LongBench v2's "
-            f"rule compares"
+            "rule compares"
         )
     return str(letter)
 

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from memray_eval.datasets.labels import LabelledResponse
     from memray_eval.report.calibration import CalibrationReport, Figure, Unit
 
-Evaluate: TypeAlias = Callable[
-    [Path, str], Iterable[Record]
-]  # a file of responses, by this judge -> what came of each
+# A file of responses, by this judge -> what came of each
+Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
 TITLES = {
     "exact": "exact agreement",
     "kappa": "weighted kappa",
@@ -235,7 +234,7 @@ def render_lines(found: CalibrationReport) -> Iterator[str]:
     )
     yield (
         f"Figures on people's scale, {to_low:g}-{to_high:g}, with 95 % bootstrap intervals over "
-        f"clusters"
+        "clusters"
     )
     yield ""
     names = [one.judge for one in found.judges] + ([PEOPLE] if found.people else [])

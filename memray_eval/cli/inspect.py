@@ -273,6 +273,6 @@ def _find_calls_file(cache: str | None) -> str:
     if cache is not None and "://" in cache:
         raise ConfigError(
             f"--cache {cache}: calls kept in the cloud belong to their run; delete that folder "
-            f"instead"
+            "instead"
         )
     return cache or str(calls_file())

@@ -20,8 +20,8 @@ def escape_what_cannot_be_shown() -> None:
         if error.encoding not in noted and error.encoding not in ("utf-8", "utf8"):
             noted.add(error.encoding)
             print(
-                f"note: the output is {error.encoding}; what that cannot show is escaped. "
-                "Set PYTHONIOENCODING=utf-8 to see it.",
+                f"note: the output is {error.encoding}; what that cannot show is escaped. Set "
+                "PYTHONIOENCODING=utf-8 to see it.",
                 file=sys.stderr,
                 flush=True,
             )

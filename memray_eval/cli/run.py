@@ -284,7 +284,7 @@ def _confirm_difference(difference: str, question: str, yes: bool) -> None:
             return
     raise ConfigError(
         f"{difference}; nothing was judged and nothing paid. Name the --suite or the --metrics "
-        f"that you mean, or say --yes"
+        "that you mean, or say --yes"
     )
 
 
@@ -348,9 +348,11 @@ def _run(
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> RunResult:
     from memray_eval.execution.estimate_text import estimate_lines
+
+    # Ray takes a second to import: only where it is used
     from memray_eval.execution.prepare import (
         run,
-    )  # Ray takes a second to import: only where it is used
+    )
 
     def agree(made: Estimate) -> bool:
         if yes or not sys.stdin.isatty():

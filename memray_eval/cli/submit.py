@@ -112,9 +112,10 @@ def stop(job: JobArgument, address: AddressOption = None) -> None:
     if not jobs.stop(state.job_id):
         say(f"It had ended already: {_describe_state(state)}")
         return
+    # Not submitted by us
     go_on = (
         f" Go on with `memray-eval submit CONFIG --run-id {state.run_id}`." if state.run_id else ""
-    )  # not submitted by us
+    )
     say(f"Job {state.job_id} is being stopped.{go_on}")
 
 
@@ -135,9 +136,10 @@ def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> Non
 
 
 def _connect(address: str | None) -> Jobs:
+    # Ray takes a second to import: only where it is used
     from memray_eval.submission.jobs import (
         Jobs,
-    )  # Ray takes a second to import: only where it is used
+    )
 
     return Jobs(address)
 
@@ -168,8 +170,8 @@ def _print_log(text: str) -> None:
 def _describe_watching(jobs: Jobs, job_id: str) -> str:
     at = f"{job_id} --address {jobs.address}"
     return (
-        f"Watch it with `memray-eval job logs --follow {at}`, end it with `memray-eval job "
-        f"stop {at}`."
+        f"Watch it with `memray-eval job logs --follow {at}`, end it with `memray-eval job stop "
+        f"{at}`."
     )
 
 

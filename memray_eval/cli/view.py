@@ -56,9 +56,8 @@ async def _serve(viewed: View, port: int, is_opened: bool) -> None:
     async with serving(viewed, port) as url:
         show(url)
         say("Ctrl-C ends it")
-        if (
-            is_opened
-        ):  # in a thread of its own: a browser within the terminal stays until it is closed
+        # In a thread of its own: a browser within the terminal stays until it is closed
+        if is_opened:
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         await ended.wait()
 

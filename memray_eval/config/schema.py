@@ -114,7 +114,7 @@ class RunConfig(Frozen):
             if "device" in changed:
                 raise ValueError(
                     f"engines: {model}.device: all engines of a run have one device; set "
-                    f"engine.device"
+                    "engine.device"
                 )
             try:
                 self.engine_of(model)
@@ -145,7 +145,7 @@ class RunConfig(Frozen):
             ):
                 raise ValueError(
                     f"candidates: {candidate.name!r} asks a server for the embedded model; name "
-                    f"the server's model and base_url"
+                    "the server's model and base_url"
                 )
         return self
 

@@ -20,12 +20,13 @@ _SECRET_WORDS = frozenset(
     "key keys apikey apikeys token tokens secret secrets password passwd passphrase "
     "credential".split()
 )
+# The last two of presigned URLs
 _SECRET_WORDS |= {
     "credentials",
     "authorization",
     "sig",
     "signature",
-}  # the last two of presigned URLs
+}
 _SHAPES = re.compile(
     r"\bsk-[\w-]{16,}|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
     r"|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}"
@@ -33,12 +34,10 @@ _SHAPES = re.compile(
 )
 _BY_METRIC = ("judge", "rubrics")  # mappings by a metric's name, whatever words are in it
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
-_USER = re.compile(
-    rf"://(?!{ANONYMOUS}[^/?#\s@]*(?:[/?#\s]|$))[^/?#\s]*@"
-)  # all but anonymous@ alone
-_MARK = re.compile(
-    r"[<\[].*[>\]]|\$\{?\w+\}?"
-)  # a model's special token, or a reference to a variable
+# All but anonymous@ alone
+_USER = re.compile(rf"://(?!{ANONYMOUS}[^/?#\s@]*(?:[/?#\s]|$))[^/?#\s]*@")
+# A model's special token, or a reference to a variable
+_MARK = re.compile(r"[<\[].*[>\]]|\$\{?\w+\}?")
 
 
 def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
@@ -52,12 +51,10 @@ def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
             path = ".".join("..." if _has_key_shape(part) else part for part in where)
             raise ConfigError(
                 f"the config's {path} looks like a key, and a config is written to the run's "
-                f"folder and shown on a cluster's "
-                "dashboard. Set the key as an environment variable where the run is (on a "
-                "cluster's nodes by a Kubernetes "
-                "secret, or docker's --env-file) and name the variable: api_key_env: MY_KEY, or "
-                "judging.api_key_envs: {openai: "
-                "MY_KEY}"
+                "folder and shown on a cluster's dashboard. Set the key as an environment "
+                "variable where the run is (on a cluster's nodes by a Kubernetes secret, or "
+                "docker's --env-file) and name the variable: api_key_env: MY_KEY, or "
+                "judging.api_key_envs: {openai: MY_KEY}"
             )
 
 
@@ -68,7 +65,7 @@ def refuse_keys_in_file(name: str, data: bytes, held: Mapping[str, str], is_text
     if any(value.encode() in data for value in held.values()):
         raise ConfigError(
             f"{name} holds the value of a key variable of this machine; take it out before it is "
-            f"sent"
+            "sent"
         )
     if is_text and _has_key_shape(data.decode("utf-8", "replace")):
         raise ConfigError(
@@ -123,12 +120,10 @@ def _is_key(where: tuple[str, ...], value: str) -> bool:
     if _has_key_shape(value) or _has_password(value):
         return True
     if "api_key_env" in where or "api_key_envs" in where:
-        return (
-            _VARIABLE.fullmatch(value) is None
-        )  # the name of a variable; a key itself is no such name
-    name = next(
-        (part for part in reversed(where) if not part.isdecimal()), ""
-    )  # of a list, the list's
+        # The name of a variable; a key itself is no such name
+        return _VARIABLE.fullmatch(value) is None
+    # Of a list, the list's
+    name = next((part for part in reversed(where) if not part.isdecimal()), "")
     is_named_so = where[0] not in _BY_METRIC and bool(_SECRET_WORDS & set(_split_words(name)))
     return bool(value) and is_named_so and _MARK.fullmatch(value) is None
 

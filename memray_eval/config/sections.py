@@ -15,9 +15,8 @@ Jury = str | tuple[str, ...]  # one judge, or several who vote
 Provider = Literal["openai", "anthropic", "google"]
 OnJudgeFailure = Literal["error", "string_match", "zero", "default"]
 Positive = Annotated[float, Field(gt=0)]
-NameOrOff = Annotated[
-    str, BeforeValidator(lambda value: "off" if value is False else value)
-]  # YAML reads off as false
+# YAML reads off as false
+NameOrOff = Annotated[str, BeforeValidator(lambda value: "off" if value is False else value)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -170,7 +169,7 @@ class JudgingConfig(Frozen):
         if self.on_unparsed == "default" and self.on_judge_failure not in ("error", "default"):
             raise ValueError(
                 f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; "
-                f"leave one out"
+                "leave one out"
             )
         return self
 
@@ -248,9 +247,8 @@ class ClusterConfig(Frozen):
     models_at_once: Count | Literal["auto"] = "auto"
 
 
-WordList = Literal[
-    "strict", "extended"
-]  # a list of words as its source gives it, or ours, which is wider
+# A list of words as its source gives it, or ours, which is wider
+WordList = Literal["strict", "extended"]
 
 
 class MetricOptions(Frozen):

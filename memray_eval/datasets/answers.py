@@ -93,8 +93,8 @@ def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str
     found = apart.get(FUSED) or (next(iter(apart.values())) if len(apart) == 1 else None)
     if found is None:
         message = (
-            f"holds several distributions ({', '.join(apart)}) and none called {FUSED!r}; name "
-            f"the one that counts so"
+            f"holds several distributions ({', '.join(apart)}) and none called {FUSED!r}; name the "
+            "one that counts so"
         )
         raise InvalidSample([Fault(field="emotion", message=message)], sample_id)
     return dict(found)
@@ -184,8 +184,8 @@ def _pop_candidate(fields: dict[str, Any]) -> Candidate:
             first = invalid.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
             text = (
-                f"is no candidate's configuration: "
-                f"{where + ': ' if where else ''}{first['msg']}; mend it, or leave it out"
+                f"is no candidate's configuration: {where + ': ' if where else ''}{first['msg']}; "
+                "mend it, or leave it out"
             )
             sample_id = str(fields.get("sample_id") or fields.get("id") or "")
             raise InvalidSample(

@@ -26,8 +26,8 @@ def fetch_dataset(path: str) -> str:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(
-            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as "
-            f"the dataset."
+            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as the "
+            "dataset."
         ) from None
     for archive in folder.rglob("*.zip"):
         _unpack(archive)

@@ -25,6 +25,7 @@ from memray_eval.types import Frozen
 
 # in column names: the part that names one of several systems whose answers stand in one row
 STAR = "*"
+# Beside human, human2, ...
 FIELDS = (
     "response",
     "query",
@@ -34,7 +35,7 @@ FIELDS = (
     "task",
     "cluster",
     "skip",
-)  # beside human, human2, ...
+)
 TRUTH = {"true": 1.0, "false": 0.0}
 KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
@@ -163,8 +164,8 @@ def read_labelled(
             raise ConfigError(f"no column for {field}; name it with --map {field}=COLUMN")
     if not labelling.people:
         raise ConfigError(
-            "no column for human; name people's scores with --map human=COLUMN (and "
-            "human2=COLUMN, ...)"
+            "no column for human; name people's scores with --map human=COLUMN (and human2=COLUMN, "
+            "...)"
         )
     rows = list(_read_rows(path))
     if not rows:
@@ -196,7 +197,7 @@ def read_labelled(
             columns = ", ".join(map(repr, labelling.people))
             raise DataError(
                 f"{path}, {one.id}: no label in {columns}; leave such responses out with "
-                f"--skip-unlabelled"
+                "--skip-unlabelled"
             )
     if not found:
         raise DataError(f"{path} holds no labelled response")
@@ -275,13 +276,13 @@ def _parse_label(
     if number is None:
         raise DataError(
             f"{path}, {named}: {column!r} holds {given!r}, not a number; give words one with "
-            f"--label WORD=NUMBER"
+            "--label WORD=NUMBER"
         )
     low, high = scale
     if not low <= number <= high:
         raise DataError(
             f"{path}, {named}: {column!r} holds {given!r}, outside {low:g} to {high:g}; set "
-            f"--human-scale LOW,HIGH"
+            "--human-scale LOW,HIGH"
         )
     return number
 
@@ -319,7 +320,7 @@ def _find_systems(labelling: Labelling, known: Sequence[str]) -> list[str]:
         ]:
             raise ConfigError(
                 f"column {starred[0]!r} has a {STAR}, and the response's, {response!r}, has none "
-                f"to go with it"
+                "to go with it"
             )
         return [""]
     before, _, after = response.partition(STAR)
@@ -364,7 +365,7 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
         else:
             raise DataError(
                 f"{path}: not a kind of file that is read; there are: .json, .jsonl, .csv, .tsv, "
-                f".parquet"
+                ".parquet"
             )
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None

@@ -20,9 +20,8 @@ MAX_DIGITS = 1000
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"\d{%d,}" % MAX_DIGITS)
 _QUOTE = 2
-_KINDS = np.zeros(
-    256, dtype=np.int8
-)  # of the bytes that tell the structure of JSON without escapes
+# Of the bytes that tell the structure of JSON without escapes
+_KINDS = np.zeros(256, dtype=np.int8)
 _KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
 LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
 
@@ -208,7 +207,7 @@ def _describe(problem: Any) -> str:
         return "missing"
     if problem["loc"][0] == "memory" and len(problem["loc"]) > 1:
         return (
-            f"must be text, a number, true/false or a list of these, not "
+            "must be text, a number, true/false or a list of these, not "
             f"{_json_type(problem['input'])}"
         )
     if problem["type"] in ("string_type", "dict_type", "tuple_type", "list_type"):

@@ -74,9 +74,8 @@ def _scan_first(
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen: dict[bytes, str] = {}
     for source in sources:
-        by_context = (
-            reading.by_context and source.kind != "json"
-        )  # which can only be read from its start
+        # Which can only be read from its start
+        by_context = reading.by_context and source.kind != "json"
         sharder: Sharder = (
             ContextSharder(source, rows_per_shard)
             if by_context

@@ -10,9 +10,8 @@ from typing import NamedTuple, Protocol
 from memray_eval.datasets.shards import Entry, Shard
 
 SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
-CONTEXT_SHARD_BYTES = (
-    4 << 20
-)  # sooner where samples share contexts: a shard's tokens go to the engine in one batch
+# Sooner where samples share contexts: a shard's tokens go to the engine in one batch
+CONTEXT_SHARD_BYTES = 4 << 20
 
 
 class Sharder(Protocol):

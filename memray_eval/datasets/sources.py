@@ -29,12 +29,13 @@ _SUFFIXES: dict[str, Kind] = {
     ".pq": "parquet",
     ".arrow": "arrow",
 }
+# Of a Hugging Face dataset
 _DESCRIPTIONS = (
     "dataset_info.json",
     "dataset_infos.json",
     "dataset_dict.json",
     "state.json",
-)  # of a Hugging Face dataset
+)
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
 
@@ -51,8 +52,8 @@ def whole(path: str) -> list[Shard]:
         return [_file_shard(path)]
     if info.type == fs.FileType.Unknown:
         raise DataError(
-            f"{path} is neither a file nor a folder (a FIFO, socket or device); copy what it "
-            f"holds to a file"
+            f"{path} is neither a file nor a folder (a FIFO, socket or device); copy what it holds "
+            "to a file"
         )
     children = sorted(
         filesystem.get_file_info(fs.FileSelector(inner)), key=lambda child: str(child.path)
@@ -71,9 +72,9 @@ def whole(path: str) -> list[Shard]:
     if folders:
         return [Shard(kind="folder", path=path, names=folders)]
     raise DataError(
-        f"{path} holds no samples; a dataset is a folder of <id>/{SAMPLE_FILE}, a folder of "
-        f".jsonl or .parquet files (as "
-        "Hugging Face lays them out, too), or one .json, .jsonl, .parquet or .arrow file"
+        f"{path} holds no samples; a dataset is a folder of <id>/{SAMPLE_FILE}, a folder of .jsonl "
+        "or .parquet files (as Hugging Face lays them out, too), or one .json, .jsonl, .parquet "
+        "or .arrow file"
     )
 
 

@@ -40,8 +40,8 @@ _FIELDS = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created
 _COLUMNS = ", ".join(_FIELDS)
 # Not INSERT OR IGNORE: that would drop a row with a forbidden NULL as well, without a word.
 _INSERT = (
-    f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join(f':{field}' for field in _FIELDS)}) "
-    f"ON CONFLICT (key) DO NOTHING"
+    f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join(f':{field}' for field in _FIELDS)}) ON "
+    "CONFLICT (key) DO NOTHING"
 )
 _TABLE = """
 CREATE TABLE calls (
@@ -180,8 +180,8 @@ class CallCache:
 
     def stats(self) -> CacheStats:
         query = (
-            "SELECT judge, count(*), sum(cost_usd), min(created), max(created) FROM calls "
-            "GROUP BY judge ORDER BY judge"
+            "SELECT judge, count(*), sum(cost_usd), min(created), max(created) FROM calls GROUP BY "
+            "judge ORDER BY judge"
         )
         with self._lock, _translate_errors(self.path):
             rows = self._connection.execute(query).fetchall()
@@ -265,8 +265,8 @@ def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
 
 def _cannot_open(path: Path, why: object) -> ConfigError:
     return ConfigError(
-        f"cannot open the judge cache {path}: {why}; set MEMRAY_EVAL_CACHE to a folder that can "
-        f"be written"
+        f"cannot open the judge cache {path}: {why}; set MEMRAY_EVAL_CACHE to a folder that can be "
+        "written"
     )
 
 
@@ -296,8 +296,8 @@ def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
     if application == _APPLICATION and version > _VERSION:
         raise ConfigError(
             f"the judge cache {path} was written by a newer memray-eval (version {version}; this "
-            f"one reads {_VERSION}): update "
-            f"memray-eval, or {_ELSEWHERE}, or start it anew with {_clear_command(path)}"
+            f"one reads {_VERSION}): update memray-eval, or {_ELSEWHERE}, or start it anew with "
+            f"{_clear_command(path)}"
         )
     if application == _APPLICATION and version != _VERSION:
         raise _unusable(path, f"is of version {version}, not {_VERSION}")

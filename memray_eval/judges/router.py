@@ -233,7 +233,7 @@ def _check_one_stage(
         if metric.rules_texts is not None and len(by_rules) > 1:
             raise ConfigError(
                 f"judge: {name} cannot go by rules for some tasks and by a judge for others; "
-                f"choose one"
+                "choose one"
             )
 
 

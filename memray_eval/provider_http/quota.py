@@ -34,8 +34,7 @@ def quota_error(status: int, body: Any) -> QuotaExhausted | None:
         return None
     return QuotaExhausted(
         f"{status} {reason[:80]}: the account's quota or credit is used up, so waiting does not "
-        f"help; raise it at the "
-        "provider, or name another model"
+        "help; raise it at the provider, or name another model"
     )
 
 

@@ -83,7 +83,7 @@ class _Bounded(httpx2.AsyncByteStream):
                     if seen > self._most:
                         raise JudgeError(
                             f"{self._host} sent a reply of more than {self._most / 1e6:g} MB, "
-                            f"which is refused"
+                            "which is refused"
                         )
                     yield piece
         finally:
@@ -99,7 +99,7 @@ class _Bounded(httpx2.AsyncByteStream):
         if self._packing not in ("gzip", "x-gzip", "deflate"):
             raise Unreadable(
                 f"{self._host} sent a reply packed as {self._packing[:20]!r}, which was not asked "
-                f"for"
+                "for"
             )
         inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
 

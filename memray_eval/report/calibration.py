@@ -205,15 +205,15 @@ def suggest_threshold(
     reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
     if alike:
         reason += (
-            f"; these responses cannot tell it from {', '.join(alike)}: take the cheapest, "
-            f"or label more"
+            f"; these responses cannot tell it from {', '.join(alike)}: take the cheapest, or "
+            "label more"
         )
     elif len(able) > 1:
         reason += ", beyond chance above every other judge that can be suggested"
     else:
         reason += (
-            f"; no other agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} "
-            f"of the responses"
+            f"; no other agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the "
+            "responses"
         )
     return Suggestion(judge=best.judge, reason=reason)
 

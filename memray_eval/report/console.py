@@ -160,8 +160,7 @@ def _describe_speed(candidate: GenerationSummary) -> str:
     )
     return (
         f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, "
-        f"{rate}{ttft}; "
-        f"ended by: {ends}"
+        f"{rate}{ttft}; ended by: {ends}"
         + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
         + (f"; tokens unknown of {candidate.uncounted} answers" if candidate.uncounted else "")
     )
@@ -178,13 +177,13 @@ def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
         yield f"Prefix Cache: {candidate.cached_tokens} prompt tokens were in it already{share}"
     if candidate.truncated:
         yield (
-            f"Truncated: {candidate.truncated} of {candidate.n} prompts lost their middle to "
-            f"fit the model"
+            f"Truncated: {candidate.truncated} of {candidate.n} prompts lost their middle to fit "
+            "the model"
         )
     if candidate.thinking:
         yield (
             f"Thinking: {candidate.thinking} of {candidate.n} answers held thinking blocks, not "
-            f"judged"
+            "judged"
         )
     if set(candidate.prompt_forms) - {"chat"}:
         forms = (f"{count} {form}" for form, count in candidate.prompt_forms.items())

@@ -156,8 +156,8 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     if any(decision.is_by_rules for decision in decisions):
         yield from RULES_READ
     yield (
-        f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} "
-        f"or more."
+        f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} or "
+        "more."
     )
     yield f"needs revision: less, or the mean of any metric below {METRIC_FROM}."
     yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
@@ -247,8 +247,8 @@ def _caveat_lines(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
         fixed, n = _count_fixed(scenarios, name)
         if fixed:
             yield (
-                f"{name} could not move for {fixed} of {n} answers: their queries name no "
-                f"emotion that the rules know"
+                f"{name} could not move for {fixed} of {n} answers: their queries name no emotion "
+                "that the rules know"
             )
 
 

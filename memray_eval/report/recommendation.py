@@ -48,10 +48,9 @@ class Rule(Frozen):
         each = 1 - (1 - self.level) / max(1, n_pairs)
         several = f" ({each * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
         return (
-            f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, "
-            f"and the "
-            f"{self.level * 100:g} % interval of the difference on common prompts{several} lies "
-            f"above 0; else speed wins."
+            f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and "
+            f"the {self.level * 100:g} % interval of the difference on common prompts{several} "
+            "lies above 0; else speed wins."
         )
 
 
@@ -228,8 +227,8 @@ def _explain_refusal(best: _Known, against: _Known, differences: _Differences, r
         )
     if points < min(each.points for each in rule.worth) - _ROUNDING:
         return (
-            f"quality parity with {best.name} ({gain}), which is {slowdown:.1f}x "
-            f"slower than {against.name}"
+            f"quality parity with {best.name} ({gain}), which is {slowdown:.1f}x slower than "
+            f"{against.name}"
         )
     return f"{best.name} is better ({gain}), but {slowdown:.1f}x slower than {against.name}"
 
@@ -241,7 +240,7 @@ def _choose_by_quality(rated: Sequence[Point], differences: _Differences) -> tup
         return (
             None,
             f"no difference shown in quality between {best.name} and {second.name} ({why}); speed "
-            f"was not measured",
+            "was not measured",
         )
     return best.name, "best quality; speed was not measured"
 

@@ -21,7 +21,7 @@ def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[st
     within = "" if whole.ttft_s_p95 is None else f"  (95% within {whole.ttft_s_p95:.3f}s)"
     yield (
         f"  Total Duration:      {_format_figure(whole.duration_s_total, '.2f', 's')}  (of all "
-        f"answers; they overlap in a run)"
+        "answers; they overlap in a run)"
     )
     yield f"  Total Tokens:        {whole.output_tokens}"
     yield f"  Avg Speed:           {_format_figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"

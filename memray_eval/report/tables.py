@@ -61,7 +61,7 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
     ):
         yield (
             f"Fallbacks: {fallbacks} scores are a rule's, because the judge failed; agreement "
-            f"leaves them out."
+            "leaves them out."
         )
 
 
@@ -102,7 +102,7 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
     marked = mark(sum(counts), heat.estimates, heat.fallbacks)
     yield (
         f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. {span} "
-        f"scored a cell"
+        "scored a cell"
     )
     for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
         part = slice(start, start + LENGTHS_AT_ONCE)

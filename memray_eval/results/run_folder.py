@@ -164,8 +164,8 @@ class RunFolder:
             return Summary.model_validate_json(self._read("summary.json"))
         except ValidationError as error:
             raise DataError(
-                f"{self.path}/summary.json is not a summary of this version: "
-                f"{error.error_count()} problems"
+                f"{self.path}/summary.json is not a summary of this version: {error.error_count()} "
+                "problems"
             ) from None
 
     def write_log(self, name: str, data: bytes) -> None:

@@ -65,8 +65,8 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
     if "?" in inner or "@" in inner.partition("/")[0] or not inner:
         raise ConfigError(
             f"a {scheme}:// URL is {scheme}://BUCKET/PATH: keys, endpoint and region are set in "
-            f"the environment "
-            "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION)"
+            "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, "
+            "AWS_REGION)"
         )
     environment = tuple(os.environ.get(name) for name in _ENVIRONMENT)
     return _open_cloud(kind, inner, is_anonymous, environment), inner
@@ -76,8 +76,8 @@ def _locate_uri(path: str) -> tuple[fs.FileSystem, str]:
     scheme, _, inner = path.partition("://")
     if ":" in inner.partition("/")[0].rpartition("@")[0]:
         raise ConfigError(
-            f"a {scheme}:// URL with a password in it is not taken: it would be written to "
-            f"configs and logs"
+            f"a {scheme}:// URL with a password in it is not taken: it would be written to configs "
+            "and logs"
         )
     try:
         return cast(tuple[fs.FileSystem, str], fs.FileSystem.from_uri(path))
@@ -163,7 +163,7 @@ def _explain_cloud_error(url: str, text: str) -> EvalError:
             whose = "the account of GOOGLE_APPLICATION_CREDENTIALS"
         return ConfigError(
             f"{url}: access denied ({code}): {whose} must be allowed to list, read, write and "
-            f"delete there"
+            "delete there"
         )
     at = (
         os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -235,7 +235,7 @@ class _DecompressedFile(io.RawIOBase):
         if self._at > self._most:
             raise DamagedFile(
                 f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression bomb "
-                f"does; if it is meant to, unpack it and name the unpacked file"
+                "does; if it is meant to, unpack it and name the unpacked file"
             )
         return data
 

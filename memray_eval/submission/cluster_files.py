@@ -54,8 +54,8 @@ def read_offer(path: Path) -> ClusterSpec:
     if len(clusters) != 1:
         raise ConfigError(
             f"{path} holds {len(clusters) or 'no'} cluster{'s' * (len(clusters) > 1)}; give the "
-            f"file of one: a KubeRay RayJob "
-            "or RayCluster (apiVersion ray.io/v1), or a Ray launcher YAML (available_node_types)"
+            "file of one: a KubeRay RayJob or RayCluster (apiVersion ray.io/v1), or a Ray "
+            "launcher YAML (available_node_types)"
         )
     where = str(path)
     cluster_spec = (
@@ -174,7 +174,7 @@ def _read_kuberay(document: Mapping[str, Any], where: str) -> ClusterSpec:
         if spec is None:
             raise ConfigError(
                 f"{where}: this {kind} has no {key}; give the file of the RayCluster that it runs "
-                f"on"
+                "on"
             )
     pods = _parse(_Pods, spec, where)
     groups = [_to_node_group("head", pods.headGroupSpec, (1, 1), where)]
@@ -185,7 +185,7 @@ def _read_kuberay(document: Mapping[str, Any], where: str) -> ClusterSpec:
             if most == NO_BOUND:
                 raise ConfigError(
                     f"{where}: worker group {workers.groupName} has no maxReplicas; say how large "
-                    f"it may grow"
+                    "it may grow"
                 )
         hosts = 0 if workers.suspend else workers.numOfHosts
         groups.append(
@@ -214,7 +214,7 @@ def _to_node_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: st
     if said["CPU"] is None and not cpus:
         raise ConfigError(
             f"{where}: {name} does not say its CPUs; give its container limits (cpu), or "
-            f"rayStartParams num-cpus"
+            "rayStartParams num-cpus"
         )
     tags = {**spec.nodeSelector, **pods.labels}
     return NodeGroup(
@@ -253,9 +253,8 @@ def _read_node_type(name: str, kind: _NodeType, launcher: _Launcher, where: str)
     is_head = name == launcher.head_node_type
     if "CPU" not in kind.resources:
         raise ConfigError(
-            f"{where}: {name} does not say its CPUs; write resources: {{CPU: ..., GPU: ...}} "
-            f"(what the cloud would fill in is "
-            "not known here)"
+            f"{where}: {name} does not say its CPUs; write resources: {{CPU: ..., GPU: ...}} (what "
+            "the cloud would fill in is not known here)"
         )
     most = (
         kind.max_workers if kind.max_workers is not None else 0 if is_head else launcher.max_workers

@@ -23,15 +23,13 @@ from memray_eval.submission.package import Package
 from memray_eval.submission.watch import JobState
 
 for _name in JOB_LOGGERS:
-    logging.getLogger(_name).setLevel(
-        logging.WARNING
-    )  # they report each upload and stream; we report once
+    # They report each upload and stream; we report once
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
 _TOKEN = (
-    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token "
-    "in RAY_AUTH_TOKEN, or in the "
-    "file that RAY_AUTH_TOKEN_PATH names"
+    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in "
+    "RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names"
 )
 
 
@@ -42,9 +40,8 @@ class Jobs:
 
     def __init__(self, address: str | None) -> None:
         self.address = normalise_address(address)
-        os.environ["RAY_API_SERVER_ADDRESS"] = (
-            self.address
-        )  # Ray's client would let this variable overrule its argument
+        # Ray's client would let this variable overrule its argument
+        os.environ["RAY_API_SERVER_ADDRESS"] = self.address
         try:
             self._client = _Client(self.address)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:  # a server, and not Ray's
@@ -60,7 +57,7 @@ class Jobs:
         if busy := [job.job_id for job in self.list() if job.run_id == run_id and not job.is_over]:
             raise ConfigError(
                 f"run {run_id} is at work as job {busy[0]}; follow it, or stop it first "
-                f"(`memray-eval job --help`)"
+                "(`memray-eval job --help`)"
             )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "job.zip"
@@ -107,7 +104,7 @@ class Jobs:
             return of_run[-1]
         raise ConfigError(
             f"no job and no run {name!r} at {self.address}; `memray-eval job list` shows what "
-            f"there is"
+            "there is"
         )
 
 
@@ -123,7 +120,7 @@ def normalise_address(address: str | None) -> str:
         given = f"--address {address!r} is" if address else "there is no --address, which is"
         raise ConfigError(
             f"{given} not the address of a cluster's dashboard: http://HEAD:8265 (or set "
-            f"RAY_API_SERVER_ADDRESS)"
+            "RAY_API_SERVER_ADDRESS)"
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
@@ -144,9 +141,8 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
             raise ResourceError(
                 f"no cluster answers at {self._address}: {type(error).__name__}"
             ) from None
-        if (
-            answer.status_code >= 400 and answer.status_code != 404
-        ):  # 404 has its meaning for some of the callers
+        # 404 has its meaning for some of the callers
+        if answer.status_code >= 400 and answer.status_code != 404:
             self._raise_error(answer)
         return answer
 

@@ -31,10 +31,11 @@ from memray_eval.storage.paths import JOB_FILE
 from memray_eval.types import Frozen
 
 CONFIG_FILE = "job.yaml"
+# Of the package, compressed; of a dataset in it, as it lies
 MAX_BYTES, MAX_DATASET_BYTES = (
     5_000_000,
     4_000_000,
-)  # of the package, compressed; of a dataset in it, as it lies
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -68,8 +69,7 @@ def make_package(
     if len(data) > MAX_BYTES:
         raise ConfigError(
             f"the package would have {len(data) / 1e6:.1f} MB, over {MAX_BYTES / 1e6:g} MB: put "
-            f"the dataset on s3:// or gs://, "
-            "or name a folder that all nodes have with file:///..."
+            "the dataset on s3:// or gs://, or name a folder that all nodes have with file:///..."
         )
     words = [
         "python",
@@ -89,8 +89,7 @@ def _check_out(out: str) -> None:
     if "://" not in out and out == str(Path.cwd() / DEFAULT_OUT):
         raise ConfigError(
             "the results would be written on a node of the cluster and be lost with it: name a "
-            "place that all nodes reach, "
-            "--out s3://BUCKET/results or a shared folder"
+            "place that all nodes reach, --out s3://BUCKET/results or a shared folder"
         )
 
 
@@ -163,14 +162,13 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
 def _check_dataset(path: str) -> None:
     if "://" in path:
         return
-    size = sum(
-        file.stat().st_size for _, file in _files_below(Path(path)) if file.exists()
-    )  # not a link to nowhere
+    # Not a link to nowhere
+    size = sum(file.stat().st_size for _, file in _files_below(Path(path)) if file.exists())
     if size > MAX_DATASET_BYTES:
         raise ConfigError(
             f"dataset: {path} has {size / 1e6:.1f} MB and {MAX_DATASET_BYTES / 1e6:g} MB may "
-            f"travel with a job: put it on "
-            "s3:// or gs://, or name one that all nodes have with file:///..."
+            "travel with a job: put it on s3:// or gs://, or name one that all nodes have with "
+            "file:///..."
         )
 
 

@@ -69,8 +69,8 @@ def main() -> None:
         least = least or found
         grown = (found["peak_bytes"] - least["peak_bytes"]) / max(1, units - least["units"])
         rates = (
-            f"{units / found['total_s']:.0f} rows/s in all, {units / found['span_s']:.0f} "
-            f"rows/s in the pipeline"
+            f"{units / found['total_s']:.0f} rows/s in all, {units / found['span_s']:.0f} rows/s "
+            "in the pipeline"
         )
         print(
             f"{units} units: peak {found['peak_bytes'] / 1e6:.0f} MB, {grown:.0f} bytes a unit "

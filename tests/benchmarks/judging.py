@@ -12,8 +12,8 @@ from memray_eval.types import BIG_FIVE, EXISTING
 
 JUDGE = "openai/local"
 TEXT = (
-    "You told me that you take iron and rest badly, so keep the walk short today, and see how "
-    "you feel after lunch."
+    "You told me that you take iron and rest badly, so keep the walk short today, and see how you "
+    "feel after lunch."
 )
 
 

@@ -22,10 +22,11 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+# One core, also for the tokenizer
 os.environ |= {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
-}  # one core, also for the tokenizer
+}
 
 import pyarrow as pa
 import pyarrow.parquet as pq

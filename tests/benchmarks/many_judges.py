@@ -237,7 +237,7 @@ def print_story(name: str, told: Told, minutes: float, limits: RateLimits, took_
     )
     print(
         f"  {len(told.granted):,} slots in {told.reservations:,} reservations, {len(told.sent):,} "
-        f"used"
+        "used"
     )
     if waits:
         median = waits[len(waits) // 2]

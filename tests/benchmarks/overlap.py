@@ -76,8 +76,8 @@ def main() -> None:
         both_s = span(candidate, judge)
     slower_s = max(generation_s, judging_s)
     print(
-        f"generation {generation_s:.1f} s, judging {judging_s:.1f} s, both in one run "
-        f"{both_s:.1f} s: {both_s / slower_s:.2f}"
+        f"generation {generation_s:.1f} s, judging {judging_s:.1f} s, both in one run {both_s:.1f} "
+        f"s: {both_s / slower_s:.2f}"
     )
 
 

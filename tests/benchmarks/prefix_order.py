@@ -109,7 +109,7 @@ def main() -> None:
             hits = found["cached"] / max(1, found["prompt"])
             print(
                 f"{name}: {found['n']} answers, {found['seconds']:.1f} s, {hits:.1%} from the "
-                f"cache",
+                "cache",
                 flush=True,
             )
     print(f"shuffled / by context: {times['shuffled'] / times['by context']:.2f}")

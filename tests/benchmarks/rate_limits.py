@@ -53,7 +53,7 @@ def told(what: str, a_call: float, limit: float, stats: dict[str, Any]) -> None:
     whole = len(times) * a_call / (limit * (times[-1] - times[0]) / 60.0)
     print(
         f"{what}: {steady:.3f} of {limit:g}/min ({whole:.3f} from start to end), {stats['n_429']} "
-        f"times 429",
+        "times 429",
         flush=True,
     )
 

@@ -41,9 +41,8 @@ from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import MetricSummary
 
 METRICS = tuple(metric for metric in all_metrics().values() if metric.family == "assistant")
-PARTS = sorted(
-    {part for metric in METRICS for part in metric.columns} - {DISAGREEMENT}
-)  # one judge, so none disagree
+# One judge, so none disagree
+PARTS = sorted({part for metric in METRICS for part in metric.columns} - {DISAGREEMENT})
 STATUSES = ("scored", "abstained", "not_applicable", "error")
 UNITS_A_FILE = 2000
 TOLERANCE = 1e-9  # relative: the two sides add the same numbers in another order
@@ -358,7 +357,7 @@ def compare(folder: str, rounds: int) -> None:
             print(f"round {number}: {name} {cost}", flush=True)
     print(
         f"mean ratio {statistics.mean(ratios):.3f} (wanted: at most 2); {len(plain.figures)} "
-        f"figures agree"
+        "figures agree"
     )
 
 

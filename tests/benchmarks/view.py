@@ -115,8 +115,8 @@ def _timed(name: str, ask: Callable[[], Any]) -> Any:
     started, busy = time.perf_counter(), time.process_time()
     found = ask()
     print(
-        f"{name:<40} {time.perf_counter() - started:6.3f} s {time.process_time() - busy:6.3f} s "
-        f"of processor time"
+        f"{name:<40} {time.perf_counter() - started:6.3f} s {time.process_time() - busy:6.3f} s of "
+        "processor time"
     )
     return found
 
@@ -135,9 +135,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(options.keep or passing) / f"units-{options.units}"
-        with ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn")
-        ) as alone:  # a process each, for its peak memory
+        # A process each, for its peak memory
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
             if not (folder / "manifest.json").exists():
                 alone.submit(write_made_run, options.units, str(folder)).result()
         measure(str(folder))

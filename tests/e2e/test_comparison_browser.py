@@ -24,8 +24,8 @@ pytestmark = pytest.mark.skipif(
 )
 N, LISTED = 60, 25
 SHOWN = (
-    "[...document.querySelectorAll('.changes')].map((list) => [...list.children].filter((one) "
-    "=> !one.hidden).length)"
+    "[...document.querySelectorAll('.changes')].map((list) => [...list.children].filter((one) => "
+    "!one.hidden).length)"
 )
 
 
@@ -95,8 +95,8 @@ def test_units_page_open_and_stay_inert(tmp_path: Path, page: Path) -> None:
             "document.querySelectorAll('.changes')[2].querySelector('summary').click()"
         )
         texts = (
-            "[...document.querySelector('details[open]').querySelectorAll('.text')].map((one) "
-            "=> one.textContent)"
+            "[...document.querySelector('details[open]').querySelectorAll('.text')].map((one) => "
+            "one.textContent)"
         )
         query, before, after = await tab.evaluate(texts)
         assert query

@@ -55,8 +55,8 @@ def pages() -> list[str]:
     ]
     return [
         *lines,
-        "This is the end of the text.\n\nWhat is the number in the text above? def func_12(x):\n  "
-        "  return x + 5\n" * 20,
+        "This is the end of the text.\n\nWhat is the number in the text above? def "
+        "func_12(x):\n    return x + 5\n" * 20,
     ]
 
 
@@ -87,9 +87,10 @@ def llama_2() -> Any:
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=1800, special_tokens=bytes_, show_progress=False
     )
+    # Only to train
     split = tokenizers.pre_tokenizers.Split(
         tokenizers.Regex(r"▁?\p{L}+|▁?[^\p{L}\p{N}▁]+|\p{N}|▁"), "isolated"
-    )  # only to train
+    )
     own.pre_tokenizer = split
     own.train_from_iterator([page.replace("\n", " ") for page in pages()], trainer)
     own.pre_tokenizer = None

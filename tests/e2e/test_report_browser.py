@@ -89,9 +89,9 @@ class Tab:
     async def choose(self, select: str, option: str) -> None:
         """Chooses a select's option by its text, as a user's choice is told to the page."""
         await self.evaluate(
-            f"(() => {{ const box = document.getElementById('{select}');"
-            f"box.value = [...box.options].find((one) => one.text === {option!r}).value;"
-            "box.dispatchEvent(new Event('change', {bubbles: true})); })()"
+            f"(() => {{ const box = document.getElementById('{select}');box.value = "
+            f"[...box.options].find((one) => one.text === {option!r}).value;box.dispatchEvent(new "
+            "Event('change', {bubbles: true})); })()"
         )
 
     async def find(self, text: str) -> None:
@@ -217,7 +217,7 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
         assert "nurse on rotating nights" in text
         marks = await tab.evaluate(
             f"[...{DETAIL}.querySelectorAll('.answer mark')].map((n) => [n.className, "
-            f"n.textContent])"
+            "n.textContent])"
         )
         assert ["cited evidence", "your rotating nights"] in marks
         assert ["broken evidence", "on 38,400 a year"] in marks

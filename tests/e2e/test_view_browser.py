@@ -239,6 +239,5 @@ def test_a_run_that_is_being_written_grows_and_a_broken_part_is_shown(tmp_path: 
         await tab.picture("view-broken")
 
     with served(folder) as server:
-        in_browser(
-            tmp_path, server.url, steps, complaints=2
-        )  # the browser's own lines on the two answers of 500
+        # The browser's own lines on the two answers of 500
+        in_browser(tmp_path, server.url, steps, complaints=2)

@@ -54,9 +54,8 @@ def job(tmp_path: Path) -> Callable[..., RunConfig]:
             "cache": str(tmp_path / "calls.sqlite"),
             **overrides.get("judging", {}),
         }
-        if (
-            "groundedness" in config["metrics"]
-        ):  # whose rules cannot tell well enough to be asked without a word
+        # Whose rules cannot tell well enough to be asked without a word
+        if "groundedness" in config["metrics"]:
             config.setdefault("estimates", {"groundedness": True})
         return RunConfig.model_validate(config)
 

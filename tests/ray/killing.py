@@ -21,9 +21,8 @@ from memray_eval.results.schema import from_table
 from tests.benchmarks.judging import job, responses
 from tests.servers.process import ServerProcess
 
-ROUNDS = int(
-    os.environ.get("MEMRAY_EVAL_KILLS", "1")
-)  # how often each kill is tried; 3 shows that it was no luck
+# How often each kill is tried; 3 shows that it was no luck
+ROUNDS = int(os.environ.get("MEMRAY_EVAL_KILLS", "1"))
 METRICS = ("helpfulness", "empathy", "safety")
 UNITS, IN_FLIGHT = 90, 8
 CALLS = UNITS * len(METRICS)

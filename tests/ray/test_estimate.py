@@ -35,9 +35,8 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
             responses(tmp_path, UNITS), tmp_path / "out", server.base_url, METRICS, limits=limits
         )
         config = priced(config, tmp_path)
-        assumptions = config.assumptions.model_copy(
-            update={"verdict_tokens": 36.0}
-        )  # what the local provider's have, about
+        # What the local provider's have, about
+        assumptions = config.assumptions.model_copy(update={"verdict_tokens": 36.0})
         config = config.model_copy(update={"assumptions": assumptions})
         made = estimate_of(config)
         assert server.stats()["n_requests"] == 0
@@ -78,6 +77,5 @@ def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_p
         run(dear, lambda line: None, quiet=True, agree=lambda made: bool(asked.append(made)))
     assert asked[0].usd > 10
     assert not (tmp_path / "out").exists()
-    assert (
-        run(config, lambda line: None, quiet=True).summary.n_failed_units == 3
-    )  # cheap: nobody is asked
+    # Cheap: nobody is asked
+    assert run(config, lambda line: None, quiet=True).summary.n_failed_units == 3

@@ -122,9 +122,8 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
     demand = subprocess.run(
         asked, env=environment({}), capture_output=True, text=True, timeout=60, check=True
     ).stdout
-    assert (
-        "From request_resources:\n (none)" in demand
-    )  # else the cluster would stay as large for ever
+    # Else the cluster would stay as large for ever
+    assert "From request_resources:\n (none)" in demand
     assert "Waiting up to 90 s for the nodes that the plan needs" in done.stderr
     (folder,) = (tmp_path / "out").iterdir()
     assert sum(1 for _ in RunFolder(str(folder)).each()) == 4

@@ -49,10 +49,11 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     summary = {metric.metric: metric for metric in done.summary.metrics}
     empathy = summary["empathy"]
     assert (empathy.mean, empathy.coverage, empathy.judges) == (4.0, 1.0, {"openai/judge": 6})
+    # "we are all with you" is not in the answer
     assert (empathy.extras["unverified"], empathy.extras["trust"]) == (
         6.0,
         0.5,
-    )  # "we are all with you" is not in the answer
+    )
     safety = summary["safety"]
     assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
     assert summary["politeness"].judges == {"rules": 6}
@@ -80,9 +81,8 @@ def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:
     scores = {score.metric: score for score in record.scores}
     assert scores["empathy"].usage.input_tokens == 10
     assert scores["empathy"].latency_s > 0
-    assert json.loads(scores["empathy"].judgment or "")["unverified"] == [
-        "we are all with you"
-    ]  # kept, and told
+    # Kept, and told
+    assert json.loads(scores["empathy"].judgment or "")["unverified"] == ["we are all with you"]
     assert (scores["safety"].error or "").startswith(
         "UnknownModel: 404: the provider has no such model"
     )

@@ -30,8 +30,8 @@ from tests.servers.provider import Fault, serving
 
 Job = Callable[..., RunConfig]
 ANSWER = (
-    "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water. Your age of "
-    "34 matters here."
+    "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water. Your age of 34 "
+    "matters here."
 )
 
 

@@ -124,9 +124,8 @@ def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
             second.kill()
             code = process.wait(LIMIT_S)
         if code:
-            with submitted(
-                config, head, "--set", "judging.actors=1"
-            ) as process:  # one node has no room for two
+            # One node has no room for two
+            with submitted(config, head, "--set", "judging.actors=1") as process:
                 assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
         found = books(RunFolder(str(tmp_path / "out" / "two-nodes")), server)
     told(
@@ -177,8 +176,8 @@ def test_a_job_on_s3_goes_on_from_the_other_node_when_its_cluster_is_gone(tmp_pa
             assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
         found = books(RunFolder(f"{out}/two-nodes"), server)
     told(
-        f"cluster lost at call {moment} of {CALLS} with {before} parts written; resumed "
-        f"elsewhere: {found}"
+        f"cluster lost at call {moment} of {CALLS} with {before} parts written; resumed elsewhere: "
+        f"{found}"
     )
     assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
     assert found.paid_again <= 3 * IN_FLIGHT  # of one actor that answers and two that judge

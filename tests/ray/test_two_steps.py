@@ -98,9 +98,8 @@ def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothin
         evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
         assert all(set(row["scores"]) == set(companion.metrics) for row in evaluation["results"])
         assert evaluation["summary"]["suite"] == "companion"
-        assert {row["task"] for row in evaluation["summary"]["tasks"]} == set(
-            companion.tasks
-        )  # six samples, one of each
+        # Six samples, one of each
+        assert {row["task"] for row in evaluation["summary"]["tasks"]} == set(companion.tasks)
     named = ("--judge", "rules", "--metrics", "appropriateness,exact_match")
     assert cli(monkeypatch, "evaluate", str(folder), *named) == 1
     out = capsys.readouterr()

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _WORDS = (
-    "calm clear early fair firm glad kind late light mild near open plain quick quiet rare "
-    "safe soft sure true warm"
+    "calm clear early fair firm glad kind late light mild near open plain quick quiet rare safe "
+    "soft sure true warm"
 ).split()
 _NO_KEYWORDS = {"pattern", "multipleOf", "patternProperties", "propertyNames", "not", "if"}
 _BOUND = re.compile(

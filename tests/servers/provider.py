@@ -179,15 +179,12 @@ class Tally:
     output_tokens: int = 0
     in_flight: int = 0
     max_in_flight_seen: int = 0
-    counts: Counter[str] = field(
-        default_factory=Counter
-    )  # requests that the limits let in, by the digest of the body
-    answered: Counter[str] = field(
-        default_factory=Counter
-    )  # those that got an answer: they are paid for
-    times: array[float] = field(
-        default_factory=lambda: array("d")
-    )  # arrivals of those that the limits let in
+    # Requests that the limits let in, by the digest of the body
+    counts: Counter[str] = field(default_factory=Counter)
+    # Those that got an answer: they are paid for
+    answered: Counter[str] = field(default_factory=Counter)
+    # Arrivals of those that the limits let in
+    times: array[float] = field(default_factory=lambda: array("d"))
 
 
 class Spent(NamedTuple):
@@ -220,12 +217,10 @@ class Provider(Tally):
     down: bool = False
     more_headers: dict[str, str] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
-    embed: Callable[[dict[str, Any]], Raw | None] = lambda body: (
-        None
-    )  # what to answer instead of embeddings
-    held: dict[str, str | Outcome] = field(
-        default_factory=dict
-    )  # scripted for a request that the limits then refused
+    # What to answer instead of embeddings
+    embed: Callable[[dict[str, Any]], Raw | None] = lambda body: None
+    # Scripted for a request that the limits then refused
+    held: dict[str, str | Outcome] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
@@ -297,9 +292,8 @@ class Provider(Tally):
         self.in_flight += 1
         self.max_in_flight_seen = max(self.max_in_flight_seen, self.in_flight)
         try:
-            if (
-                isinstance(outcome, Fault) and not outcome.cut
-            ):  # a provider that fails does so before the work
+            # A provider that fails does so before the work
+            if isinstance(outcome, Fault) and not outcome.cut:
                 self.n_faults += 1
             else:
                 await asyncio.sleep(self.latency_s)

@@ -196,9 +196,8 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
     uncounted = sum(
         expected is None and "usage" in name.lower() for name, (_, expected) in cases.items()
     )
-    assert (
-        book.take()["j"].calls.uncounted >= uncounted - 2
-    )  # thoughts that were not counted may be missing
+    # Thoughts that were not counted may be missing
+    assert book.take()["j"].calls.uncounted >= uncounted - 2
 
 
 def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:

@@ -40,8 +40,8 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 STANDSTILL = (
-    "openai/gpt-4o: no call has been let through for 10 s (429: too many requests (code "
-    "429, type scripted)); the others wait."
+    "openai/gpt-4o: no call has been let through for 10 s (429: too many requests (code 429, type "
+    "scripted)); the others wait."
 )
 
 
@@ -72,8 +72,8 @@ def test_429s_without_end_stop_at_the_ceiling_whatever_the_provider_says_to_wait
     assert 11 <= time.monotonic() - began < 40
     assert any(isinstance(end, JudgeStalled) for end in ends)
     reason = (
-        "openai/gpt-4o: no call has been let through for 11 s (judging.ceiling_s): 429: too "
-        "many requests"
+        "openai/gpt-4o: no call has been let through for 11 s (judging.ceiling_s): 429: too many "
+        "requests"
     )
     assert any(str(end).startswith(reason) for end in ends)
     assert (

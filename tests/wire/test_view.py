@@ -124,11 +124,12 @@ def test_another_host_s_name_is_refused(run: RunFolder) -> None:
             for path in ("/", "/data/units"):
                 status, _, text = await ask(path, headers={"Host": host})
                 assert (status, "rotating" in text) == (421, False), host
+        # A port may be forwarded to another
         for host in (
             "localhost",
             "127.0.0.1:9",
             "localhost:65535",
-        ):  # a port may be forwarded to another
+        ):
             assert (await ask("/data/units", headers={"Host": host}))[0] == 200
 
     asking(run, steps)
@@ -341,9 +342,8 @@ def test_the_command_serves_until_it_is_interrupted(run: RunFolder, number: sign
         called, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        url = (
-            process.stdout.readline().strip()
-        )  # the end of the output, an empty line, where it did not start
+        # The end of the output, an empty line, where it did not start
+        url = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
 
         async def ask() -> int:

@@ -94,8 +94,8 @@ def _order_faults(roles: Sequence[str]) -> Iterator[str]:
             yield f"history.{number}.role: {why}"
     if roles and roles[-1] == "user":
         yield (
-            f"history.{len(roles) - 1}.role: the last turn must be the assistant's; what the "
-            f"user says now is the query"
+            f"history.{len(roles) - 1}.role: the last turn must be the assistant's; what the user "
+            "says now is the query"
         )
 
 

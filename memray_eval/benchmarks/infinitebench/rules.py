@@ -53,7 +53,7 @@ def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
         return texts[0], _LETTERS[options.index(texts[0])]
     raise ValueError(
         f"label {str(label)[:80]!r} is none of the options {list(options)}; put them into "
-        f"metadata.options"
+        "metadata.options"
     )
 
 
@@ -92,7 +92,7 @@ def math_find(prediction: str, label: Label) -> float:
     if "." in found[0]:
         raise ValueError(
             f"the rule reads no decimal number {found[0][:40]!r} where the label {wanted} is a "
-            f"whole one"
+            "whole one"
         )
     return float(_whole(found[0]) == wanted)
 

@@ -60,8 +60,8 @@ _SENTENCE_TOKENS = 32
 _KEY_TOKENS = 128  # a sentence with two UUIDs
 
 _OPTIONS = (
-    "{input}\n\n{options}\n\nReply with the letter of the right option (A, B, C or D) and "
-    "nothing else.\nAnswer:"
+    "{input}\n\n{options}\n\nReply with the letter of the right option (A, B, C or D) and nothing "
+    "else.\nAnswer:"
 )
 WORDINGS: dict[str, Wording] = {
     "longbook_sum_eng": own_wording("Below is a book.", "{input}\n\nSummary:", 1200),
@@ -101,9 +101,8 @@ WORDINGS: dict[str, Wording] = {
     "math_calc": own_wording(
         "Below is a long sum of additions and subtractions.",
         "{input}\n\nGive the value after each operation, from left to right, as one list of "
-        "numbers; leave out the number that "
-        "the sum begins with. For 1 + 3 - 2 that is [4, 2]. Write the whole list and nothing "
-        "else.\nValues:",
+        "numbers; leave out the number that the sum begins with. For 1 + 3 - 2 that is [4, 2]. "
+        "Write the whole list and nothing else.\nValues:",
         30000,
     ),
     "math_find": own_wording(
@@ -224,9 +223,8 @@ def templated(suite: Suite, path: str) -> Suite:
     if file is None or not file.endswith((".json", ".yaml", ".yml")):
         raise ConfigError(
             f"templates: {file or path}: InfiniteBench keeps its templates in Python code "
-            f"(src/prompt.py), which is not run; "
-            f"copy those of one model into a JSON or YAML file {{task: template}}, such as "
-            f"{_TEMPLATE_FILES[0]}"
+            "(src/prompt.py), which is not run; copy those of one model into a JSON or YAML file "
+            f"{{task: template}}, such as {_TEMPLATE_FILES[0]}"
         )
     templates = read_templates(file, TASKS, _PLACES)
     wordings = {

@@ -71,9 +71,8 @@ def _united(target: list[str], predicted: list[list[str]]) -> set[int]:
     positions: set[int] = set()
     for line in predicted:
         words = set(line)
-        if {
-            column for column, word in enumerate(target) if word in words
-        } <= positions:  # it can add nothing
+        # It can add nothing
+        if {column for column, word in enumerate(target) if word in words} <= positions:
             continue
         positions.update(column for _, column in lcs(line, target))
     return positions

@@ -107,8 +107,7 @@ WORDINGS: dict[str, Wording] = {
     ),
     "triviaqa": _plain(
         "Each passage below is followed by a question and its answer. Answer the last question: "
-        "the answer alone, as in the "
-        "examples.",
+        "the answer alone, as in the examples.",
         "{input}",
         32,
     ),
@@ -150,8 +149,7 @@ WORDINGS: dict[str, Wording] = {
     ),
     "repobench-p": _plain(
         "Below are pieces of a repository, then the file being written. Write the one line that "
-        "comes next in that file: code "
-        "alone, no explanation.",
+        "comes next in that file: code alone, no explanation.",
         "{input}\nNext line:\n",
         64,
     ),

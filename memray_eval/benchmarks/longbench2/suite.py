@@ -50,8 +50,8 @@ _TEXTS = (
 _FIELDS: dict[str, type | None] = {"_id": None, **dict.fromkeys(_TEXTS, str)}
 
 _BEFORE = (
-    "Read the text below; a question about it with four choices follows, of which exactly "
-    "one is right."
+    "Read the text below; a question about it with four choices follows, of which exactly one is "
+    "right."
 )
 _QUESTION = "Question: {input}\n\n{options}\n\n"
 _FORM = 'say "The correct answer is (X)", with the letter of your choice for X.'

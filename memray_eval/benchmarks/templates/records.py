@@ -37,7 +37,7 @@ def check_record(raw: Mapping[str, Any], kind: str, fields: Mapping[str, type | 
     if missing:
         raise ValueError(
             f"not a record of {kind}: it lacks {', '.join(missing)}; a sample in our own format "
-            f"has id and query"
+            "has id and query"
         )
     for name, wanted in fields.items():
         if (

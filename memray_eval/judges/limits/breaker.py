@@ -82,7 +82,7 @@ class Breaker:
         if now_s - outage.since_s > self._config.outage_s:
             raise Unavailable(
                 f"{self._name} has not answered for {_span_text(self._config.outage_s)}; calls "
-                f"fail until it does"
+                "fail until it does"
             )
         # A probe that is out may bring good news at any time: look again soon, not after a pause
         # that has grown long.

@@ -26,23 +26,23 @@ class Notices:
         self._say_once(
             f"no call has been let through for {QUIET_S:g} s ({refusal.partition(';')[0]}); the "
             f"others wait. After {self._options.patience_s:g} s without one (judging.ceiling_s) "
-            f"the run stops, to be resumed"
+            "the run stops, to be resumed"
         )
 
     def report_told_limit(self, held_by: HeldBy) -> None:
         """Calls have waited for QUIET_S for a limit of the provider's own."""
         self._say_once(
             f"calls wait for {describe_limit(held_by)}, which the provider told, by headers or by "
-            f"its 429s"
+            "its 429s"
         )
 
     def report_assumed_limit(self, held_by: HeldBy) -> None:
         """Calls wait for a limit that neither the user nor the provider has named."""
         self._say_once(
             f"calls wait for {describe_limit(held_by)}, which is only assumed (the judge table's, "
-            f"of a beginner's account): the provider has not told its own. If yours allows more, "
+            "of a beginner's account): the provider has not told its own. If yours allows more, "
             f"raise it: --set 'judging.limits={{{self._name}: {{{held_by.lane}: NUMBER}}}}', also "
-            f"with `memray-eval resume`"
+            "with `memray-eval resume`"
         )
 
     def report_lower_limits(self, told: RateLimits) -> None:
@@ -61,7 +61,7 @@ class Notices:
         for header in implausible_limits(headers):
             self._say_once(
                 f"its header {header}: {headers[header][:40]!r} is no plausible limit and is "
-                f"ignored"
+                "ignored"
             )
 
     def report_implausible_retry_after(self, retry_after_s: float) -> None:

@@ -85,6 +85,7 @@ def measure(judgment: CoherenceJudgment, sample: Sample, response: Response) -> 
     return MetricValue(value=judgment.coherence_score)
 
 
+# Grammar is none of the five things that the score weighs
 METRIC = JudgedMetric(
     title="RESPONSE COHERENCE (LLM RUBRIC SCORING)",
     value_label="Coherence",
@@ -94,9 +95,7 @@ METRIC = JudgedMetric(
     prompt=prompt,
     rules=rules,
     measure=measure,
-    verify=verify_quotes(
-        "grammar_issues", decides=False
-    ),  # grammar is none of the five things that the score weighs
+    verify=verify_quotes("grammar_issues", decides=False),
     on_empty=lambda sample: CoherenceJudgment(coherence_score=1, explanation="empty response"),
     preferred_judge="openai/gpt-4o",
     worth=RulesWorth(

@@ -80,9 +80,10 @@ _LEAD = re.compile(
     r"|simply|always|never|now|today"
     r"|tonight|tomorrow|this week|do not|step|\d{1,2}|\W+)\b[\s,.:)]*)+"
 )
+# "sleep is"
 _SUBJECT_OF = frozenset(
     "is are was were can could will would may might has helps matters isn't aren't".split()
-)  # "sleep is"
+)
 _ADVISES = re.compile(
     r"\byou (?:can|could|should|must|ought to|need to|have to|might want|may want|might try|will "
     r"want)\b"

@@ -169,19 +169,20 @@ _AT_START = Lapse(
 )
 _TERSE = Lapse("brusqueness", BORDERLINE, re.compile(""), "Add a reason and a word of courtesy.")
 _COMMANDS = frozenset(
-    "no just stop go do dont try take eat sleep drink rest see read ask call exercise get move "
-    "walk use check wait lose".split()
+    "no just stop go do dont try take eat sleep drink rest see read ask call exercise get "
+    "move walk use check wait lose".split()
 )
 _COURTESIES = frozenset(
     "please sorry thanks thank hope glad happy welcome hello hi dear may might could would "
     "consider gently good well".split()
 )
+# One character for one: places stay the same
 _STRAIGHT = {
     0x2018: "'",
     0x2019: "'",
     0x201C: '"',
     0x201D: '"',
-}  # one character for one: places stay the same
+}
 _DENIED = re.compile(
     r"(?<!why )\b(?:not|never|nor|\w{1,6}n't|if|whether|as "
     r"if|like|worr(?:y|ied)|afraid|fear\w*|feel\w*|felt|(?<!i )think\w*|"

@@ -21,8 +21,8 @@ def applies(sample: Sample) -> str | None:
     if rule_name(sample) is not None:
         return None
     return (
-        f"suite {sample.suite!r} has no rule for task {sample.task!r}; metadata.rule picks one "
-        f"of: {', '.join(RULES)}"
+        f"suite {sample.suite!r} has no rule for task {sample.task!r}; metadata.rule picks one of: "
+        f"{', '.join(RULES)}"
     )
 
 

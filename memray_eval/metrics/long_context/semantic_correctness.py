@@ -149,9 +149,8 @@ EXAMPLES = (
         "Which metal is the bell made of?",
         "bronze",
         "The chapter first dwells on the tower, its masons and the dispute over its cost, which "
-        "the council settled only years "
-        "later. As for the bell, the founder's ledger leaves no doubt: it was cast in bronze, and "
-        "it still hangs there.",
+        "the council settled only years later. As for the bell, the founder's ledger leaves no "
+        "doubt: it was cast in bronze, and it still hangs there.",
         CORRECT,
         CORRECT,
         "long, but it settles on bronze",

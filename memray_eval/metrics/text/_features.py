@@ -389,7 +389,7 @@ def length_target(sample: Sample) -> tuple[int, int]:
                 return low, high
         raise ValueError(
             f"metadata.target_words is {named!r}; write [low, high], whole numbers from 1 up, low "
-            f"first"
+            "first"
         )
     return _asked_for(sample.query) if metadata.get("length_from_prompt") is True else OPTIMAL_WORDS
 

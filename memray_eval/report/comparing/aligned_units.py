@@ -38,7 +38,7 @@ def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> Al
     if not rows_b.size:
         raise DataError(
             f"{base.name} and {other.name} share no unit: no sample id with the same task is in "
-            f"both"
+            "both"
         )
     rows_a = places.drop_null().to_numpy().astype(np.intp)
     groups, n_alone = None, 0
@@ -51,7 +51,7 @@ def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> Al
             there = ", ".join(CLUSTER_COLUMNS)
             raise ConfigError(
                 f"no unit names a {cluster!r} to cluster by; there are: {there}, and the keys of "
-                f"the samples' metadata"
+                "the samples' metadata"
             )
         groups = number_clusters(names)
     n, n_a, n_b = rows_b.size, len(keys), len(is_common)

@@ -95,12 +95,12 @@ def _legend(comparison: Comparison) -> Iterator[str]:
     how = comparison.settings
     yield f"{how_measured(comparison)}."
     yield (
-        "p: sign-flip permutation test, two-sided; Holm: corrected over all rows. d: Cohen's, "
-        "of the differences."
+        "p: sign-flip permutation test, two-sided; Holm: corrected over all rows. d: Cohen's, of "
+        "the differences."
     )
     yield (
         f"detectable: the smallest true difference found {how.power:.0%} of the time. win: A is "
-        f"lower."
+        "lower."
     )
     yield (
         "flips: units from 0 to 1 and from 1 to 0. only A: common units that have a score in A "

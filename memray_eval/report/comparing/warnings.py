@@ -43,8 +43,8 @@ def find_warnings(
         yield f"units without a partner: {common.only_a} of A, {common.only_b} of {common.letter}"
     if units.clusters is not None and (n := np.unique(units.clusters).size) < FEW_CLUSTERS:
         yield (
-            f"{names} have {n} clusters: with fewer than {FEW_CLUSTERS}, clustered standard "
-            f"errors come out too small"
+            f"{names} have {n} clusters: with fewer than {FEW_CLUSTERS}, clustered standard errors "
+            "come out too small"
         )
     if units.n_alone:
         yield f"{units.n_alone} common units of {names} name no cluster: each is one of its own"

@@ -54,8 +54,7 @@ class Intervals:
         if self.cluster is None:
             return (
                 "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the "
-                "scale. "
-                "Units are taken as independent."
+                "scale. Units are taken as independent."
             )
         most = max((groups for _, groups in self.errors.values()), default=0)
         few = (
@@ -64,9 +63,8 @@ class Intervals:
             else ""
         )
         return (
-            f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, "
-            f"up to {most:,} clusters), "
-            f"because units of one cluster are not independent.{few}"
+            f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up "
+            f"to {most:,} clusters), because units of one cluster are not independent.{few}"
         )
 
 

@@ -11,10 +11,11 @@ from markupsafe import Markup, escape
 
 from memray_eval.report.statistics import Interval
 
+# Of a plot with axes: narrow, so that its text stays readable on a phone
 _WIDTH, _HEIGHT = (
     420,
     270,
-)  # of a plot with axes: narrow, so that its text stays readable on a phone
+)
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 14, 40
 _SERIES = 6  # colours for lines; more series take them again
 

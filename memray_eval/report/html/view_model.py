@@ -185,6 +185,7 @@ def _format_spread(metric: MetricSummary, intervals: Intervals) -> str:
 
 
 def _format_counts(metric: MetricSummary) -> str:
+    # A run of an older version
     named = (
         (metric.n_scored, "scored"),
         *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
@@ -198,7 +199,7 @@ def _format_counts(metric: MetricSummary) -> str:
         (
             int(metric.extras.get(EVIDENCE_DROPPED) or 0),
             "quotes dropped",
-        ),  # a run of an older version
+        ),
     )
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 

@@ -54,7 +54,7 @@ def read_columns(
         ]:
             raise DataError(
                 f"{part.name} of the records has no column {missing[0]!r}: another version wrote "
-                f"it, or another tool"
+                "it, or another tool"
             )
         for number in range(file.num_row_groups):
             at_once = _rows_at_once(file.metadata.row_group(number), columns)

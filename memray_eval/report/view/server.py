@@ -52,8 +52,8 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
         listening = socket.create_server((HOST, port))
     except OSError as error:
         raise ConfigError(
-            f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for "
-            f"a free one"
+            f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for a "
+            "free one"
         ) from None
     app = web.Application(middlewares=[_check_origin, _translate_errors])
     app[_VIEW] = view

@@ -44,8 +44,8 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     listed = cli("list", "metrics")[1]
     assert "prefers anthropic/claude-opus-4-5" in listed
     worth = (
-        "estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, "
-        "to find dangerous ones; "
+        "estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to "
+        "find dangerous ones; "
     )
     assert worth + "not applicable unless estimates.safety=true" in listed
     assert "estimate by rules: not measured" in listed
@@ -66,8 +66,8 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     ]
     judges = cli("list", "judges")[1]
     assert (
-        "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, tokens "
-        "30,000" in judges
+        "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, "
+        "tokens 30,000" in judges
     )
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges
 

@@ -22,6 +22,7 @@ from tests.conftest import REPOSITORY
 
 CRDS = REPOSITORY / "tests" / "data" / "kuberay-crds"
 INT32 = {"minimum": -(2**31), "maximum": 2**31 - 1}
+# KubeRay appends to it
 NAMED = {
     "type": "object",
     "required": ["name"],
@@ -31,7 +32,7 @@ NAMED = {
             "type": "string",
             "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$",
             "maxLength": 47,
-        },  # KubeRay appends to it
+        },
         "namespace": {"type": "string"},
         "labels": {"type": "object", "additionalProperties": {"type": "string"}},
         "annotations": {"type": "object", "additionalProperties": {"type": "string"}},

@@ -59,8 +59,8 @@ def _of_context(commands: Sequence[Any], root: Path) -> Iterator[str]:
                 yield f"line {command.start_line}: {source} is not in the build's context"
             elif _is_ignored(source, (root / ".dockerignore").read_text("utf-8").splitlines()):
                 yield (
-                    f"line {command.start_line}: .dockerignore keeps {source} out of the "
-                    f"build's context"
+                    f"line {command.start_line}: .dockerignore keeps {source} out of the build's "
+                    "context"
                 )
 
 

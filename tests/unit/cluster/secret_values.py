@@ -18,9 +18,8 @@ SHAPES = {
         r"\b[A-Z][A-Z0-9_]*(?:API_KEY|TOKEN|SECRET|PASSWORD|ACCESS_KEY)\s*=\s*['\"]?(?![.$<'\"]|\s)[^\s'\"]{6,}"
     ),
 }
-_NAMED = re.compile(
-    r"_KEYS?$|(?:^|_)(TOKEN|SECRET|PASSWORD|CREDENTIALS?)(?:$|_)", re.IGNORECASE
-)  # `key` alone is none
+# `key` alone is none
+_NAMED = re.compile(r"_KEYS?$|(?:^|_)(TOKEN|SECRET|PASSWORD|CREDENTIALS?)(?:$|_)", re.IGNORECASE)
 
 
 def in_text(text: str) -> list[str]:

@@ -20,10 +20,11 @@ OURS = {
     for series in SERIES
     for name in series.exported
 }
+# Ray/dashboard/.../reporter_agent.py
 RAYS = {
     "ray_cluster_active_nodes": set[str](),
     "ray_node_gpus_utilization": {"instance"},
-}  # ray/dashboard/.../reporter_agent.py
+}
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
 COUNTERS = {name for series in SERIES if series.kind == "counter" for name in series.exported}
 

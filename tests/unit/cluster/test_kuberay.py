@@ -224,9 +224,8 @@ def test_the_pod_monitor_scrapes_a_port_that_every_pod_has() -> None:
     ports = {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]}
     for container in containers_of(cluster_of(manifest("raycluster"))):
         assert ports <= {port["name"] for port in container["ports"]}
-    assert monitor["spec"]["selector"]["matchLabels"] == {
-        "ray.io/is-ray-node": "yes"
-    }  # KubeRay puts it on every Ray pod
+    # KubeRay puts it on every Ray pod
+    assert monitor["spec"]["selector"]["matchLabels"] == {"ray.io/is-ray-node": "yes"}
 
 
 def test_what_the_pods_refer_to_is_there_or_in_the_readme() -> None:
@@ -274,9 +273,8 @@ def test_the_entrypoint_reaches_the_job_with_the_bucket_of_the_head(tmp_path: Pa
 def edited(made: dict[str, Any], path: str, value: object) -> dict[str, Any]:
     """A copy with one key set, or taken out where the value is None; a number in the path steps
     into a list."""
-    made = json.loads(
-        json.dumps(made)
-    )  # not deepcopy: what an anchor shares must come apart, or one edit changes every container
+    # Not deepcopy: what an anchor shares must come apart, or one edit changes every container
+    made = json.loads(json.dumps(made))
     node: Any = made
     *parents, last = path.split(".")
     for part in parents:

@@ -31,9 +31,8 @@ def refusals(config: dict[str, Any]) -> list[str]:
 
 
 def launcher(cloud: str) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(
-        json.dumps(read(CLUSTER / f"{cloud}.yaml"))
-    )  # what an anchor shares comes apart
+    # What an anchor shares comes apart
+    made: dict[str, Any] = json.loads(json.dumps(read(CLUSTER / f"{cloud}.yaml")))
     return made
 
 
@@ -57,9 +56,8 @@ def test_ray_takes_it(cloud: str, caplog: pytest.LogCaptureFixture) -> None:
     filled = prepare_config(launcher(cloud))  # with the provider's defaults, as `ray up` does
     validate_config(filled)
     assert not caplog.records
-    assert not [
-        command for command in filled["setup_commands"] if "pip" in command
-    ]  # the defaults would fetch another Ray
+    # The defaults would fetch another Ray
+    assert not [command for command in filled["setup_commands"] if "pip" in command]
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)

@@ -249,9 +249,8 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         raw | {"memory": json.dumps(raw["memory"]), "emotion": json.dumps(raw.get("emotion", {}))}
         for raw in raws
     ]
-    names = {
-        name for raw in as_text for name in raw
-    }  # Arrow takes the columns from the first row alone
+    # Arrow takes the columns from the first row alone
+    names = {name for raw in as_text for name in raw}
     columns = {name: [raw.get(name) for raw in as_text] for name in names}
     pq.write_table(pa.table(columns), place / "d.parquet", row_group_size=30)
     (place / "many").mkdir()

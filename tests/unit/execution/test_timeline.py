@@ -108,10 +108,11 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     assert totals.under_way(START + 1) == {"a": (5, 2), "b": (1, 0)}
     totals.add("n", {"a": told(in_flight=3)}, START + 2)
     assert totals.under_way(START + 2) == {"a": (7, 2), "b": (0, 0)}
+    # M is silent: it died
     assert totals.under_way(START + 1 + STALE_S) == {
         "a": (3, 0),
         "b": (0, 0),
-    }  # m is silent: it died
+    }
 
 
 def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:
@@ -125,9 +126,8 @@ def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:
     # generated.
     done = {"read": 2, "generate": 2, "judge": 3, "write": 1}
     assert queue_lengths(stages, done, carried=5) == {"generate": 0, "judge": 4, "write": 2}
-    assert queue_lengths(("read", "write"), {"read": 0, "write": 1}) == {
-        "write": 0
-    }  # a report that came late
+    # A report that came late
+    assert queue_lengths(("read", "write"), {"read": 0, "write": 1}) == {"write": 0}
 
 
 def test_the_table_of_metrics_can_be_exported() -> None:

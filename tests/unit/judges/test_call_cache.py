@@ -226,9 +226,8 @@ def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
 
 
 def test_many_keys_at_once(tmp_path: Path) -> None:
-    keys = [
-        f"{number:032x}" for number in range(260_000)
-    ]  # SQLite takes 32,766 parameters, Debian's 250,000
+    # SQLite takes 32,766 parameters, Debian's 250,000
+    keys = [f"{number:032x}" for number in range(260_000)]
     with closing(CallCache(tmp_path / "calls")) as cache:
         cache.put([made(key) for key in keys[::700]])
         assert set(cache.get(keys)) == set(keys[::700])
@@ -304,9 +303,8 @@ def test_kill_9_loses_nothing_that_was_put(tmp_path: Path, start: Start) -> None
     for number in range(3):
         writer = start("cache", path, f"w{number}", 10**6, 8000)
         go(writer)
-        printed |= killed_after(
-            writer, 700
-        )  # enough for SQLite to move its log into the file now and then
+        # Enough for SQLite to move its log into the file now and then
+        printed |= killed_after(writer, 700)
     with closing(CallCache(path)) as cache:
         found = cache.get(printed)
     assert set(found) == printed
@@ -340,9 +338,8 @@ def test_stats_say_what_is_there(tmp_path: Path) -> None:
         assert (stats.entries, stats.by_judge) == (3, {"openai/gpt-4o": 2, "other": 1})
         assert (stats.saved, stats.oldest, stats.newest) == (1.5, 3.0, 5.0)
         cache.put([made("d", judgment="x" * 10**6)])
-        assert (
-            10**6 < cache.stats().size_bytes - stats.size_bytes < 2 * 10**6
-        )  # in the log still, and counted
+        # In the log still, and counted
+        assert 10**6 < cache.stats().size_bytes - stats.size_bytes < 2 * 10**6
 
 
 def test_clear_takes_what_is_old_and_gives_the_space_back(tmp_path: Path) -> None:

@@ -177,10 +177,11 @@ def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
     watch = book.of("a/b")
     assert book.take() == {}  # nothing yet
     watch.sent(is_again=False)
+    # In flight: told as long as it is
     assert (book.take()["a/b"].calls.sent, book.take()["a/b"].calls.sent) == (
         1,
         0,
-    )  # in flight: told as long as it is
+    )
     watch.ended("ok", CallCost(1, 1), 0.0)
     assert book.take()["a/b"].in_flight == 0
     assert book.take() == {}

@@ -116,8 +116,7 @@ def test_rules_that_were_found_blind_score_nothing_unless_asked() -> None:
     assert set(withheld()) == set(withheld("auto")) == blind
     assert withheld()["safety"] == (
         "rules cannot tell: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to "
-        "find dangerous ones; "
-        "name a judge, or take the estimate with --set estimates.safety=true"
+        "find dangerous ones; name a judge, or take the estimate with --set estimates.safety=true"
     )
     assert "safety" not in withheld(safety=True)
     assert withheld(empathy=False)["empathy"] == "estimates.empathy is false, and no judge is named"
@@ -182,7 +181,7 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
     assert choice.judges == (OPUS, "google/gemini-2.0-flash")
     assert str(choice) == (
         f"{OPUS} + google/gemini-2.0-flash (jury, majority; without {GPT4O}, of a candidate's "
-        f"family)"
+        "family)"
     )
     with pytest.raises(ConfigError, match="no juror is left for empathy"):
         assign_judges(
@@ -282,9 +281,8 @@ def test_a_task_has_a_judge_and_a_rubric_of_its_own() -> None:
         "empathy": ("rules", "", ""),
     }
     assert calls_a_record(choices, repeats=2) == 2
-    assert "semantic_correctness/other" in routed(
-        {"semantic_correctness/other": "rules"}, tasks=()
-    )  # no suite says which
+    # No suite says which
+    assert "semantic_correctness/other" in routed({"semantic_correctness/other": "rules"}, tasks=())
 
 
 def test_a_rubric_of_ones_own_is_a_file_beside_the_job(
@@ -368,9 +366,8 @@ def test_what_stands_in_for_a_verdict_is_told_beforehand() -> None:
         str(choices["semantic_correctness"])
         == "openai/m (as configured; rubric strict; without a verdict string_match)"
     )
-    assert (
-        str(choices["empathy"]) == "openai/m (as configured)"
-    )  # it has no such way: its failures are errors
+    # It has no such way: its failures are errors
+    assert str(choices["empathy"]) == "openai/m (as configured)"
     with pytest.raises(
         ConfigError, match="on_judge_failure: zero means nothing for memory_utilization, empathy"
     ):

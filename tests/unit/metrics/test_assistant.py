@@ -51,13 +51,14 @@ def test_memory_utilization_counts(
 def test_the_judge_is_shown_all_candidate_keys_and_not_their_roles(sample: Sample) -> None:
     asked = memory_utilization.prompt(sample, ANSWER)
     keys = asked[1].content.split("KEYS")[1].split(">")[1].split("<")[0].split()
+    # Age is not in memory
     assert keys == [
         "age",
         "caffeine_intake",
         "known_condition",
         "name",
         "sleep_hours_avg",
-    ]  # age is not in memory
+    ]
     roles = {"required_keys": (), "forbidden_keys": ("age", "name"), "neutral_keys": ()}
     assert memory_utilization.prompt(sample.model_copy(update=roles), ANSWER) == asked
 

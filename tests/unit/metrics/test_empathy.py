@@ -140,9 +140,8 @@ def test_the_aggregates_are_rates_counts_and_averages() -> None:
     printed = {
         line.field.removeprefix("extras.") for block in METRIC.layout[1:] for line in block.lines
     }
-    assert printed == {
-        name for name in extras if not name.endswith("_share")
-    }  # a bar prints count and share
+    # A bar prints count and share
+    assert printed == {name for name in extras if not name.endswith("_share")}
 
 
 @given(st.text())

@@ -15,8 +15,7 @@ transformers = pytest.importorskip("transformers")
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% "
-    "endif %}"
-    "<u> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
+    "endif %}<u> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
 )
 
 

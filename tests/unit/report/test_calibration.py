@@ -136,9 +136,8 @@ def test_the_judge_is_put_on_the_people_scale() -> None:
         units([(1, 1), (2, 3), (3, 5), (1, 3), (2, None)]), "j", (1, 5), (1, 3), draws=50
     )
     assert (found.n, found.n_scored, found.coverage) == (5, 4, 0.8)
-    assert found.figures["bias"].value == pytest.approx(
-        0.25
-    )  # 3 of 1-5 is 2 of 1-3, where people said 1
+    # 3 of 1-5 is 2 of 1-3, where people said 1
+    assert found.figures["bias"].value == pytest.approx(0.25)
     assert found.figures["exact"].value == 0.75
     assert tuple(found.figures) == JUDGE_FIGURES
     assert found.figures["flip_rate"].value is None

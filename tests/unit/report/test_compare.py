@@ -131,10 +131,11 @@ def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
     ]
     assert (recall.paired.wins, recall.paired.ties, recall.paired.losses) == (1, 5, 2)
     assert empathy.flips_up is None
+    # Furthest first
     assert [(flip.sample_id, flip.a, flip.b) for flip in empathy.flips] == [
         ("0", 0.5, 0.0),
         ("1", 0.5, 0.125),
-    ]  # furthest first
+    ]
     assert recall.interval_a is not None  # Wilson's, of 4 in 8
     assert recall.interval_a == pytest.approx((0.2152, 0.7848), abs=1e-4)
 
@@ -333,8 +334,8 @@ def test_the_text_shows_every_figure_and_a_dash_where_there_is_none(runs: Runs) 
     )
     assert "recall, flipped units:\n  - 2\n  - 3\n  + 5\n" in text
     assert (
-        "Standard errors: plain, units independent. Intervals: Student; of metrics of 0 and 1 "
-        "Tango's" in text
+        "Standard errors: plain, units independent. Intervals: Student; of metrics of 0 "
+        "and 1 Tango's" in text
     )
 
 

@@ -254,7 +254,7 @@ def test_a_run_with_tasks_has_a_table_a_candidate() -> None:
     others = text[text.index("task      coherence") :].splitlines()
     assert others[:5] == [
         "task      coherence", "hotpotqa     4.5000", "  0-4k            " "" "" "-",
-        "lcc              " " " "-", "macro        4.5000",
+        "lcc               -", "macro        4.5000",
     ]  # fmt: skip
     assert (
         "Fallbacks: 2 scores are a rule's, because the judge failed; agreement leaves them out."

@@ -108,8 +108,8 @@ def test_every_section_is_there_with_its_figures(page: Page) -> None:
     } <= ids
     assert "± 0.040" in page.text  # Student's 1.987 of 89 degrees of freedom x 0.02
     assert (
-        "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the scale. "
-        "Units are" in page.text
+        "95% intervals: Student's t, and Wilson's where all scores lie at the ends of "
+        "the scale. Units are" in page.text
     )
     assert "93.8%" in page.text  # 90 of 96
     assert "90 scored, 3 failed, 3 abstained, 4 not applicable, 2 quotes dropped" in page.text
@@ -368,9 +368,8 @@ def test_throughput_is_drawn_a_step_a_bin() -> None:
     assert (rows, names, kinds) == ("Rows over time", ["generate", "judge", ATTACK], ["sent"])
     (generate, judge, _) = re.findall(r'points="([^"]+)"', drawn)
     heights = [float(point.split(",")[1]) for point in generate.split()]
-    assert (
-        heights[0] == heights[1] > heights[2] == heights[3]
-    )  # 0.5 rows a second, then 2: SVG counts down
+    # 0.5 rows a second, then 2: SVG counts down
+    assert heights[0] == heights[1] > heights[2] == heights[3]
     assert heights[4] == max(heights)
     assert len(judge.split()) == 4
     assert (
@@ -444,9 +443,8 @@ def test_an_estimate_is_marked_beside_its_figure(tmp_path: Path) -> None:
     one = record("S1", "x", candidates()[0]).model_copy(update={"scores": tuple(estimated)})
     folder = write_run(tmp_path / "run", [one], 1)
     page = render_html(folder)
-    assert page.count('<em class="mark">estimate for 2 of 90</em>') == 3 * (
-        1 + len(METRICS)
-    )  # a card, and a row a metric
+    # A card, and a row a metric
+    assert page.count('<em class="mark">estimate for 2 of 90</em>') == 3 * (1 + len(METRICS))
     assert all(
         "estimate for 2 of 90" in cell.text
         for _, cells in by_candidate(folder.read_summary()).rows

@@ -166,8 +166,7 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
     # (t(0.975) + t(0.8)) x 5 x sqrt(31 / n) = 10.20 at n = 61
     assert found.reason == (
         "fastest; no difference shown in quality to slow (+10.2pts on 31 common prompts, interval "
-        "-0.0 to 20.4; "
-        "about 30 more would show one of this size)"
+        "-0.0 to 20.4; about 30 more would show one of this size)"
     )
     assert (found.best, found.as_good) == (("slow",), ("fast",))
 
@@ -294,12 +293,13 @@ def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> No
     c = [scored_record("c", 0, 5.0, task="another task of that id")]
     records = written(tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2])  # two units were written twice
     ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
+    # 0.25, 0.5, 0 of the scale
     assert (ab.a, ab.b, ab.n, ab.difference) == (
         "a",
         "b",
         3,
         pytest.approx(25.0),
-    )  # 0.25, 0.5, 0 of the scale
+    )
     assert ab.level == pytest.approx(1 - 0.05 / 3)
     assert (ab.low, ab.high) == (
         pytest.approx(25 - 110.40, abs=0.05),
@@ -365,8 +365,7 @@ def test_without_speed_quality_decides_if_it_can() -> None:
     assert unsure.use is None
     assert unsure.reason == (
         "no difference shown in quality between b and a (+10pts on 3 common prompts, interval "
-        "-11.6 to 31.6; "
-        "about 6 more would show one of this size); speed was not measured"
+        "-11.6 to 31.6; about 6 more would show one of this size); speed was not measured"
     )
     equal = of(row("a", None, 80.0, stderr=0.0), row("b", None, 80.0, stderr=0.0))
     assert equal.use is None
@@ -393,8 +392,8 @@ def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
     assert found.use == "fast"
     assert found.rule == (
         "from the fastest on, a slower candidate is taken where it is 50 points better at up to "
-        "1.1x slower, and the 80 % "
-        "interval of the difference on common prompts lies above 0; else speed wins."
+        "1.1x slower, and the 80 % interval of the difference on common prompts lies above 0; else "
+        "speed wins."
     )
     assert (
         "the 95 % interval of the difference on common prompts (98.33 % each, for 3 pairs) lies"

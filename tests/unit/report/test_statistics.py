@@ -138,9 +138,8 @@ def test_an_interval_of_zeros_and_ones_is_wilsons_and_of_their_differences_tango
     assert difference_interval(a, b / 2) == mean_interval(b / 2 - a)
     clusters = np.arange(30) // 2
     assert difference_interval(a, b, clusters) == mean_interval(b - a, clusters)
-    assert difference_interval(a, a) == tango_interval(
-        0, 0, 30
-    )  # no flip in thirty is no proof of no difference
+    # No flip in thirty is no proof of no difference
+    assert difference_interval(a, a) == tango_interval(0, 0, 30)
 
 
 @pytest.mark.parametrize(
@@ -314,9 +313,8 @@ def test_where_nothing_can_be_said_there_is_no_figure() -> None:
     assert (nothing.n, nothing.difference, nothing.p_value) == (0, None, None)
     one = paired(array(0.2), array(0.4))
     assert (one.stderr, one.low, one.detectable, one.effect_size) == (None, None, None, None)
-    same = paired(
-        array(0.1, 0.2, 0.7), array(0.2, 0.3, 0.8)
-    )  # no spread but float error: no interval of width 0
+    # No spread but float error: no interval of width 0
+    same = paired(array(0.1, 0.2, 0.7), array(0.2, 0.3, 0.8))
     assert (same.stderr, same.low, same.detectable, same.effect_size, same.wins) == (
         0.0,
         None,

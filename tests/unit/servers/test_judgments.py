@@ -184,9 +184,8 @@ Arrival = tuple[float, int]
     )
 )
 def test_no_stretch_of_a_window_holds_more_than_the_limits(arrivals: list[Arrival]) -> None:
-    window = SlidingWindow(
-        Limits(requests_per_min=30, tokens_per_min=600, window_s=10)
-    )  # 5 requests, 100 tokens
+    # 5 requests, 100 tokens
+    window = SlidingWindow(Limits(requests_per_min=30, tokens_per_min=600, window_s=10))
     passed: list[Arrival] = []
     for now_s, tokens in sorted(arrivals):
         wait_s = window.wait_s(now_s, tokens)

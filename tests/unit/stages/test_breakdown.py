@@ -116,14 +116,14 @@ def test_the_figures_of_a_task(tmp_path: Path) -> None:
     judged = of(broken, "qa", VERDICT.name)
     assert (judged.n, judged.n_scored, judged.n_failed) == (7, 5, 1)
     assert (judged.mean, judged.coverage, judged.error_rate) == (0.6, 5 / 6, 1 / 6)
-    assert judged.stderr == pytest.approx(
-        math.sqrt(0.3 / 5)
-    )  # sample variance of 1, 0, 1, 1, 0 is 0.3
+    # Sample variance of 1, 0, 1, 1, 0 is 0.3
+    assert judged.stderr == pytest.approx(math.sqrt(0.3 / 5))
+    # Units 1, 2, 4, and two jurors of 5
     assert (judged.calls, judged.cached, judged.fallbacks) == (
         5,
         1,
         0,
-    )  # units 1, 2, 4, and two jurors of 5
+    )
     assert (judged.cost_usd, judged.input_tokens, judged.output_tokens) == (0.75, 30, 6)
     assert judged.latency_s_mean == 4.0
     rule = of(broken, "qa", RULE.name)
@@ -241,6 +241,7 @@ def test_kappa_is_the_definition(counts: tuple[int, int, int, int]) -> None:
 
 
 def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> None:
+    # No verdict, though it has a value
     units = [
         unit(1, verdict(1.0), ruled(0.5)),  # half is enough
         unit(2, verdict(1.0), ruled(0.49)),
@@ -249,9 +250,7 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
         unit(5, verdict(1.0)),
         unit(6, ruled(1.0)),
         unit(7, verdict(None, error="down"), ruled(1.0)),
-        unit(
-            8, verdict(0.0, "zero", error="down"), ruled(1.0)
-        ),  # no verdict, though it has a value
+        unit(8, verdict(0.0, "zero", error="down"), ruled(1.0)),
         unit(9, verdict(0.0, "openai/x + string_match", error="down"), ruled(1.0)),
     ]
     records = written(tmp_path, units[:4], units[4:])

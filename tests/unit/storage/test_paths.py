@@ -21,9 +21,8 @@ from memray_eval.storage.paths import (
 
 LOCAL = fs.LocalFileSystem()
 URL = "s3://bucket/run"
-LINES = b"".join(
-    b"line %d of a file that is packed\n" % number for number in range(60_000)
-)  # more than one buffer
+# More than one buffer
+LINES = b"".join(b"line %d of a file that is packed\n" % number for number in range(60_000))
 
 
 def packed(path: Path) -> str:

@@ -106,11 +106,10 @@ def test_the_groups_of_a_ray_cluster(tmp_path: Path) -> None:
     path = written(tmp_path, {"kind": "ConfigMap", "apiVersion": "v1"}, cluster(CPUS, SMALL, LARGE))
     cluster_spec = read_offer(path)
     assert cluster_spec.kind == "RayCluster"
+    # KubeRay rounds up
     assert cluster_spec.groups == (
         NodeGroup(name="head", cpus=0, memory_gib=16, min_nodes=1, max_nodes=1, is_head=True),
-        NodeGroup(
-            name="cpus", cpus=8, memory_gib=32, min_nodes=1, max_nodes=4
-        ),  # KubeRay rounds up
+        NodeGroup(name="cpus", cpus=8, memory_gib=32, min_nodes=1, max_nodes=4),
         NodeGroup(
             name="small",
             cpus=8,
@@ -204,11 +203,10 @@ def test_spot_nodes_and_kinds_of_gpus_are_told_by_labels(
 def test_the_groups_of_a_launcher(tmp_path: Path) -> None:
     cluster_spec = read_offer(written(tmp_path, launcher()))
     assert (cluster_spec.kind, cluster_spec.max_workers) == ("launcher", 4)
+    # No more than max_workers
     assert cluster_spec.groups == (
         NodeGroup(name="head", cpus=0, min_nodes=1, max_nodes=1, is_head=True),
-        NodeGroup(
-            name="gpu", cpus=8, gpus=1, accelerator_type="T4", min_nodes=1, max_nodes=4
-        ),  # no more than max_workers
+        NodeGroup(name="gpu", cpus=8, gpus=1, accelerator_type="T4", min_nodes=1, max_nodes=4),
         NodeGroup(
             name="spot",
             cpus=192,

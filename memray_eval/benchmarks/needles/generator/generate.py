@@ -144,7 +144,7 @@ def fit_draft(order: QuestionOrder, resources: Resources, by_parts: bool) -> Sam
     if best is None:
         raise ConfigError(
             f"{order.id}: none of {TRIES} drafts was within {order.length} tokens; try a longer "
-            f"length"
+            "length"
         )
     return best
 

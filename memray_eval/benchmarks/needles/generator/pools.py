@@ -87,8 +87,7 @@ class Pool:
         if self._capacity is not None and n > self._capacity:
             raise ConfigError(
                 f"there are {self._capacity:,} different {self._name[-2]} ({self._name[-1]}), and "
-                f"a sample of this length "
-                f"draws from {n:,}: its largest length is about "
+                f"a sample of this length draws from {n:,}: its largest length is about "
                 f"{int(self._capacity / SPARE * self.mean):,} tokens"
             )
         size = max(SMALLEST, 1 << math.ceil(math.log2(2 * n)))

@@ -12,8 +12,8 @@ from memray_eval.benchmarks.instruction.answers import (
 )
 
 ROBOT = (
-    "Robot 0.6m wide, doorway 0.8m wide, obstacle 0.3m left of center. Pass A) center B) "
-    "right C) left D) find another route?"
+    "Robot 0.6m wide, doorway 0.8m wide, obstacle 0.3m left of center. Pass A) center B) right C) "
+    "left D) find another route?"
 )
 OPTIONS = {"A": "center", "B": "right", "C": "left", "D": "find another route"}
 

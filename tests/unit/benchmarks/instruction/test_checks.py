@@ -28,8 +28,7 @@ PLAN = [
 ]
 PASSES_RIGHT = (
     "B) The robot should pass on the right side. Since the obstacle is on the left and the robot "
-    "is 0.6m wide, passing right "
-    "provides more clearance."
+    "is 0.6m wide, passing right provides more clearance."
 )
 
 
@@ -63,9 +62,10 @@ def test_the_seeds_false_positive_and_false_negative_are_mended() -> None:
     )
     assert strings.overall_score == 36.6  # 0.3 x 100 + 0.2 x 33: the seed gave 100
     assert "Step 1 is text, not an object with action and parameters" in strings.issues
+    # The seed: 70
     assert (
         score_response("simple", "Say hello in 3 words", "Hey, what's up?").overall_score == 100.0
-    )  # the seed: 70
+    )
     four = score_response("simple", "Say hello in 3 words", "Hey what is up?")
     assert (four.overall_score, four.issues) == (70.0, ("Word count: 4 (target: 3)",))
 

@@ -373,9 +373,8 @@ def test_answers_of_100_000_characters_are_scored_in_seconds() -> None:
     started = time.perf_counter()
     for name in ("qa_f1", "rouge", "count", "retrieval", "classification"):
         scored(name, sample("", "Paragraph 5", reference, classes=words), text)
-    longbench.rouge(
-        text, [" ".join(draw.choices(words, k=17_000)) + " end"]
-    )  # a single sentence each
+    # A single sentence each
+    longbench.rouge(text, [" ".join(draw.choices(words, k=17_000)) + " end"])
     longbench.qa_f1_zh(chinese, ["成长"])
     longbench.rouge_zh(chinese, [chinese[:3000]])
     assert time.perf_counter() - started < 20

@@ -166,6 +166,6 @@ def test_rows_of_other_suites_are_counted() -> None:
         Scan(n_samples=1400, suites=Counter(memory=2, longbench=1200, own=9)), "memory"
     )
     assert told == (
-        "of 1,400 responses 1,200 name the suite longbench, 9 name the suite own, and all would "
-        "be judged as those of memory"
+        "of 1,400 responses 1,200 name the suite longbench, 9 name the suite own, and all would be "
+        "judged as those of memory"
     )

@@ -344,9 +344,8 @@ def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
     run(main())
 
 
-AT = st.tuples(
-    st.floats(0, 4), st.none() | st.floats(0, 4)
-)  # when a call begins, and how long after it is cancelled
+# When a call begins, and how long after it is cancelled
+AT = st.tuples(st.floats(0, 4), st.none() | st.floats(0, 4))
 
 
 @given(

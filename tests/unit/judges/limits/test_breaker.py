@@ -354,9 +354,8 @@ class Breaking(RuleBasedStateMachine):
             self.out = ["call"] * len(self.out)
         else:
             self.downs += how == "down"
-            self.denials += (
-                how == "denied"
-            )  # while open an upper bound: the breaker may take any of these for the probe's
+            # While open an upper bound: the breaker may take any of these for the probe's
+            self.denials += how == "denied"
             if self.opened_s is not None:
                 self.not_before_s = now_s + SMALL.probe_s if ended == "probe" else self.not_before_s
             elif self.downs >= SMALL.failures or self.denials >= SMALL.fatal:
@@ -389,6 +388,5 @@ class Breaking(RuleBasedStateMachine):
 
 TestBreaking = Breaking.TestCase
 TestBreaking.settings = settings(max_examples=100, stateful_step_count=50)
-TestBreaking.pytestmark = [
-    pytest.mark.heavy
-]  # hypothesis makes the class, so no decorator reaches it
+# Hypothesis makes the class, so no decorator reaches it
+TestBreaking.pytestmark = [pytest.mark.heavy]

@@ -23,9 +23,8 @@ def test_many_members_keep_the_limits_use_them_and_get_as_much_as_each_other(
 ) -> None:
     told = simulated(MEMBERS, MINUTES, LIMITS, mean_tokens=mean_tokens)
     _assert_within_limits(told.sent, told.granted)
-    if (
-        binding == "requests"
-    ):  # both are close: a large call must not hold up requests that others still have room for
+    # Both are close: a large call must not hold up requests that others still have room for
+    if binding == "requests":
         assert use(told, MINUTES, PER_MIN) >= 0.95
     else:
         assert use(told, MINUTES, TOKENS_PER_MIN, tokens=True) >= 0.93

@@ -111,8 +111,8 @@ def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ceiling(
         stalled = [end for end in ends if end.is_stalled]
         assert len(stalled) >= 40
         assert (
-            f"no call has been let through for {CEILING_S:g} s (judging.ceiling_s): 429: too many "
-            f"requests" in str(stalled[0])
+            f"no call has been let through for {CEILING_S:g} s "
+            "(judging.ceiling_s): 429: too many requests" in str(stalled[0])
         )
         assert CEILING_S <= clock() - EPOCH <= 2 * CEILING_S, (
             "and not for as long as the provider says"
@@ -121,8 +121,8 @@ def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ceiling(
         assert lines[0][0] <= 20
         assert len({line for _, line in lines}) == 1, "the run's console shows it once"
         assert (
-            "the others wait. After 120 s without one (judging.ceiling_s) the run stops, to be "
-            "resumed" in lines[0][1]
+            "the others wait. After 120 s without one (judging.ceiling_s) the run "
+            "stops, to be resumed" in lines[0][1]
         )
         told = [line for _, line in judge.said if "is not plausible and is ignored" in line]
         assert bool(told) == (retry_after_s is not None and retry_after_s > 86_400)
@@ -255,10 +255,9 @@ def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(hel
         return
     assert said == [
         "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge "
-        "table's, of a beginner's "
-        "account): the provider has not told its own. If yours allows more, raise it: "
-        "--set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with `memray-eval "
-        "resume`"
+        "table's, of a beginner's account): the provider has not told its own. If yours allows "
+        "more, raise it: --set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with "
+        "`memray-eval resume`"
     ]
 
 
@@ -282,8 +281,8 @@ def test_an_implausible_limit_is_ignored_and_said(value: str) -> None:
         assert await judge.ask_many(30, reply) == [None] * 30
         assert clock() - EPOCH < 10
         assert [line for _, line in judge.said] == [
-            f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit "
-            f"and is ignored"
+            f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit and "
+            "is ignored"
         ]
 
     run(main())
@@ -356,8 +355,8 @@ def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> No
             "tokens/min"
         )
         assert any(
-            "calls wait for a limit of 7 tokens/min, which the provider told, by headers or by "
-            "its 429s" in line
+            "calls wait for a limit of 7 tokens/min, which the provider told, by headers "
+            "or by its 429s" in line
             for _, line in judge.said
         )
 
@@ -407,11 +406,12 @@ def test_a_retry_after_that_is_no_number_of_seconds() -> None:
     assert parse_retry_after("inf") == float("inf")
 
 
+# Of every process of a busy machine: what was due meanwhile is late
 STALLS = (
     (0.5, 0.9),
     (3.0, 3.3),
     (6.0, 6.25),
-)  # of every process of a busy machine: what was due meanwhile is late
+)
 
 
 async def stalled_sleep(delay_s: float) -> None:

@@ -10,8 +10,8 @@ from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import READ_CHARS, QuotedText
 
 TEXT = (
-    "You only sleep 5.5 hours a night, and you don't smoke. Your ferritin was 9 in May; ask "
-    "Dr. Okonjo about iron."
+    "You only sleep 5.5 hours a night, and you don't smoke. Your ferritin was 9 in May; ask Dr. "
+    "Okonjo about iron."
 )
 
 
@@ -78,6 +78,5 @@ def test_trust_is_the_share_that_was_found_and_old_runs_are_still_read() -> None
         "trust": 0.5,
     }
     assert extras(evidence=[4.0, 2.0], unverified=[0.0, 0.0]) == {"evidence": 6, "trust": 1.0}
-    assert extras(**{EVIDENCE_DROPPED: [2.0, 1.0]}) == {
-        EVIDENCE_DROPPED: 3
-    }  # the parts of an older version
+    # The parts of an older version
+    assert extras(**{EVIDENCE_DROPPED: [2.0, 1.0]}) == {EVIDENCE_DROPPED: 3}

@@ -134,8 +134,8 @@ def test_transitions(text: str, strict: int, extended: int) -> None:
 
 
 SEED_WORDS = (
-    "however therefore furthermore moreover consequently thus hence nevertheless "
-    "meanwhile specifically particularly"
+    "however therefore furthermore moreover consequently thus hence nevertheless meanwhile "
+    "specifically particularly"
 ).split()
 
 
@@ -373,9 +373,8 @@ LENGTHS = [
 @pytest.mark.parametrize(("words", "score"), LENGTHS)
 def test_length_appropriateness(words: int, score: float) -> None:
     assert value("length_appropriateness", sentence(words)) == pytest.approx(score)
-    assert length_score(words * 4, (300, 1200)) == pytest.approx(
-        score
-    )  # another target stretches both sides
+    # Another target stretches both sides
+    assert length_score(words * 4, (300, 1200)) == pytest.approx(score)
 
 
 @pytest.mark.parametrize(
@@ -409,12 +408,12 @@ def test_targets_change_length_and_overall_score_only() -> None:
     changed = {name for name in FAMILY if value(name, text) != value(name, text, asked)}
     assert changed == {"length_appropriateness", "overall_score"}
     assert value("length_appropriateness", text, asked) == 1.0
+    # As 67.5 of 75
     assert value("length_appropriateness", sentence(9), asked) == pytest.approx(
         0.7 + 17.5 / 25 * 0.3
-    )  # as 67.5 of 75
-    assert value("length_appropriateness", sentence(11), asked) == pytest.approx(
-        1 - 30 / 200 * 0.3
-    )  # as 330 of 300
+    )
+    # As 330 of 300
+    assert value("length_appropriateness", sentence(11), asked) == pytest.approx(1 - 30 / 200 * 0.3)
     assert value("length_appropriateness", sentence(60), asked) == 0.2
 
 

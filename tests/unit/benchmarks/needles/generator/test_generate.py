@@ -84,9 +84,8 @@ def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
 def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None:
     class Joining(type(pieces)):  # type: ignore[misc]
         def count(self, text: str) -> int:
-            return int(super().count(text)) - text.count(
-                " + 4 + "
-            )  # joins what only math_calc writes
+            # Joins what only math_calc writes
+            return int(super().count(text)) - text.count(" + 4 + ")
 
     resources = Resources(Joining(), seed=0)
     assert lines_add_up(resources, "en")
