@@ -24,10 +24,10 @@ from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
+    FigureForm,
     Frozen,
     Message,
     MetricSummary,
-    PromptForm,
     Response,
     Sample,
     Score,
@@ -536,8 +536,8 @@ def counts_block(labels: Mapping[str, str]) -> SummarySection:
 def statistics_block(value_label: str, integer_scale: bool) -> SummarySection:
     """The section of a metric that is one figure a sample: average, median, min, max, deviation,
     how many."""
-    form: PromptForm = "of_scale" if integer_scale else "score"
-    each: PromptForm = "step" if integer_scale else "score"
+    form: FigureForm = "of_scale" if integer_scale else "score"
+    each: FigureForm = "step" if integer_scale else "score"
     return SummarySection(
         lines=(
             SummaryLine(

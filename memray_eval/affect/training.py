@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memray_eval.affect.classifier import FILE, ClassifierEmotion, Weights, load, save
 from memray_eval.affect.features import (
@@ -166,7 +165,14 @@ def measure(told_of: Sequence[Distribution], comments: Sequence[Comment]) -> Qua
     return Quality(
         accuracy=float(np.mean(guesses[single] == truth)),
         macro_f1=float(
-            np.mean([_f1(guesses[single] == label, truth == label) for label in np.unique(truth)])
+            np.mean(
+                [
+                    2
+                    * ((guesses[single] == label) & (truth == label)).sum()
+                    / ((guesses[single] == label).sum() + (truth == label).sum())
+                    for label in np.unique(truth)
+                ]
+            )
         ),
         log_loss=float(-np.log(np.maximum(told[single, truth], 1e-6)).mean()),
         hit=float(
@@ -175,10 +181,6 @@ def measure(told_of: Sequence[Distribution], comments: Sequence[Comment]) -> Qua
             )
         ),
     )
-
-
-def _f1(guessed: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
-    return float(2 * (guessed & true).sum() / (guessed.sum() + true.sum()))
 
 
 def prior(comments: Sequence[Comment]) -> Distribution:

@@ -73,22 +73,6 @@ def rule_metric(name: str) -> ComputedMetric:
     )
 
 
-def _compare_first_line(
-    rule: Callable[[str, Sequence[str]], float],
-) -> Callable[[Sample, str], float]:
-    return lambda sample, text: rule(longbench.first_line(sample.task, text), sample.answers)
-
-
-def _classification(sample: Sample, text: str) -> float:
-    return longbench.classification(
-        longbench.first_line(sample.task, text), sample.answers, sample.classes
-    )
-
-
-def _longbench2(sample: Sample, text: str) -> float:
-    return longbench.longbench2_choice(text, _letter(sample))
-
-
 def _letter(sample: Sample) -> str:
     """The right letter: the published label, else the first answer that is a letter. Raises
     ValueError where neither is."""
@@ -153,10 +137,6 @@ def _not_babilong(sample: Sample) -> str | None:
     return f"task {sample.task!r} is none of BABILong's qa1 to qa20, and the sample has no classes"
 
 
-def _without_classes(sample: Sample) -> str | None:
-    return None if sample.classes else "the sample has no classes"
-
-
 def _of_longbench(
     title: str, value_label: str, rule: Callable[[str, Sequence[str]], float]
 ) -> Rule:
@@ -164,7 +144,7 @@ def _of_longbench(
         title=title,
         value_label=value_label,
         version=longbench.VERSION,
-        score=_compare_first_line(rule),
+        score=lambda sample, text: rule(longbench.first_line(sample.task, text), sample.answers),
     )
 
 
@@ -187,8 +167,10 @@ RULES: Mapping[str, Rule] = {
         title="Classification",
         value_label="Accuracy",
         version=longbench.VERSION,
-        score=_classification,
-        why_not=_without_classes,
+        score=lambda sample, text: longbench.classification(
+            longbench.first_line(sample.task, text), sample.answers, sample.classes
+        ),
+        why_not=lambda sample: None if sample.classes else "the sample has no classes",
     ),
     "count": _of_longbench("Count", "Accuracy", longbench.count),
     "retrieval": _of_longbench("Paragraph retrieval", "Accuracy", longbench.retrieval),
@@ -200,7 +182,7 @@ RULES: Mapping[str, Rule] = {
         title="LongBench v2 choice",
         value_label="Accuracy",
         version=longbench.VERSION,
-        score=_longbench2,
+        score=lambda sample, text: longbench.longbench2_choice(text, _letter(sample)),
     ),
     "infinitebench_v1": _of_infinitebench("v1"),
     "infinitebench_v2": _of_infinitebench("v2"),

@@ -166,9 +166,9 @@ def compare_judges(
     is the metric's. Raises ConfigError if there is no judge."""
     from memray_eval.report.calibration import (
         CalibrationReport,
-        calibrate_judges,
+        calibrate_judge,
         people_agreement,
-        suggest_threshold,
+        suggest_judge,
     )
 
     if not judges:
@@ -180,7 +180,7 @@ def compare_judges(
     trials = []
     for judge in judges:
         units = to_units(rows, evaluate(responses, judge), metric)
-        trials.append((calibrate_judges(units, judge, scale, human_scale), units))
+        trials.append((calibrate_judge(units, judge, scale, human_scale), units))
     return CalibrationReport(
         labelled=name,
         metric=metric,
@@ -190,7 +190,7 @@ def compare_judges(
         n_clusters=len({row.cluster for row in rows}),
         judges=tuple(calibration for calibration, _ in trials),
         people=people_agreement(trials[0][1], human_scale),
-        suggestion=suggest_threshold(trials, scale, human_scale) if len(trials) > 1 else None,
+        suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
     )
 
 

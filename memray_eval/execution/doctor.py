@@ -48,8 +48,10 @@ def examine(resolve: Callable[[], RunSpec] | None) -> Iterator[Check]:
     yield from _check_packages(spec)
     yield _check_embedded_model()
     yield from _check_disk()
-    yield from _check_keys()
-    yield _list_metrics()
+    for variable, is_set in keys_set().items():
+        said = "set" if is_set else "not set (only needed for its provider)"
+        yield Check(state="ok", what=f"{variable} is {said}")
+    yield Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
     if fault:
         yield Check(state="fail", what=fault)
     if spec is not None:
@@ -115,18 +117,6 @@ def _check_disk() -> Iterator[Check]:
         yield Check(
             state=state, what=f"{free:.1f} GiB free in {place}", mend="" if state == "ok" else mend
         )
-
-
-def _check_keys() -> Iterator[Check]:
-    for variable, is_set in keys_set().items():
-        yield Check(
-            state="ok",
-            what=f"{variable} is {'set' if is_set else 'not set (only needed for its provider)'}",
-        )
-
-
-def _list_metrics() -> Check:
-    return Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
 
 
 def _check_plan(spec: RunSpec) -> Iterator[Check]:

@@ -248,10 +248,10 @@ def _sampled_records(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float
                     yield new_record(sample, candidate).model_copy(update={"response": failed}), 0.0
                     continue
                 tokens = sum(_tokens(message.content) for message in prompt.messages)
-                text = _expected_answer(
-                    sample.query,
-                    spec.assumptions.output_share * (prompt.sampling(candidate).max_tokens or 0),
-                )
+                # An answer of the expected length that metrics take for one.
+                most = prompt.sampling(candidate).max_tokens or 0
+                length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
+                text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
                 yield (
                     new_record(sample, candidate).model_copy(
                         update={"response": Response(text=text)}
@@ -527,9 +527,3 @@ def parse_node_prices(settings: Iterable[str]) -> dict[str, float]:
 
 def _tokens(text: str) -> float:
     return len(text) / CHARACTERS_A_TOKEN
-
-
-def _expected_answer(query: str, tokens: float) -> str:
-    """A text of so many tokens that metrics take for an answer."""
-    length = max(1, round(tokens * CHARACTERS_A_TOKEN))
-    return (f"{query} " * (length // (len(query) + 1) + 1))[:length]

@@ -131,8 +131,9 @@ def _show_bars(
             for line in lines:
                 progress.console.print(escape_controls(line), markup=False, highlight=False)
             for stage, count in source.counts(stages).items():
+                rate = f"{count.rows / count.span_s:.1f}/s" if count.rows and count.span_s else ""
                 progress.update(
-                    tasks[stage], completed=extent.before(stage) + count.rows, rate=_rate(count)
+                    tasks[stage], completed=extent.before(stage) + count.rows, rate=rate
                 )
 
 
@@ -160,7 +161,3 @@ def _show_lines(
         if state != shown:
             print(f"[{elapsed:6.0f} s] {state}{left}", file=sys.stderr, flush=True)
             shown = state
-
-
-def _rate(count: StageCount) -> str:
-    return f"{count.rows / count.span_s:.1f}/s" if count.rows and count.span_s else ""

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import from_table, to_table
-from memray_eval.types import Record
 
 
 class UnitIdSet:
@@ -60,7 +59,12 @@ def load_resume_state(folder: RunFolder) -> ResumeState:
     n_retried = 0
     for name in folder.parts(RECORDS):
         ids = folder.read_part(name, RECORDS, ["unit_id"]).column("unit_id").to_pylist()
-        failed = _failed_rows(folder.read_part(name, RECORDS, ["unit_id", "error", "scores"]))
+        rows = folder.read_part(name, RECORDS, ["unit_id", "error", "scores"]).to_pylist()
+        failed = [
+            row["error"] is not None
+            or any(score["status"] == "error" for score in row["scores"] or ())
+            for row in rows
+        ]
         twice = [unit in finished for unit in ids]
         if any(failed) or any(twice):
             n_retried += _restore_response(
@@ -92,23 +96,16 @@ def drop_duplicates(folder: RunFolder) -> int:
     return dropped
 
 
-def _failed_rows(table: pa.Table) -> list[bool]:
-    rows = table.to_pylist()
-    return [
-        row["error"] is not None or any(score["status"] == "error" for score in row["scores"] or ())
-        for row in rows
-    ]
-
-
 def _restore_response(folder: RunFolder, name: str, failed: list[bool], twice: list[bool]) -> int:
     """Moves the failed rows of a part to the responses, where they have one, and takes them and the
     doubled ones out."""
     table = folder.read_part(name, RECORDS)
-    records = (
-        [_drop_failed_scores(record) for record in from_table(table.filter(pa.array(failed)))]
-        if any(failed)
-        else []
-    )
+    records = [
+        record.model_copy(
+            update={"scores": tuple(score for score in record.scores if score.status != "error")}
+        )
+        for record in (from_table(table.filter(pa.array(failed))) if any(failed) else ())
+    ]
     if kept := [
         record
         for record in records
@@ -122,12 +119,6 @@ def _restore_response(folder: RunFolder, name: str, failed: list[bool], twice: l
         [not bad and not again for bad, again in zip(failed, twice, strict=True)],
     )
     return len(records)
-
-
-def _drop_failed_scores(record: Record) -> Record:
-    return record.model_copy(
-        update={"scores": tuple(score for score in record.scores if score.status != "error")}
-    )
 
 
 def _rewrite_part(folder: RunFolder, name: str, kind: Kind, keep: list[bool]) -> None:

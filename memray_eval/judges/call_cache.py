@@ -132,7 +132,13 @@ class CallCache:
         or holds something else."""
         self.path = Path(path)
         self._lock = threading.Lock()
-        self._connection = _connect(self.path, busy_s)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                self.path, timeout=busy_s, isolation_level=None, check_same_thread=False
+            )
+        except (OSError, sqlite3.OperationalError) as error:
+            raise _cannot_open(self.path, error) from None
         try:
             _prepare(self._connection, self.path, busy_s)
         except BaseException:
@@ -253,14 +259,6 @@ def discard(path: Path | str) -> None:
 def _files(path: Path) -> list[Path]:
     """The file, its write-ahead log, and the log's index."""
     return [path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")]
-
-
-def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
-    except (OSError, sqlite3.OperationalError) as error:
-        raise _cannot_open(path, error) from None
 
 
 def _cannot_open(path: Path, why: object) -> ConfigError:

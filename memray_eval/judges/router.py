@@ -143,7 +143,11 @@ def assign_judges(
     _check_keys("judge", wanted, judged, tasks)
     if judged:  # a run that only generates has none, whatever its job says of rubrics
         _check_keys("rubrics", request.rubrics, judged, tasks)
-        _check_estimates(request.estimates, judged)
+        if unknown := sorted(set(request.estimates) - set(judged)):
+            raise ConfigError(
+                f"estimates: no judged metric {unknown[0]!r} in this run; there are: "
+                f"{', '.join(sorted(judged))}"
+            )
         _check_failures(judging, judged.values())
     barred = {family(model) for model in request.models} if judging.exclude_own_family else set()
     choices = {}
@@ -204,14 +208,6 @@ def _check_keys(
             raise ConfigError(
                 f"{where}: {key!r} names no task of this suite" + (f"; {told}" if tasks else "")
             )
-
-
-def _check_estimates(estimates: Iterable[str], judged: Mapping[str, JudgedMetric]) -> None:
-    if unknown := sorted(set(estimates) - set(judged)):
-        known = ", ".join(sorted(judged))
-        raise ConfigError(
-            f"estimates: no judged metric {unknown[0]!r} in this run; there are: {known}"
-        )
 
 
 def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> None:

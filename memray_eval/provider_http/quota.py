@@ -25,9 +25,11 @@ def quota_error(status: int, body: Any) -> QuotaExhausted | None:
     """The error of a reply that says that the account's quota or credit is used up; None for every
     other reply. `body` is what the SDK read of it: OpenAI's error object, or the whole body of
     Anthropic and Google."""
-    error = _error_of(body)
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    error = inner if isinstance(inner, Mapping) else {}
     said = [error.get("code"), error.get("type"), *_daily_quotas(error)]
-    reason = next((code for code in said if isinstance(code, str) and _is_quota(code)), None)
+    codes = [code for code in said if isinstance(code, str)]
+    reason = next((code for code in codes if code in _CODES or "PerDay" in code), None)
     if reason is None and status == PAYMENT_REQUIRED:
         reason = "payment required"
     if reason is None:
@@ -36,15 +38,6 @@ def quota_error(status: int, body: Any) -> QuotaExhausted | None:
         f"{status} {reason[:80]}: the account's quota or credit is used up, so waiting does not "
         "help; raise it at the provider, or name another model"
     )
-
-
-def _is_quota(code: str) -> bool:
-    return code in _CODES or "PerDay" in code
-
-
-def _error_of(body: Any) -> Mapping[str, Any]:
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    return inner if isinstance(inner, Mapping) else {}
 
 
 def _daily_quotas(error: Mapping[str, Any]) -> Iterator[Any]:

@@ -127,7 +127,10 @@ def connection_error(error: BaseException, host: str) -> JudgeError | None:
     for is_cause, text in _CAUSES:
         found = next((one for one in chain if is_cause(one)), None)
         if found is not None:
-            return Unavailable(text.format(host=host, detail=_detail(found)))
+            # What OpenSSL says: it names certificates and hosts, never what was sent.
+            detail = getattr(found, "verify_message", "") or getattr(found, "reason", "")
+            detail = str(detail or type(found).__name__)[:100]
+            return Unavailable(text.format(host=host, detail=detail))
     return None
 
 
@@ -146,12 +149,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         waiting.extend(one.exceptions if isinstance(one, BaseExceptionGroup) else ())
         inner = getattr(one, "os_error", None)
         waiting.append(inner if isinstance(inner, BaseException) else None)
-
-
-def _detail(error: BaseException) -> str:
-    """What OpenSSL says; it names certificates and hosts, never what was sent."""
-    verified = getattr(error, "verify_message", "")
-    return str(verified or getattr(error, "reason", "") or type(error).__name__)[:100]
 
 
 def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:

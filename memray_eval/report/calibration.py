@@ -137,7 +137,7 @@ class Table(NamedTuple):
         return Table(self.ratings[rows], self.confidence[rows], self.flips[rows])
 
 
-def calibrate_judges(
+def calibrate_judge(
     units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
 ) -> Calibration:
     """Computes all figures of one judge; they are None if it scored nothing. `scale` is the
@@ -178,7 +178,7 @@ def people_agreement(
     return People(n=len(shared), raters=ratings.shape[1], figures=found)
 
 
-def suggest_threshold(
+def suggest_judge(
     trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale
 ) -> Suggestion:
     """Suggests the judge with the highest kappa among those that cover MIN_COVERAGE and agree

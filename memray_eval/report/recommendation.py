@@ -125,7 +125,11 @@ def recommend(
     elif len(rated) > 1:
         compared, use, reason = rated, *_choose_by_quality(rated, differences)
     elif len(timed) > 1:
-        compared, use, reason = timed, *_choose_by_speed(timed)
+        (fastest, second), compared = timed[:2], timed
+        use, reason = fastest.name, "fastest; quality was not measured"
+        if fastest.speed == second.speed:
+            use = None
+            reason = f"{fastest.name} and {second.name} are as fast; quality was not measured"
     else:
         compared, use, reason = [], None, "neither speed nor quality was measured of two candidates"
     names = {point.name for point in compared}
@@ -243,13 +247,6 @@ def _choose_by_quality(rated: Sequence[Point], differences: _Differences) -> tup
             "was not measured",
         )
     return best.name, "best quality; speed was not measured"
-
-
-def _choose_by_speed(timed: Sequence[Point]) -> tuple[str | None, str]:
-    fastest, second = timed[:2]
-    if fastest.speed == second.speed:
-        return None, f"{fastest.name} and {second.name} are as fast; quality was not measured"
-    return fastest.name, "fastest; quality was not measured"
 
 
 def why_not_shown(pair: QualityPair) -> str:

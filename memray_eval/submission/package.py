@@ -59,7 +59,11 @@ def make_package(
     `yes` lets the run start without a budget. Raises ConfigError for a key in the config or its
     files, a dataset that is too large to send, and results that would be lost."""
     refuse_keys(config, environ)
-    _check_out(config.out)
+    if "://" not in config.out and config.out == str(Path.cwd() / DEFAULT_OUT):
+        raise ConfigError(
+            "the results would be written on a node of the cluster and be lost with it: name a "
+            "place that all nodes reach, --out s3://BUCKET/results or a shared folder"
+        )
     packed = _PackedFiles(held_keys(environ, variables_of(config)))
     moved = yaml.safe_dump(_relocate_files(config, packed), sort_keys=False, allow_unicode=True)
     root = Path(memray_eval.__file__).parent
@@ -83,14 +87,6 @@ def make_package(
     ]
     metadata = {"run_id": run_id, "suite": config.suite, "out": config.out}
     return Package(data=data, n_files=len(files), entrypoint=shlex.join(words), metadata=metadata)
-
-
-def _check_out(out: str) -> None:
-    if "://" not in out and out == str(Path.cwd() / DEFAULT_OUT):
-        raise ConfigError(
-            "the results would be written on a node of the cluster and be lost with it: name a "
-            "place that all nodes reach, --out s3://BUCKET/results or a shared folder"
-        )
 
 
 class _PackedFiles:

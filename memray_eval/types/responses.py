@@ -143,4 +143,4 @@ class Usage(Frozen):
         )
 
 
-PromptForm = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]
+FigureForm = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]

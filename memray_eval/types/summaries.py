@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from memray_eval.types.base import Frozen
-from memray_eval.types.responses import PromptForm
+from memray_eval.types.responses import FigureForm
 from memray_eval.types.scores import FALLBACKS, is_estimate
 
 
@@ -19,7 +19,7 @@ class SummaryLine(Frozen):
 
     label: str
     field: str
-    form: PromptForm = "score"
+    form: FigureForm = "score"
     note: str = ""
 
 

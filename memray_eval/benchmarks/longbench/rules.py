@@ -97,7 +97,8 @@ def _share_of_classes(prediction: str, answer: str, classes: Sequence[str]) -> f
 
 def count(prediction: str, answers: Sequence[str]) -> float:
     """The share of the numbers in the prediction that are the answer, as text: "05" is not "5"."""
-    return max((_share_of_numbers(prediction, answer) for answer in answers), default=0.0)
+    numbers = _NUMBER.findall(prediction)
+    return max((numbers.count(answer) / max(1, len(numbers)) for answer in answers), default=0.0)
 
 
 def retrieval(prediction: str, answers: Sequence[str]) -> float:
@@ -111,11 +112,6 @@ def retrieval_zh(prediction: str, answers: Sequence[str]) -> float:
     """As `retrieval`, for answers that read 段落N."""
     wanted = [_paragraph(_PARAGRAPH_ZH, answer, "段落N") for answer in answers]
     return count(prediction, wanted)
-
-
-def _share_of_numbers(prediction: str, wanted: str) -> float:
-    numbers = _NUMBER.findall(prediction)
-    return numbers.count(wanted) / len(numbers) if numbers else 0.0
 
 
 def _paragraph(pattern: re.Pattern[str], answer: str, form: str) -> str:

@@ -218,10 +218,10 @@ def templated(suite: Suite, path: str) -> Suite:
         )
         for task, template in templates.items()
     }
-    return ask_with_templates(suite, prompts, wordings, _values)
+    return ask_with_templates(suite, prompts, wordings, _published_fields)
 
 
-def _values(sample: Sample) -> dict[str, str]:
+def _published_fields(sample: Sample) -> dict[str, str]:
     return {
         "context": sample.context or "",
         "input": published_input(sample.query, sample.metadata),

@@ -84,12 +84,14 @@ class EnrichSamples:
         )
         for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
+            # Where its samples name their recordings from.
+            folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
             read = read_samples(shard, self._reading, self._context.record_unreadable)
             samples = [sample for sample in read if self._is_unfinished(sample)]
             for start in range(0, len(samples), self._config.batch_size):
                 batch = await self._enrich(
                     samples[start : start + self._config.batch_size],
-                    _recordings_folder(shard),
+                    folder,
                     backends,
                 )
                 await self._reporter.report()
@@ -206,8 +208,3 @@ class EnrichSamples:
             return local_voice(self._config.voice) if self._config.voice else local_voice()
         server = SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)
         return OpenAIVoice(self._config.tts_model, self._config.voice or VOICE, server)
-
-
-def _recordings_folder(shard: Shard) -> str:
-    """Where a shard's samples name their recordings from: the dataset's folder."""
-    return shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)

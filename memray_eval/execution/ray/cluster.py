@@ -233,7 +233,12 @@ def wait_for_resources(
         raise ResourceError(why)
     say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {why.partition(';')[0]}")
     deadline = time.monotonic() + wait_s
-    request_resources(bundles=[bundle for pool in pools for bundle in _bundles(pool)])
+    bundles: list[dict[str, float]] = []
+    for pool in pools:
+        kind = {f"{_ACCELERATOR}{pool.accelerator_type}": _TRACE} if pool.accelerator_type else {}
+        gpus = {"GPU": pool.gpus} if pool.gpus else {}
+        bundles += [{"CPU": pool.cpus} | gpus | kind] * pool.actors
+    request_resources(bundles=bundles)
     try:
         while why is not None and time.monotonic() < deadline:
             time.sleep(min(_POLL_S, wait_s))
@@ -246,12 +251,6 @@ def wait_for_resources(
             f"{why}\nThe cluster did not grow to it in {wait_s:g} s (cluster.wait_s)."
         )
     return capacity
-
-
-def _bundles(pool: Pool) -> list[dict[str, float]]:
-    kind = {f"{_ACCELERATOR}{pool.accelerator_type}": _TRACE} if pool.accelerator_type else {}
-    gpus = {"GPU": pool.gpus} if pool.gpus else {}
-    return [{"CPU": pool.cpus} | gpus | kind for _ in range(pool.actors)]
 
 
 @contextmanager

@@ -90,7 +90,10 @@ class JudgeServer:
 
     def start(self) -> str:
         """Starts the server and waits until it answers. Its base URL, as other nodes reach it."""
-        host, port = ray.util.get_node_ip_address(), _free_port()
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as probe:  # a free port
+            probe.bind(("", 0))
+            port = int(probe.getsockname()[1])
         environment = os.environ | {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_NO_USAGE_STATS": "1",
@@ -166,12 +169,6 @@ class JudgeServer:
             if self._engine.max_model_len
             else []
         )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(url: str) -> bool:

@@ -139,20 +139,14 @@ def start_services(
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
         name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
     ).remote()
-    ledger = _start_ledger(budget, spent) if budget.is_set else None
-    return Handles(limiter, _start_calls(cache, folder, counter), ledger, members, max_in_flight)
-
-
-def _start_ledger(budget: Budget, spent: Spending) -> Any:
-    return LedgerActor.options(scheduling_strategy=on_driver_node()).remote(budget, spent)  # type: ignore[attr-defined]
-
-
-def _start_calls(cache: str, folder: str, counter: Any) -> Any | None:
-    if cache == OFF:
-        return None
-    file, segments = calls_location(cache, folder)
-    options = CallsActor.options(scheduling_strategy=on_driver_node())  # type: ignore[attr-defined]
-    return options.remote(file, segments, counter)
+    here = {"scheduling_strategy": on_driver_node()}
+    ledger = calls = None
+    if budget.is_set:
+        ledger = LedgerActor.options(**here).remote(budget, spent)  # type: ignore[attr-defined]
+    if cache != OFF:
+        file, segments = calls_location(cache, folder)
+        calls = CallsActor.options(**here).remote(file, segments, counter)  # type: ignore[attr-defined]
+    return Handles(limiter, calls, ledger, members, max_in_flight)
 
 
 def on_driver_node() -> NodeAffinitySchedulingStrategy:

@@ -123,7 +123,11 @@ def collect_engine_answers(table: pa.Table, context: WorkerContext) -> pa.Table:
     for row in table.to_pylist():
         record = Record.model_validate_json(row[RECORD])
         if record.response is None:
-            record = _with_answer(record, row, context)
+            try:
+                record = record.model_copy(update={"response": engine_response(row)})
+            except Exception as error:
+                context.record_stage_failure("generate", record.sample.id, error)
+                record = unanswered(record, describe_error(error))
         records.append(record)
     longest = max(
         (record.response.duration_s or 0.0 for record in records if record.response), default=0.0
@@ -133,14 +137,6 @@ def collect_engine_answers(table: pa.Table, context: WorkerContext) -> pa.Table:
         "generate", len(records), now - longest, now, _n_ungenerated(records)
     )
     return context.save_responses(records)
-
-
-def _with_answer(record: Record, row: Mapping[str, Any], context: WorkerContext) -> Record:
-    try:
-        return record.model_copy(update={"response": engine_response(row)})
-    except Exception as error:
-        context.record_stage_failure("generate", record.sample.id, error)
-        return unanswered(record, describe_error(error))
 
 
 def write_records(table: pa.Table, context: WorkerContext) -> pa.Table:

@@ -76,7 +76,9 @@ class GoogleAdapter:
         output = ("candidatesTokenCount", "thoughtsTokenCount")
         usage, known = read_usage(said.get("usageMetadata"), ("promptTokenCount",), output)
         with self._edge.reading(completion, usage):
-            if not said.get("candidates") and _is_prompt_blocked(said):
+            feedback = said.get("promptFeedback")  # names the reason if the prompt was blocked
+            is_blocked = isinstance(feedback, Mapping) and text_in(feedback, "blockReason")
+            if not said.get("candidates") and is_blocked:
                 return Reply("", usage, "refused", known)
             candidate = first_in(said, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
@@ -95,13 +97,6 @@ class GoogleAdapter:
             )
             return self._edge.refusal(int(status), headers.get("retry-after"), body)
         return self._edge.lost(error)
-
-
-def _is_prompt_blocked(said: Mapping[str, Any]) -> bool:
-    """Whether the prompt itself was blocked: then there is no candidate, and the reason is
-    named."""
-    feedback = said.get("promptFeedback")
-    return isinstance(feedback, Mapping) and bool(text_in(feedback, "blockReason"))
 
 
 def _candidate_text(candidate: Mapping[str, Any]) -> str:

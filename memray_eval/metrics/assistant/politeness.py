@@ -206,7 +206,9 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> PolitenessJud
     without a word of courtesy, is borderline too. category is the gravest lapse's, the first of
     several. Reads English only: what it cannot read counts as polite."""
     found = [finding for sentence in sentences(response.text) for finding in _findings(sentence)]
-    if _is_terse(response.text):
+    said = words(response.text) if len(response.text) < 200 else []
+    is_command = 0 < len(said) <= TERSE_WORDS and said[0] in _COMMANDS  # and nothing else
+    if is_command and not _COURTESIES.intersection(said):
         found.append(Finding(response.text.strip(), _TERSE))
     phrases = list(dict.fromkeys(finding.phrase for finding in found))
     if not found:
@@ -229,14 +231,6 @@ def _findings(sentence: str) -> Iterator[Finding]:
         for found in lapse.pattern.finditer(text):
             if not _DENIED.search(text, max(0, found.start() - 60), found.start()):
                 yield Finding(sentence[found.start() : found.end()], lapse)
-
-
-def _is_terse(text: str) -> bool:
-    """Whether a whole response is a bare command in a few words."""
-    said = words(text) if len(text) < 200 else []
-    return (
-        0 < len(said) <= TERSE_WORDS and said[0] in _COMMANDS and not _COURTESIES.intersection(said)
-    )
 
 
 def on_empty(sample: Sample) -> PolitenessJudgment:

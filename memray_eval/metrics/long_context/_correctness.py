@@ -110,7 +110,12 @@ def _strip_to_words(text: str) -> str:
 def _place_tokens(bare: str) -> list[tuple[str, int, int]]:
     """The tokens of a bare text, each with where it begins and ends there."""
     return [
-        (_canonical(found), *found.span()) for found in _TOKEN.finditer(bare) if found[0].strip("_")
+        (
+            _canonical_number(found["number"]) if found["number"] else found[0].strip("_"),
+            *found.span(),
+        )
+        for found in _TOKEN.finditer(bare)
+        if found[0].strip("_")
     ]
 
 
@@ -237,10 +242,6 @@ def _drop_accents(text: str) -> str:
     letters of theirs."""
     decomposed = unicodedata.normalize("NFKD", text)
     return unicodedata.normalize("NFKC", _ACCENT.sub("", decomposed))
-
-
-def _canonical(found: re.Match[str]) -> str:
-    return _canonical_number(found["number"]) if found["number"] else found[0].strip("_")
 
 
 def _canonical_number(number: str) -> str:

@@ -180,10 +180,15 @@ def read(text: str) -> Reading:
     sentences = _sentences(text)
     transitions, extended, has_conclusion = _count_signs(words, unique, sentences)
     lines = f"\n{text}\n"
+    diversity = len(unique) / len(words)
+    if len(words) > 100:  # the mean over windows: long texts repeat more words
+        windows = range(0, len(words) - WINDOW, STEP)
+        different = sum(len(set(words[start : start + WINDOW])) for start in windows)
+        diversity = different / (WINDOW * len(windows))
     return Reading(
         len(words),
         len("".join(words)),
-        _moving_average(words) if len(words) > 100 else len(unique) / len(words),
+        diversity,
         _count_repeats(words),
         transitions,
         extended,
@@ -242,13 +247,6 @@ def _join_abbreviations(pieces: list[list[str]]) -> list[list[str]]:
             sentences.append(piece)
         is_open = piece[-1] in ABBREVIATIONS
     return sentences
-
-
-def _moving_average(words: list[str]) -> float:
-    windows = range(0, len(words) - WINDOW, STEP)
-    return sum(len(set(words[start : start + WINDOW])) for start in windows) / (
-        WINDOW * len(windows)
-    )
 
 
 def _count_repeats(words: list[str]) -> int:

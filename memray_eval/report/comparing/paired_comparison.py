@@ -101,9 +101,9 @@ def _compare_metric(
     if is_binary(a[both]) and is_binary(b[both]):
         counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
         found = found.model_copy(update=counts)
-    return found.model_copy(
-        update={"flips": tuple(_flips(units, a, b, _rank_changed(changed)[:n_flips]))}
-    )
+    # The largest change first; equal changes keep their order.
+    rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
+    return found.model_copy(update={"flips": tuple(_flips(units, a, b, rows[:n_flips]))})
 
 
 def _mark(scores: Scores, name: str, rows: Rows) -> str:
@@ -111,14 +111,6 @@ def _mark(scores: Scores, name: str, rows: Rows) -> str:
     return mark(
         rows.size, *(int(np.count_nonzero(kinds == kind)) for kind in (ESTIMATED, REPLACED))
     )
-
-
-def _rank_changed(changed: FloatArray) -> Rows:
-    """The rows that changed, the largest change first; equal changes keep their order."""
-    rows: Rows = np.argsort(-np.abs(changed), kind="stable")[
-        : np.count_nonzero(np.abs(changed) > TIE)
-    ]
-    return rows
 
 
 def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:

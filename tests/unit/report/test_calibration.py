@@ -29,11 +29,11 @@ from memray_eval.report.calibration import (
     JUDGE_FIGURES,
     Table,
     Unit,
-    calibrate_judges,
+    calibrate_judge,
     estimate_with_intervals,
     flip_share,
     people_agreement,
-    suggest_threshold,
+    suggest_judge,
 )
 
 NAN = np.nan
@@ -132,7 +132,7 @@ def test_scales_and_categories() -> None:
 
 
 def test_the_judge_is_put_on_the_people_scale() -> None:
-    found = calibrate_judges(
+    found = calibrate_judge(
         units([(1, 1), (2, 3), (3, 5), (1, 3), (2, None)]), "j", (1, 5), (1, 3), draws=50
     )
     assert (found.n, found.n_scored, found.coverage) == (5, 4, 0.8)
@@ -152,7 +152,7 @@ def test_the_judge_is_put_on_the_people_scale() -> None:
 def test_a_curve_by_confidence() -> None:
     sure = units([(1, 1.0)] * 3 + [(0, 1.0)], confidence=0.95)
     unsure = units([(1, 1.0), (0, 1.0)], confidence=0.55)
-    found = calibrate_judges([*sure, *unsure], "j", (0, 1), (0, 1), draws=20)
+    found = calibrate_judge([*sure, *unsure], "j", (0, 1), (0, 1), draws=20)
     assert found.curve_by == "confidence"
     assert [(one.n, one.judge, one.people) for one in found.curve] == [
         (2, 0.55, 0.5),
@@ -164,7 +164,7 @@ def test_a_curve_by_confidence() -> None:
 def test_flips_are_pairs_of_repeats_that_differ() -> None:
     assert flip_share([1, 1, 0]) == pytest.approx(2 / 3)
     assert np.isnan(flip_share([1]))
-    found = calibrate_judges(
+    found = calibrate_judge(
         [*units([(1, 1)] * 3, repeats=(1, 1)), *units([(0, 1)], repeats=(0, 1))],
         "j",
         (0, 1),
@@ -175,7 +175,7 @@ def test_flips_are_pairs_of_repeats_that_differ() -> None:
 
 
 def test_a_judge_that_always_says_the_same_has_no_correlation() -> None:
-    figures = calibrate_judges(
+    figures = calibrate_judge(
         units([(0, 1), (1, 1), (1, 1)]), "j", (0, 1), (0, 1), draws=20
     ).figures
     assert figures["spearman"].value is None
@@ -183,7 +183,7 @@ def test_a_judge_that_always_says_the_same_has_no_correlation() -> None:
 
 
 def test_nothing_scored_is_none_and_not_zero() -> None:
-    found = calibrate_judges(units([(0, None), (1, None)]), "j", (0, 1), (0, 1), draws=5)
+    found = calibrate_judge(units([(0, None), (1, None)]), "j", (0, 1), (0, 1), draws=5)
     assert found.coverage == 0.0
     assert {figure.value for figure in found.figures.values()} == {None}
     assert found.curve == ()
@@ -218,7 +218,7 @@ def test_clusters_widen_intervals() -> None:
     together = [unit.model_copy(update={"cluster": str(n % 2)}) for n, unit in enumerate(alone)]
 
     def width(given: list[Unit]) -> float:
-        figure = calibrate_judges(given, "j", (0, 1), (0, 1), draws=200).figures["exact"]
+        figure = calibrate_judge(given, "j", (0, 1), (0, 1), draws=200).figures["exact"]
         return (figure.high or 0.0) - (figure.low or 0.0)
 
     assert width(together) > 2 * width(alone)
@@ -249,7 +249,7 @@ def test_the_suggestion() -> None:
         for n, unit in enumerate(units([(v, v) for v in truth]))
     ]
     trials = {
-        name: (calibrate_judges(each, name, (0, 1), (0, 1), draws=200), each)
+        name: (calibrate_judge(each, name, (0, 1), (0, 1), draws=200), each)
         for name, each in {
             "good": good,
             "like_it": like_it,
@@ -258,10 +258,10 @@ def test_the_suggestion() -> None:
             "gappy": gappy,
         }.items()
     }
-    found = suggest_threshold(list(trials.values()), (0, 1), (0, 1))
+    found = suggest_judge(list(trials.values()), (0, 1), (0, 1))
     assert found.judge == "good"
     assert "cannot tell it from like_it:" in found.reason
-    assert suggest_threshold([trials["good"], trials["poor"]], (0, 1), (0, 1)).reason.endswith(
+    assert suggest_judge([trials["good"], trials["poor"]], (0, 1), (0, 1)).reason.endswith(
         "above every other judge that can be suggested"
     )
-    assert suggest_threshold([trials["chance"], trials["gappy"]], (0, 1), (0, 1)).judge is None
+    assert suggest_judge([trials["chance"], trials["gappy"]], (0, 1), (0, 1)).judge is None

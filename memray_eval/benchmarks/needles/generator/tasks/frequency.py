@@ -77,7 +77,12 @@ def _cwe(
         rng, math.ceil(order.length / (seldom * (pool.mean + 2))) + sum(SHOWN) + COMMON + LEAST_RARE
     )
     shown, drawn = drawn[: SHOWN[0] + SHOWN[2]], drawn[SHOWN[0] + SHOWN[2] :]
-    head = _cwe_head(rng, pool, shown, order.language)
+    n, shown_times, _ = SHOWN
+    listed = shuffle(rng, np.array([*range(n)] * shown_times + [*range(n, len(shown))]))
+    head = words["cwe_head"].format(
+        example=_number_words(pool.texts(shown), listed),
+        common=words["and"].join(pool.unit(number).key for number in shown[:n]),
+    )
     query = words["cwe_query"].format(n=COMMON)
     spec = SampleSpec(
         resources.counter, order.language, order.length - slack, head, words["cwe_closing"], query
@@ -94,14 +99,6 @@ def _cwe(
     return spec.finish(
         body, int(totals[n - 1]), tuple(pool.unit(number).key for number in drawn[:COMMON])
     )
-
-
-def _cwe_head(rng: Random, pool: Pool, shown: list[int], language: str) -> str:
-    n, times, _ = SHOWN
-    listed = shuffle(rng, np.array([*range(n)] * times + [*range(n, len(shown))]))
-    example = _number_words(pool.texts(shown), listed)
-    common = WORDS[language]["and"].join(pool.unit(number).key for number in shown[:n])
-    return WORDS[language]["cwe_head"].format(example=example, common=common)
 
 
 def _number_words(texts: list[str], listed: IntArray) -> str:
