@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -38,6 +39,8 @@ UPLOAD_S = 60.0
 LogEntry: TypeAlias = dict[str, str]
 
 _tracebacks = logging.Formatter()
+# What pydantic quotes of a value that does not fit: part of a sample or a reply.
+_INPUT = re.compile(r"input_value=.*?(?=, input_type=)", re.DOTALL)
 
 
 def make_entry(
@@ -61,6 +64,7 @@ def entry_of(record: logging.LogRecord, actor: str | None = None) -> LogEntry:
     )
     if record.exc_info:
         traceback = hide_held_keys(_tracebacks.formatException(record.exc_info))
+        traceback = _INPUT.sub("input_value=...", traceback)
         entry["exception"] = _shorten(traceback, MAX_TRACEBACK_CHARS)
     if (key := getattr(record, ONCE, None)) is not None:
         entry[ONCE] = key

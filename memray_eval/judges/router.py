@@ -32,18 +32,18 @@ from memray_eval.types import Frozen
 
 AUTO = "auto"
 T = TypeVar("T")
-# The words that stand for a family in a model's name, of the models that no judge table knows.
-FAMILY_WORDS = {
-    "openai": {"gpt", "chatgpt"},
-    "anthropic": {"claude"},
-    "google": {"gemini", "gemma", "codegemma", "medgemma", "paligemma", "shieldgemma"},
-    "meta": {"llama", "codellama", "tinyllama"},
-    "qwen": {"qwen", "codeqwen"},
-    "mistral": {"mistral", "mistralai", "mixtral"},
-    "deepseek": {"deepseek"},
-    "smollm": {"smollm", "embedded"},
+# What a word of a model's name begins or ends with, of the models that no judge table knows.
+FAMILY_MARKS = {
+    "openai": ("gpt",),
+    "anthropic": ("claude",),
+    "google": ("gemini", "gemma"),
+    "meta": ("llama",),
+    "qwen": ("qwen",),
+    "mistral": ("mistral", "mixtral"),
+    "deepseek": ("deepseek",),
+    "smollm": ("smollm", "embedded"),
 }
-_O_SERIES = re.compile(r"o\d")  # OpenAI's o1, o3 and their kin
+_O_SERIES = re.compile(r"o\d\b")  # OpenAI's o1, o3 and their kin
 KEYS: dict[Provider, str] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -288,11 +288,13 @@ def _jury(
 def family(model: str) -> str:
     """The family that the words of a model's name tell, "" for an unknown one: gpt-4o and o3 are
     one, gemini and gemma another. Of a name with words of two families, the first in
-    FAMILY_WORDS."""
-    tokens = re.findall(r"[a-z]+\d?", model.lower())
-    words = {token.rstrip("0123456789") for token in tokens}
-    unnamed = "openai" if any(_O_SERIES.fullmatch(token) for token in tokens) else ""
-    return next((family for family, marks in FAMILY_WORDS.items() if marks & words), unnamed)
+    FAMILY_MARKS."""
+    name = model.lower()
+    words = [word for word in re.findall(r"[a-z]+", name) if word != "ollama"]  # a server's name
+    for named, marks in FAMILY_MARKS.items():
+        if any(word.startswith(marks) or word.endswith(marks) for word in words):
+            return named
+    return "openai" if _O_SERIES.match(name.rpartition("/")[2]) else ""
 
 
 def _assign_judge(

@@ -403,7 +403,14 @@ def _log_failed_call(judge: str, error: JudgeError) -> None:
     told = f"{type(error).__name__}, status {error.status}, code {error.code or 'none'}, "
     told += f"type {error.kind or 'none'}, param {error.param or 'none'}"
     level = logging.DEBUG if isinstance(error, Refused) else logging.WARNING
-    log_once(logger, level, f"judge {judge}/{told}", "judge %s gave no verdict: %s", judge, told)
+    log_once(
+        logger,
+        level,
+        f"judge {judge}/{type(error).__name__}/{error.status}",
+        "judge %s gave no verdict: %s",
+        judge,
+        told,
+    )
 
 
 def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:

@@ -29,7 +29,7 @@ from memray_eval.models.batching import Batcher
 
 NAMESPACE = "memray_eval"
 # it outlives runs: another number when what it is asked, or answers, changes
-LIMITER = "memray_eval_limiter_3"
+LIMITER = "memray_eval_limiter_4"
 AUTO, OFF = "auto", "off"
 CALLS, LEDGER = (
     "the memory of paid calls (CallsActor)",

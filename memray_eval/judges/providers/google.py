@@ -77,8 +77,8 @@ class GoogleAdapter:
         usage, known = read_usage(said.get("usageMetadata"), ("promptTokenCount",), output)
         with self._edge.reading(completion, usage):
             feedback = said.get("promptFeedback")  # names the reason if the prompt was blocked
-            is_blocked = isinstance(feedback, Mapping) and text_in(feedback, "blockReason")
-            if not said.get("candidates") and is_blocked:
+            is_blocked = not said.get("candidates") and isinstance(feedback, Mapping)
+            if is_blocked and text_in(feedback, "blockReason"):
                 return Reply("", usage, "refused", known)
             candidate = first_in(said, "candidates")
             if not {"content", "finishReason"} & candidate.keys():

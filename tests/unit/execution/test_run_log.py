@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyarrow import fs
+from pydantic import ValidationError
 
 from memray_eval.execution import run_log
 from memray_eval.execution.ray.log_collection import CollectedLogs, keep_run_log
@@ -27,6 +28,7 @@ from memray_eval.log_once import ONCE, forget_logged, log_once
 from memray_eval.metric import failed_score
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Sample
 
 logger = logging.getLogger("memray_eval.tests")
 KEY = "a-key-of-no-known-shape"
@@ -249,3 +251,13 @@ def test_log_once_says_it_again_at_debug_only(caplog: pytest.LogCaptureFixture) 
         log_once(logger, logging.WARNING, "key", "said %s", "it")
     assert [record.getMessage() for record in caplog.records] == ["said it", "said it"]
     forget_logged()
+
+
+def test_a_value_that_does_not_fit_is_not_quoted(folder: RunFolder, file: RunLogFile) -> None:
+    said = "I am " + "afraid, [again]"  # in no line of this file, which a traceback would quote
+    with pytest.raises(ValidationError) as found:
+        Sample.model_validate({"id": 7, "query": [said], "suite": "memory"})
+    logger.error("a metric failed", exc_info=raised(found.value))
+    written = Path(folder.path, "log.jsonl").read_text("utf-8")
+    assert said not in written
+    assert "input_value=..." in written

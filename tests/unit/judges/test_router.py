@@ -198,6 +198,12 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
 @pytest.mark.parametrize(
     ("model", "its_family"),
     [
+        ("BioMistral/BioMistral-7B", "mistral"),
+        ("medllama2", "meta"),
+        ("deepseekv3", "deepseek"),
+        ("google/embeddinggemma-300m", "google"),
+        ("ollama/phi3", ""),
+        ("AIDC-AI/Marco-o1", ""),
         ("openai/o3-mini", "openai"),
         ("openai/Qwen3-8B", "qwen"),
         ("meta-llama/Llama-3.1-8B", "meta"),
