@@ -76,9 +76,9 @@ class GoogleAdapter:
         output = ("candidatesTokenCount", "thoughtsTokenCount")
         usage, known = read_usage(said.get("usageMetadata"), ("promptTokenCount",), output)
         with self._edge.reading(completion, usage):
-            feedback = said.get("promptFeedback")  # names the reason if the prompt was blocked
-            is_blocked = not said.get("candidates") and isinstance(feedback, Mapping)
-            if is_blocked and text_in(feedback, "blockReason"):
+            feedback = None if said.get("candidates") else said.get("promptFeedback")
+            # Names the reason if the prompt itself was blocked.
+            if isinstance(feedback, Mapping) and text_in(feedback, "blockReason"):
                 return Reply("", usage, "refused", known)
             candidate = first_in(said, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
