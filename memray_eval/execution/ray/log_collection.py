@@ -161,8 +161,10 @@ def keep_run_log(
     try:
         logger.info("session %d of run %s begins", session, folder.run_id)
         yield log
+        log.end()  # what workers logged stands before the end
         logger.info("session %d of run %s has ended", session, folder.run_id)
     except BaseException as error:
+        log.end()
         what = f"{type(error).__name__}: {error}"
         logger.error("session %d of run %s ended early: %s", session, folder.run_id, what)
         raise
