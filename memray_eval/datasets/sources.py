@@ -35,6 +35,9 @@ _DESCRIPTIONS = (
     "dataset_infos.json",
     "dataset_dict.json",
     "state.json",
+    "log.jsonl",  # of a run folder, as the two below
+    "log.1.jsonl",
+    "log.2.jsonl",
 )
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 

@@ -166,14 +166,16 @@ class FileHandler(logging.Handler):
         self._file = file
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._file.write([entry_of(record)])
+        with suppress(Exception):  # a log costs nobody a score
+            self._file.write([entry_of(record)])
 
 
 class TerminalHandler(logging.Handler):
     """Shows records on stderr, and entries that came from workers."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.show(entry_of(record))
+        with suppress(Exception):
+            self.show(entry_of(record))
 
     def show(self, entry: LogEntry) -> None:
         """Shows an entry that is severe enough. What the progress display shows anyway is left

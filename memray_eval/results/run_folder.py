@@ -170,7 +170,7 @@ class RunFolder:
 
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""
-        self._write(name, data.decode())
+        self._write(name, data.decode("utf-8", "replace"))  # a full disk cuts lines anywhere
 
     def read_log(self, name: str) -> bytes:
         """Raises DataError where there is none."""

@@ -29,7 +29,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
     named = config.metrics or suite.metrics
     metrics = () if generate_only else pick(named, config.metric_options)
     table = load_table(config.judging.models)
-    return RunSpec(
+    spec = RunSpec(
         suite=suite,
         read=resolve_reading(config),
         candidates=config.candidates,
@@ -52,6 +52,8 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         stops_on_failure=config.on_error == "fail",
         templates=config.templates,
     )
+    _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
+    return spec
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:

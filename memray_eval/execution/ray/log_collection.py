@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from memray_eval.errors import describe_error
 from memray_eval.execution.run_log import (
     PACKAGE,
     FileHandler,
@@ -41,13 +42,14 @@ class WorkerHandler(logging.Handler):
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:  # under the handler's lock
-        self._batch.append(entry_of(record, self._actor))
-        if record.levelno >= logging.WARNING or len(self._batch) >= MAX_WAITING:
-            self._send()
-        elif self._timer is None:
-            self._timer = threading.Timer(BATCH_S, self.flush)
-            self._timer.daemon = True
-            self._timer.start()
+        with suppress(Exception):  # a log costs nobody a score
+            self._batch.append(entry_of(record, self._actor))
+            if record.levelno >= logging.WARNING or len(self._batch) >= MAX_WAITING:
+                self._send()
+            elif self._timer is None:
+                self._timer = threading.Timer(BATCH_S, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
 
     def flush(self) -> None:
         with self.lock or threading.RLock():
@@ -165,7 +167,7 @@ def keep_run_log(
         logger.info("session %d of run %s has ended", session, folder.run_id)
     except BaseException as error:
         log.end()
-        what = f"{type(error).__name__}: {error}"
+        what = describe_error(error)
         logger.error("session %d of run %s ended early: %s", session, folder.run_id, what)
         raise
     finally:
