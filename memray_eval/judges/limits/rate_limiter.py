@@ -25,9 +25,9 @@ SLACK_S = 0.7
 WINDOW_S = 60.0 + SLACK_S
 LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
 FREE_S = 2.0  # without a limit a member need not ask again for so long
-# While nothing is known of a judge one call goes first; another when it has not come back for so
-# long.
-CANARY_S = 10.0
+# Until a judge has answered, one call goes at a time; another when it has not come back for so
+# long. After so many that failed, one at a time would only make an outage longer.
+CANARY_S, FAILED_CANARIES = 10.0, 3
 # The first in the queue waits so long at least, for more than one slot, and looks again so often.
 GATHER_S, LOOK_S = 0.1, 1.0
 # On a 429 the pace halves; it grows back by this share of the limit a second.
@@ -193,7 +193,7 @@ class RatePacer:
         self._ended: deque[tuple[float, int]] = deque()
         self._last_minute = SlidingWindow()
         self.concurrency = limits.concurrency
-        self.is_proven = is_firm
+        self.is_proven, self._n_failed = is_firm, 0
         self.refused_since: float | None = None
 
     @property
@@ -307,7 +307,8 @@ class RatePacer:
                 )
         if any(owed):
             self._last_minute.add(max(now, self._last_slot), 0, owed)
-        self.is_proven = self.is_proven or done > 0
+        self._n_failed += done - answered
+        self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
 
     def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
         """A call that was sent at `sent_at` got a 429. Where that speaks of the limit, all slots
@@ -475,7 +476,9 @@ class Limiter:
         pace.settle(wanted.owed, wanted.done, now, wanted.answered)
         if wanted.found_per_min is not None:
             pace.resume(wanted.found_per_min, now)
-        if pace.is_proven and not was_proven:
+        if wanted.done and not was_proven:
+            # Where the call that went first has failed, the next takes its place at once.
+            self._canaries.pop(wanted.judge, None)
             _announce_change(self._changes, wanted.judge)
         if wanted.costs:
             self._waiting[wanted.judge] += 1

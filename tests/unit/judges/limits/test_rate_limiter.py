@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.rate_limiter import (
     CANARY_S,
+    FAILED_CANARIES,
     FIRST_FOUND_PER_MIN,
     FREE_S,
     HORIZON_S,
@@ -458,8 +459,37 @@ def test_while_nothing_is_known_one_call_goes_first() -> None:
         assert await within(CANARY_S / 2, asyncio.shield(second)) is None, (
             "the first has not come back"
         )
-        await limiter.reserve(asked(member="a", calls=0, done=1))
+        await limiter.reserve(asked(member="a", calls=0, done=1, answered=1))
         assert await within(TICK, second) == Grant(free_until=clock() + FREE_S)
+
+    run(main())
+
+
+def test_a_call_that_failed_proves_nothing() -> None:
+    """A 500 or a reset says nothing of how many calls a judge takes: the next goes alone too, but
+    at once."""
+
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        await limiter.reserve(asked(member="a"))
+        await limiter.reserve(asked(member="a", calls=0, done=1))
+        second = await within(TICK, limiter.reserve(asked(member="b")))
+        assert second is not None
+        assert len(second.times) == 1
+        assert await within(CANARY_S / 2, limiter.reserve(asked(member="c"))) is None
+        await limiter.reserve(asked(member="b", calls=0, done=1, answered=1))
+        assert await limiter.reserve(asked(member="b")) == Grant(free_until=clock() + FREE_S)
+
+    run(main())
+
+
+def test_a_judge_that_only_fails_is_not_asked_one_call_at_a_time_for_ever() -> None:
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        for _ in range(FAILED_CANARIES):
+            assert len((await limiter.reserve(asked(member="a"))).times) == 1
+            await limiter.reserve(asked(member="a", calls=0, done=1))
+        assert await limiter.reserve(asked(member="b")) == Grant(free_until=clock() + FREE_S)
 
     run(main())
 
@@ -576,7 +606,7 @@ def test_after_a_restart_nothing_is_granted_for_a_while_and_limits_come_with_the
 ) -> None:
     async def main() -> list[float]:
         limiter = Limiter(hold_s, clock)
-        wanted = asked(limits=RateLimits(requests_per_min=60), firm=firm, done=1)
+        wanted = asked(limits=RateLimits(requests_per_min=60), firm=firm, done=1, answered=1)
         times = [at for _ in range(20) for at in (await limiter.reserve(wanted)).times]
         assert limiter.known() == {"judge": RateLimits(requests_per_min=60)}
         return times
@@ -590,7 +620,7 @@ def test_after_a_restart_nothing_is_granted_for_a_while_and_limits_come_with_the
 def test_a_pause_is_heard_by_all_who_wait_for_one() -> None:
     async def main() -> None:
         limiter = Limiter(clock=clock)
-        await limiter.reserve(asked(done=1))
+        await limiter.reserve(asked(done=1, answered=1))
         waiting = [asyncio.create_task(limiter.pause("judge", 0.0)) for _ in range(3)]
         await asyncio.sleep(5)
         assert await limiter.throttled("judge", clock() - 1, 7.0, done=0) <= clock()
@@ -681,7 +711,14 @@ async def member_at_work(
         group.create_task(watch())
         while True:
             reported, done = done, 0
-            wanted = asked(calls=10, member=name, limits=limits, done=reported, found_per_min=found)
+            wanted = asked(
+                calls=10,
+                member=name,
+                limits=limits,
+                done=reported,
+                answered=reported,
+                found_per_min=found,
+            )
             grant = await limiter.reserve(wanted)
             found = grant.found_per_min
             for at in grant.times or [clock()] * in_flight:
@@ -854,7 +891,7 @@ def test_a_limiter_that_is_restarted_takes_over_what_was_found() -> None:
 
     async def main() -> None:
         before = Limiter(clock=clock)
-        await before.reserve(asked(done=1))
+        await before.reserve(asked(done=1, answered=1))
         await before.reserve(asked(calls=0, done=240))
         await asyncio.sleep(2)
         for _ in range(20):
@@ -863,7 +900,9 @@ def test_a_limiter_that_is_restarted_takes_over_what_was_found() -> None:
         assert found == 241
         after = Limiter(HORIZON_S, clock)
         fresh = asyncio.create_task(after.reserve(asked(member="new")))
-        grants = [await after.reserve(asked(done=1, found_per_min=found)) for _ in range(4)]
+        grants = [
+            await after.reserve(asked(done=1, answered=1, found_per_min=found)) for _ in range(4)
+        ]
         slots = [Slot(at) for grant in [*grants, await fresh] for at in grant.times]
         assert after.known()["judge"].requests_per_min == found
         assert most(slots, one, span_s=1.0) <= 241 / 60 + 1
