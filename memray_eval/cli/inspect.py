@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -111,10 +110,10 @@ def doctor(
     resources."""
     job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
     from memray_eval.execution.doctor import examine
-    from memray_eval.execution.prepare import resolve
+    from memray_eval.execution.prepare import needs_of
 
     failed = False
-    for check in examine(None if job is None else partial(resolve, job)):
+    for check in examine(None if job is None else needs_of(job)):
         show(
             f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else "")
         )

@@ -6,12 +6,14 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from memray_eval.config.environment import cache_dir, keys_set
-from memray_eval.config.sections import EMBEDDED
+from memray_eval.config.sections import EMBEDDED, ClusterConfig
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
+from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.packages import MEND, is_installed
 from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.ray import cluster
@@ -35,27 +37,30 @@ class Check(Frozen):
     mend: str = ""
 
 
-def examine(resolve: Callable[[], RunSpec] | None) -> Iterator[Check]:
-    """Checks of the machine, then of what a run needs, where `resolve` gives one (prepare.resolve,
-    which may raise what is wrong with it)."""
-    spec, fault = None, ""
-    if resolve is not None:
-        try:
-            spec = resolve()
-        except EvalError as error:
-            fault = str(error)
+@dataclass(frozen=True)
+class JobNeeds:
+    """What a job asks of the machine, known even where its config is wrong; `resolve` gives the run
+    itself, or raises what is wrong."""
+
+    dataset: str
+    cluster: ClusterConfig
+    has_vllm: bool
+    embeds_locally: bool
+    resolve: Callable[[], RunSpec]
+
+
+def examine(job: JobNeeds | None) -> Iterator[Check]:
+    """Checks of the machine, then of what a job needs, where there is one."""
     yield _check_platform()
-    yield from _check_packages(spec)
+    yield from _check_packages(job)
     yield _check_embedded_model()
     yield from _check_disk()
     for variable, is_set in keys_set().items():
         said = "set" if is_set else "not set (only needed for its provider)"
         yield Check(state="ok", what=f"{variable} is {said}")
     yield Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
-    if fault:
-        yield Check(state="fail", what=fault)
-    if spec is not None:
-        yield from _check_plan(spec)
+    if job is not None:
+        yield from _check_job(job)
 
 
 def _check_platform() -> Check:
@@ -70,9 +75,9 @@ def _check_platform() -> Check:
     return Check(state="ok", what=where)
 
 
-def _check_packages(spec: RunSpec | None) -> Iterator[Check]:
-    wants_vllm = spec is None or spec.has_vllm
-    wants_local = spec is None or not spec.embedding.model.startswith("openai/")
+def _check_packages(job: JobNeeds | None) -> Iterator[Check]:
+    wants_vllm = job is None or job.has_vllm
+    wants_local = job is None or job.embeds_locally
     for package, wanted in (
         ("vllm", wants_vllm),
         ("sentence_transformers", wants_local),
@@ -119,21 +124,33 @@ def _check_disk() -> Iterator[Check]:
         )
 
 
-def _check_plan(spec: RunSpec) -> Iterator[Check]:
+def _check_job(job: JobNeeds) -> Iterator[Check]:
     try:
-        whole(spec.read.dataset)
-        yield Check(state="ok", what=f"dataset {spec.read.dataset}")
+        whole(job.dataset)
+        yield Check(state="ok", what=f"dataset {job.dataset}")
     except EvalError as error:
         yield Check(state="fail", what=str(error), mend="see dataset/README.md for the formats")
-    if spec.cluster.address is None:
-        capacity = cluster.local_capacity(spec.cluster)
-    else:
-        try:
-            with cluster.connected(spec.cluster) as capacity:
-                pass
-        except EvalError as error:
-            yield Check(state="fail", what=str(error))
-            return
+    capacity = spec = None
+    try:
+        capacity = _capacity(job.cluster)
+    except EvalError as error:
+        yield Check(state="fail", what=str(error))
+    try:
+        spec = job.resolve()
+    except EvalError as error:
+        yield Check(state="fail", what=str(error))
+    if spec is not None and capacity is not None:
+        yield from _check_plan(spec, capacity)
+
+
+def _capacity(spec: ClusterConfig) -> Capacity:
+    if spec.address is None:
+        return cluster.local_capacity(spec)
+    with cluster.connected(spec) as capacity:
+        return capacity
+
+
+def _check_plan(spec: RunSpec, capacity: Capacity) -> Iterator[Check]:
     for metric, choice in spec.judges.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
     device = engine_device(spec, capacity.gpus)

@@ -27,7 +27,12 @@ from memray_eval.execution.prepare.checks import (
     estimate_run,
     local_capacity,
 )
-from memray_eval.execution.prepare.resolve import check_affect, resolve, resolve_reading
+from memray_eval.execution.prepare.resolve import (
+    check_affect,
+    needs_of,
+    resolve,
+    resolve_reading,
+)
 from memray_eval.execution.prepare.stored_config import (
     apply_resume_settings,
     check_same_run,
@@ -49,7 +54,16 @@ from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.results.run_folder import RunFolder, new_run_id
 
-__all__ = ["RunResult", "estimate_of", "prepare", "resolve", "resolve_reading", "resume", "run"]
+__all__ = [
+    "RunResult",
+    "estimate_of",
+    "needs_of",
+    "prepare",
+    "resolve",
+    "resolve_reading",
+    "resume",
+    "run",
+]
 
 SHOWN_PROBLEMS = 20
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 
 from memray_eval.affect.fusion import normalised_weights
 from memray_eval.affect.speech import SPEECH_BACKENDS
@@ -14,6 +15,7 @@ from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
+from memray_eval.execution.doctor import JobNeeds
 from memray_eval.execution.ray.affect_stage import AFFECT
 from memray_eval.execution.run_plan import ReadSpec, RunSpec
 from memray_eval.judges.router import JudgeAssignment, assign_judges, check_judge, load_table
@@ -54,6 +56,17 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
     )
     _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
     return spec
+
+
+def needs_of(config: RunConfig) -> JobNeeds:
+    """What `doctor` looks at for a job."""
+    return JobNeeds(
+        dataset=config.dataset,
+        cluster=config.cluster,
+        has_vllm=any(candidate.backend == "vllm" for candidate in config.candidates),
+        embeds_locally=not config.embedding.model.startswith("openai/"),
+        resolve=partial(resolve, config),
+    )
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:

@@ -40,6 +40,22 @@ def test_help_and_version(cli) -> None:  # type: ignore[no-untyped-def]
     assert cli("run", "--help")[0] == 0
 
 
+def test_doctor_checks_the_machine_though_the_config_is_wrong(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "suite: poetry\ndataset: absent.jsonl\n"
+        "candidates: [{name: a, backend: openai, model: m, base_url: 'http://localhost:1/v1'}]\n"
+    )
+    code, out, err = cli("doctor", str(job))
+    assert (code, err) == (3, "")
+    failed = [line for line in out.splitlines() if line.startswith("[fail]")]
+    assert [("absent.jsonl" in line, "no suite 'poetry'" in line) for line in failed[-2:]] == [
+        (True, False),
+        (False, True),
+    ]
+    assert not any("package vllm" in line for line in failed)
+
+
 def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     listed = cli("list", "metrics")[1]
     assert "prefers anthropic/claude-opus-4-5" in listed
