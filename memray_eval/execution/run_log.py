@@ -88,8 +88,8 @@ class RunLogFile:
     """log.jsonl of a run folder, and the full ones before it: log.1.jsonl, log.2.jsonl.
 
     On a local disk entries are in the file when `write` returns. Elsewhere they are kept on the
-    local disk and uploaded every UPLOAD_S and at the end. A log that cannot be written (a full
-    disk, a lost lease) ends no run."""
+    local disk and uploaded every UPLOAD_S and at the end. A log that cannot be kept or written (a
+    full disk, a lost lease) ends no run."""
 
     def __init__(
         self,
@@ -102,24 +102,30 @@ class RunLogFile:
         self._max_bytes, self._upload_s = max_bytes, upload_s
         self._lock, self._uploaded_s = threading.Lock(), time.monotonic()
         self._copies: tempfile.TemporaryDirectory[str] | None = None
-        if (here := folder.local_path) is None:
-            self._copies = tempfile.TemporaryDirectory(prefix="memray_eval_log_")
-            here = Path(self._copies.name)
-            with suppress(OSError, EvalError):  # what an earlier session logged is kept
-                (here / LOG).write_bytes(folder.read_log(LOG))
-        self._path = here / LOG
+        self._path: Path | None = None  # None: there is no room for a log
+        if folder.local_path is not None:
+            self._path = folder.local_path / LOG
+            return
+        with suppress(OSError):
+            self._copies = tempfile.TemporaryDirectory(
+                prefix="memray_eval_log_", ignore_cleanup_errors=True
+            )
+            copy = Path(self._copies.name) / LOG
+            with suppress(EvalError):  # what an earlier session logged is kept
+                copy.write_bytes(folder.read_log(LOG))
+            self._path = copy
 
     def write(self, entries: Iterable[LogEntry]) -> None:
         lines = "".join(self._to_line(entry) for entry in entries).encode()
         with self._lock, suppress(OSError, EvalError):
-            if not lines:
+            if not lines or self._path is None:
                 return
             if self._path.exists() and self._path.stat().st_size + len(lines) > self._max_bytes:
-                self._rotate()
+                self._rotate(self._path)
             with self._path.open("ab") as file:
                 file.write(lines)
             if self._copies and time.monotonic() - self._uploaded_s > self._upload_s:
-                self._upload()
+                self._upload(self._path)
 
     def close(self) -> None:
         """Uploads what is not in the run folder yet."""
@@ -127,31 +133,32 @@ class RunLogFile:
             if self._copies is None:
                 return
             with suppress(OSError, EvalError):
-                self._upload()
+                if self._path is not None:
+                    self._upload(self._path)
             self._copies.cleanup()
-            self._copies = None
+            self._copies = self._path = None
 
     def _to_line(self, entry: LogEntry) -> str:
         shown = {name: hide_keys(text, self._held) for name, text in entry.items() if name != ONCE}
         return json.dumps(shown, ensure_ascii=False) + "\n"
 
-    def _rotate(self) -> None:
+    def _rotate(self, path: Path) -> None:
         """Gives every file the next number; the last one is dropped."""
         for number in range(MAX_FILES - 1, 0, -1):
             older, newer = _numbered(number), _numbered(number - 1)
-            if (source := self._path.with_name(newer)).exists():
-                os.replace(source, self._path.with_name(older))
+            if (source := path.with_name(newer)).exists():
+                os.replace(source, path.with_name(older))
             if self._copies and number > 1:
                 with suppress(OSError, EvalError):  # there may be none yet
                     self._folder.write_log(older, self._folder.read_log(newer))
         if self._copies:
             first = _numbered(1)
-            self._folder.write_log(first, self._path.with_name(first).read_bytes())
+            self._folder.write_log(first, path.with_name(first).read_bytes())
 
-    def _upload(self) -> None:
+    def _upload(self, path: Path) -> None:
         self._uploaded_s = time.monotonic()
-        if self._path.exists():
-            self._folder.write_log(LOG, self._path.read_bytes())
+        if path.exists():
+            self._folder.write_log(LOG, path.read_bytes())
 
 
 def _numbered(number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import suppress
@@ -42,6 +43,8 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -73,7 +76,7 @@ class RunSession:
         held = held_keys(os.environ, variables_of(self.spec))
         with handle_termination() as ending, keep_run_log(self.folder, n_session, held) as log:
             try:
-                with cluster.watch_ray_processes(self._end_without_ray):
+                with cluster.watch_ray_processes(partial(self._end_without_ray, log)):
                     return self._run_to_summary(quiet, log)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.number.name}")
@@ -144,7 +147,7 @@ class RunSession:
         with suppress(Exception):
             self._write_manifest(status, error=reason)
 
-    def _end_without_ray(self, process: str) -> None:
+    def _end_without_ray(self, log: RunLog, process: str) -> None:
         """Ends this process, while Ray still lets it, after the death of one of Ray's that it
         cannot do without."""
         reason = f"Ray's {process} has died on this machine (killed, or out of memory)"
@@ -154,6 +157,8 @@ class RunSession:
             file=sys.stderr,
             flush=True,
         )
+        logger.error("session ended early: %s", reason)
+        log.close()
         os._exit(ServiceLost.exit_code)
 
     def _run_waves(self, counter: Any, quiet: bool) -> None:

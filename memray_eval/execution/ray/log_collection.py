@@ -127,6 +127,11 @@ class RunLog:
         if self._thread.is_alive():
             self._thread.join(timeout=ANSWER_S)
 
+    def close(self) -> None:
+        """Writes what was logged where the run folder lies, without Ray: for a process that ends at
+        once."""
+        self._file.close()
+
     def _fetch_until_over(self) -> None:
         is_last = False
         while not is_last:
@@ -163,15 +168,18 @@ def keep_run_log(
     try:
         logger.info("session %d of run %s begins", session, folder.run_id)
         yield log
-        log.end()  # what workers logged stands before the end
-        logger.info("session %d of run %s has ended", session, folder.run_id)
     except BaseException as error:
-        log.end()
+        log.end()  # what workers logged stands before the end
         what = describe_error(error)
         logger.error("session %d of run %s ended early: %s", session, folder.run_id, what)
         raise
+    else:
+        # The run is finished: a Ctrl-C from here on only leaves out what was not fetched yet.
+        with suppress(KeyboardInterrupt):
+            log.end()
+        logger.info("session %d of run %s has ended", session, folder.run_id)
     finally:
-        log.end()
         package.removeHandler(handler)
         package.setLevel(level_before)
-        file.close()
+        with suppress(KeyboardInterrupt):
+            file.close()

@@ -14,7 +14,7 @@ from pyarrow import fs
 from pydantic import ValidationError
 
 from memray_eval.execution import run_log
-from memray_eval.execution.ray.log_collection import CollectedLogs, keep_run_log
+from memray_eval.execution.ray.log_collection import CollectedLogs, RunLog, keep_run_log
 from memray_eval.execution.run_log import (
     EVENTS,
     FileHandler,
@@ -162,6 +162,18 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     RunLogFile(RunFolder(str(tmp_path / "absent"))).write([make_entry(logging.INFO, "x", "y")])
 
 
+def test_a_log_of_a_folder_elsewhere_that_has_no_room_here_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    monkeypatch.setattr("memray_eval.results.run_folder.locate", lambda path: (bucket, "run"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    file = RunLogFile(RunFolder("s3://bucket/run"), upload_s=0.0)
+    file.write([make_entry(logging.INFO, "memray_eval.x", "first")])
+    file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failure_is_logged_once_a_metric_and_type(folder: RunFolder, file: RunLogFile) -> None:
     politeness, lexical = pick(["politeness", "lexical_diversity"])
     for _ in range(3):
@@ -216,6 +228,23 @@ def test_a_session_logs_its_beginning_and_its_end(folder: RunFolder) -> None:
         "session 2 of run run begins",
         "session 2 of run run ended early: ValueError: broken",
     ]
+
+
+def test_ctrl_c_while_the_last_records_are_fetched_leaves_a_run_finished(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(log: RunLog) -> None:
+        raise KeyboardInterrupt
+
+    package = logging.getLogger("memray_eval")
+    before = package.level, list(package.handlers)
+    monkeypatch.setattr(RunLog, "end", end)
+    with keep_run_log(folder):
+        pass
+    assert entries(folder)[-1]["message"] == "session 1 of run run has ended"
+    with pytest.raises(KeyboardInterrupt), keep_run_log(folder, 2):
+        raise ValueError("broken")
+    assert (package.level, package.handlers) == before
 
 
 def test_the_terminal_shows_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
