@@ -103,8 +103,8 @@ def main() -> None:
                 "--kv-tokens",
                 str(options.kv_tokens),
             ]
-            out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            found = json.loads(out.splitlines()[-1])
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            found = json.loads(done.stdout.splitlines()[-1])
             times[name] = found["seconds"]
             hits = found["cached"] / max(1, found["prompt"])
             print(

@@ -34,7 +34,7 @@ ON_RAY = {
 }
 WITH_ENGINE = {
     "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
-    "prefix_order": "--contexts 2 --questions 2 --tokens 300 --kv-tokens 4096",
+    "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 WITH_DATA = {"speech_worth"}
 
