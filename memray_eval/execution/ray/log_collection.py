@@ -25,7 +25,7 @@ from memray_eval.results.run_folder import RunFolder
 
 BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
 MAX_WAITING = 5_000  # entries in the counter that no driver has fetched
-FETCH_S, ANSWER_S = 1.0, 10.0
+FETCH_S, ANSWER_S = 2.0, 10.0
 
 logger = logging.getLogger(__name__)
 
