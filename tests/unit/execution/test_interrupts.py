@@ -26,8 +26,13 @@ def kill_this_process(number: signal.Signals) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_either_signal_is_an_interrupt_and_is_told_apart(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with handle_termination() as ending, pytest.raises(KeyboardInterrupt):
-        kill_this_process(number)
+    # A shell starts what it puts in the background with SIGINT ignored.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with handle_termination() as ending, pytest.raises(KeyboardInterrupt):
+            kill_this_process(number)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     assert ending.exit_code == code
     assert signal.getsignal(signal.SIGTERM) is before
 
