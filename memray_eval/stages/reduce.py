@@ -183,32 +183,33 @@ def _reduce_block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
 def _find_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:
     """Counts the failed units of a block by cause. `errors` are the errors of scores, and `unit`
     the row of each. If an answer failed, its error is the cause, not those of its scores."""
-    texts = {
-        row: {text: None} for row, text in enumerate(batch["error"].to_pylist()) if text is not None
-    }
+    answers = {row: text for row, text in enumerate(batch["error"].to_pylist()) if text is not None}
+    texts = {row: {text: None} for row, text in answers.items()}
     for row, text in zip(unit.tolist(), errors.to_pylist(), strict=True):
-        if batch["error"][row].is_valid:
-            continue
-        texts.setdefault(row, {})[text or "no reason was given"] = None
-    found: dict[str, Cause] = {}
+        if row not in answers:
+            texts.setdefault(row, {})[text or "no reason was given"] = None
+    n_units, examples = Counter[str](), dict[str, tuple[str, int]]()
     for row, in_row in texts.items():
         for cause, text in {cause_of(text): text for text in in_row}.items():
-            known = found.get(cause) or Cause(
-                cause=cause, n_units=0, example=text, unit_id=batch["unit_id"][row].as_py()
-            )
-            found[cause] = known.model_copy(update={"n_units": known.n_units + 1})
-    return found
+            n_units[cause] += 1
+            examples.setdefault(cause, (text, row))
+    ids = batch["unit_id"]
+    return {
+        cause: Cause(cause=cause, n_units=n, example=text, unit_id=ids[row].as_py())
+        for cause, n in n_units.items()
+        for text, row in [examples[cause]]
+    }
 
 
 def _merge_causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
     """Adds up the causes of all blocks, the most frequent first."""
-    found: dict[str, Cause] = {}
+    n_units, first = Counter[str](), dict[str, Cause]()
     for block in blocks:
-        for cause, here in block.items():
-            n_before = found[cause].n_units if cause in found else 0
-            known = found.setdefault(cause, here)
-            found[cause] = known.model_copy(update={"n_units": n_before + here.n_units})
-    return sorted(found.values(), key=lambda cause: (-cause.n_units, cause.cause))[:MOST_CAUSES]
+        for name, cause in block.items():
+            n_units[name] += cause.n_units
+            first.setdefault(name, cause)
+    by_frequency = sorted(n_units, key=lambda name: (-n_units[name], name))[:MOST_CAUSES]
+    return [first[name].model_copy(update={"n_units": n_units[name]}) for name in by_frequency]
 
 
 def _column_or_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
