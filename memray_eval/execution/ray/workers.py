@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,8 +33,6 @@ from memray_eval.judges.router import JudgeAssignment, calls_a_record
 from memray_eval.log_once import log_once
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
-from memray_eval.models.embeddings import build_embedder
-from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.ports import Judge
 from memray_eval.results.run_folder import RESPONSES, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart, to_table_apart, unanswered
@@ -42,6 +40,9 @@ from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
 from memray_eval.stages.judge import JudgingOptions, fail_unjudged, judge_record
 from memray_eval.types import Candidate, Prompt, Record, Response
+
+if TYPE_CHECKING:
+    from memray_eval.models.openai_generator import OpenAIGenerator
 
 LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
@@ -219,6 +220,9 @@ class AskServers:
         self._client = cache(self._new_client)
 
     def _new_client(self, candidate_json: str) -> OpenAIGenerator:
+        # Here: the openai client takes a second to import, in each worker that loads this module
+        from memray_eval.models.openai_generator import OpenAIGenerator
+
         return OpenAIGenerator(Candidate.model_validate_json(candidate_json), self._config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
@@ -347,6 +351,8 @@ class EmbedRecords:
     def __init__(
         self, metrics: Sequence[str], config: EmbeddingConfig, context: WorkerContext
     ) -> None:
+        from memray_eval.models.embeddings import build_embedder  # as above: a second to import
+
         self._metrics, self._context = pick(metrics), context
         self._embedder = build_embedder(config)
 
