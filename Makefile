@@ -21,6 +21,7 @@ test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest tests/unit -n 2 -m heavy
 	$(BIN)/python -m pytest tests/wire -n 2
 	$(BIN)/python -m pytest tests/ray tests/benchmarks tests/e2e tests/gpu --durations=25
+	$(BIN)/python -m pytest tests/clusters --durations=5
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -55,14 +56,27 @@ $(VENV)/.dev: cluster/locks/dev.txt $(VENV)/.cpu
 	@touch $@
 
 # uv resolves; pip installs. No lock holds an index address. GPU torch has other wheels, so each lock is resolved by itself.
+# gpu.txt has the hash of every wheel for its platform, as the image is built where others could stand between; cpu.txt has none,
+# because its torch may come from any folder of wheels.
 UV := $(BIN)/uv pip compile -q pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 CPU := --override cluster/locks/cpu-overrides.txt --find-links "$${PIP_FIND_LINKS:-.}"
+LINUX := --python-platform x86_64-manylinux_2_35
+define HASHED
+import sys, tomllib
+for package in tomllib.load(sys.stdin.buffer)["packages"]:
+    files = package.get("wheels") or [package["sdist"]]
+    hashes = sorted(file["hashes"]["sha256"] for file in files)
+    print(" \\\n    --hash=sha256:".join([f"{package['name']}=={package['version']}", *hashes]))
+endef
+export HASHED
 lock: | $(BIN)/python
 	@$(PIP) install -q -q uv
 	$(UV) $(CPU) --extra cpu -o cluster/locks/cpu.txt
 	$(UV) $(CPU) --extra cpu --extra dev -c cluster/locks/cpu.txt -o $(VENV)/dev-all.txt
 	@grep -vxFf cluster/locks/cpu.txt $(VENV)/dev-all.txt > cluster/locks/dev.txt
-	$(UV) --extra gpu --python-platform x86_64-manylinux_2_28 -o cluster/locks/gpu.txt
+	$(UV) --extra gpu --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o cluster/locks/gpu.txt
+	$(BIN)/uv pip compile -q cluster/locks/gpu.txt --no-deps --python-version 3.11 $(LINUX) --format pylock.toml \
+	  | $(BIN)/python -c "$$HASHED" > $(VENV)/gpu.txt && mv $(VENV)/gpu.txt cluster/locks/gpu.txt
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -175,7 +175,8 @@ class JudgedMetric(Metric):
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
     `prompt_with` asks with the text of any of them or of a user's own. `without_judge` holds, by
     the name of a way, the judgment of a response on which no judge gave a verdict. `worth` is what
-    the rules were found to be worth, None where nobody measured it."""
+    the rules were found to be worth, None where nobody measured it. A metric that has no rules
+    (`has_estimate`) is not applicable without a judge."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -191,9 +192,12 @@ class JudgedMetric(Metric):
         default_factory=dict
     )
     worth: RulesWorth | None = None
+    has_estimate: bool = True
 
     @property
     def worth_in_words(self) -> str:
+        if not self.has_estimate:
+            return "there is none"
         return "not measured" if self.worth is None else str(self.worth)
 
     def messages(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from memray_eval import __version__
+from memray_eval.errors import ConfigError
 from memray_eval.text_processing.printable import escape_controls
 
 app = typer.Typer(
@@ -62,7 +63,14 @@ ModelOption = Annotated[
     typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder."),
 ]
 DatasetOption = Annotated[
-    str | None, typer.Option(help="Another dataset: a folder, .json, .jsonl or .parquet.")
+    str | None, typer.Option(help="Another dataset: a folder, .csv, .json, .jsonl or .parquet.")
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        help="Which column of your data a field is: --map query=question --map answers=reference.",
+    ),
 ]
 SuiteOption = Annotated[
     str | None,
@@ -71,7 +79,10 @@ SuiteOption = Annotated[
     ),
 ]
 MetricsOption = Annotated[
-    str | None, typer.Option(help="Only these metrics, comma-separated (see `list metrics`).")
+    str | None,
+    typer.Option(
+        help="Only these metrics, comma-separated (see `list metrics`); your own as FILE.py:NAME."
+    ),
 ]
 JudgeOption = Annotated[
     str | None,
@@ -133,6 +144,17 @@ def version(
     if show:
         print(__version__)
         raise typer.Exit
+
+
+def column_overrides(mapped: list[str] | None) -> dict[str, str]:
+    """--map options as config keys. Raises ConfigError for one that is no FIELD=COLUMN."""
+    overrides = {}
+    for option in mapped or ():
+        field, separator, column = option.partition("=")
+        if not (field.strip() and separator and column.strip()):
+            raise ConfigError(f"--map {option!r}: write FIELD=COLUMN, such as query=question")
+        overrides[f"columns.{field.strip()}"] = column.strip()
+    return overrides
 
 
 def say(text: str) -> None:

@@ -99,15 +99,18 @@ def calibrate(
 
     How columns are mapped, with examples, stands in memray_eval/report/CALIBRATION.md.
     """
+    from memray_eval.config.sections import MetricOptions
     from memray_eval.datasets import labels
     from memray_eval.metrics import pick
+    from memray_eval.metrics.own import find_own_metrics
 
     named, labelling = (
         labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
     )
     if named is None:
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
-    (measured,) = pick([named])
+    (name, *_), brought = find_own_metrics([named])
+    (measured,) = pick([name], MetricOptions(own=brought))
     own: dict[str, Any] = {"words": {**labelling.words, **dict(map(_parse_label, label or ()))}}
     own |= {"separator": answers_separator} if answers_separator else {}
     own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
@@ -117,7 +120,8 @@ def calibrate(
     judges = list(dict.fromkeys(name.strip() for name in judge.split(",") if name.strip()))
     overrides = {
         "metrics": [named],
-        "estimates": {named: True},  # what rules are worth is what is to be measured
+        # what rules are worth is what is to be measured
+        "estimates": {measured.name: True},
         "judging.repeats": repeats,
         "judging.cache": "off" if no_cache else None,
         "budget.usd": budget_usd,
@@ -125,7 +129,7 @@ def calibrate(
     with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
         runs = make_evaluate(folder, overrides, settings or (), yes)
         found = compare_judges(
-            labelled.name, rows, named, measured.scale, scale, judges, runs, Path(folder)
+            labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)
         )
     show(found.model_dump_json(indent=2) if as_json else "\n".join(render_lines(found)))
 

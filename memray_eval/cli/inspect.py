@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,11 @@ import typer
 
 from memray_eval.cli.app import (
     JsonOption,
+    MapOption,
     SetOption,
     app,
     cache_app,
+    column_overrides,
     dataset_app,
     list_app,
     print_report,
@@ -22,6 +25,7 @@ from memray_eval.cli.app import (
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
 
 
@@ -105,15 +109,26 @@ def doctor(
         Path | None, typer.Argument(help="Also check that this job could run.", show_default=False)
     ] = None,
     settings: SetOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Also start one vLLM engine of this model (`embedded`, a hub name, a folder) by "
+            "the job's `engine` section, and generate 8 tokens.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Say what would hang or fail here, and how to mend it: platform, packages, models, keys,
     resources."""
     job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
-    from memray_eval.execution.doctor import examine
+    from memray_eval.execution.doctor import examine, examine_engine
     from memray_eval.execution.prepare import needs_of
 
+    checks = examine(None if job is None else needs_of(job))
+    if engine is not None:
+        checks = chain(checks, examine_engine(engine, job.engine if job else EngineConfig()))
     failed = False
-    for check in examine(None if job is None else needs_of(job)):
+    for check in checks:
         show(
             f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else "")
         )
@@ -127,18 +142,27 @@ def validate(
     path: Annotated[
         str,
         typer.Argument(
-            help="A folder of samples, a .json, .jsonl or .parquet file.", show_default=False
+            help="A folder of samples, a .csv, .json, .jsonl or .parquet file.", show_default=False
         ),
     ],
     suite: Annotated[str, typer.Option(help="The suite that the samples are for.")] = "memory",
+    mapped: MapOption = None,
 ) -> None:
     """Check every sample of a dataset; print each problem with its file, sample and field. Exit
     code 2 if there is any."""
     from memray_eval.benchmarks import get_suite
+    from memray_eval.config.sections import ColumnSource
     from memray_eval.datasets.reading import SampleReader
     from memray_eval.datasets.scan import scan
+    from memray_eval.execution.run_plan import ReadSpec
 
-    found = scan(path, SampleReader(suite=suite, adapt=get_suite(suite).adapt), on_problem=print)
+    given = {
+        key.removeprefix("columns."): ColumnSource({"from": column})
+        for key, column in column_overrides(mapped).items()
+    }
+    reader = SampleReader(suite=suite, adapt=get_suite(suite).adapt)
+    read = ReadSpec(dataset=path, reader=reader, columns=given, batch_size=1).with_columns(say)
+    found = scan(path, read.reader, on_problem=print)
     if found.n_invalid or not found.n_samples:
         show(f"{path}: {found.n_samples} valid samples, {found.n_invalid} invalid")
         raise typer.Exit(2)

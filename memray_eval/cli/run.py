@@ -18,6 +18,7 @@ from memray_eval.cli.app import (
     JsonOption,
     JudgeOption,
     LimitOption,
+    MapOption,
     MetricsOption,
     ModelOption,
     NoCacheOption,
@@ -31,6 +32,7 @@ from memray_eval.cli.app import (
     TextWeightOption,
     YesOption,
     app,
+    column_overrides,
     print_report,
     say,
     show,
@@ -52,6 +54,7 @@ def run_command(
     config: ConfigArgument,
     limit: LimitOption = None,
     dataset: DatasetOption = None,
+    mapped: MapOption = None,
     model: ModelOption = None,
     metrics: MetricsOption = None,
     judge: JudgeOption = None,
@@ -73,6 +76,7 @@ def run_command(
         _overrides(limit, dataset, metrics, judge, out, skip_invalid)
         | _model_overrides(model)
         | _payment_overrides(no_cache, budget_usd)
+        | column_overrides(mapped)
     )
     overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
@@ -86,6 +90,7 @@ def generate(
     config: ConfigArgument,
     limit: LimitOption = None,
     dataset: DatasetOption = None,
+    mapped: MapOption = None,
     model: ModelOption = None,
     out: OutOption = None,
     skip_invalid: SkipOption = False,
@@ -101,8 +106,10 @@ def generate(
 ) -> None:
     """Only generate: write the responses of a job's candidates to a run folder, to be judged by
     `evaluate`."""
-    overrides = _overrides(limit, dataset, None, "rules", out, skip_invalid) | _model_overrides(
-        model
+    overrides = (
+        _overrides(limit, dataset, None, "rules", out, skip_invalid)
+        | _model_overrides(model)
+        | column_overrides(mapped)
     )
     overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
@@ -121,7 +128,7 @@ def evaluate(
     responses: Annotated[
         str,
         typer.Argument(
-            help="A run folder, a responses_*.json, .jsonl or .parquet with query and response.",
+            help="A run folder, or a .csv, .json, .jsonl or .parquet with query and response.",
             show_default=False,
         ),
     ],
@@ -129,6 +136,7 @@ def evaluate(
         Path | None, typer.Option(help="A job's YAML to take judging and cluster settings from.")
     ] = None,
     suite: SuiteOption = None,
+    mapped: MapOption = None,
     limit: LimitOption = None,
     metrics: MetricsOption = None,
     judge: JudgeOption = None,
@@ -147,9 +155,11 @@ def evaluate(
     A run's responses are judged by its suite, metrics and rubrics, those of a file by the suite
     that its rows name. Where the job of --config says otherwise it asks before anything is paid;
     --yes, --suite and --metrics decide without a question."""
-    overrides = _overrides(
-        limit, responses, metrics, judge, out, skip_invalid
-    ) | _payment_overrides(no_cache, budget_usd)
+    overrides = (
+        _overrides(limit, responses, metrics, judge, out, skip_invalid)
+        | _payment_overrides(no_cache, budget_usd)
+        | column_overrides(mapped)
+    )
     overrides |= {
         "suite": suite,
         "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
@@ -191,6 +201,7 @@ def estimate(
     config: ConfigArgument,
     limit: LimitOption = None,
     dataset: DatasetOption = None,
+    mapped: MapOption = None,
     model: ModelOption = None,
     metrics: MetricsOption = None,
     judge: JudgeOption = None,
@@ -233,10 +244,14 @@ def estimate(
     cluster_spec = None if cluster is None else read_offer(cluster)
     job = load_config(
         config,
-        _overrides(limit, dataset, metrics, judge, None, skip_invalid) | _model_overrides(model),
+        _overrides(limit, dataset, metrics, judge, None, skip_invalid)
+        | _model_overrides(model)
+        | column_overrides(mapped),
         settings or (),
     )
-    made = estimate_of(job, samples=count, cluster_spec=cluster_spec, node_usd_per_hour=prices)
+    made = estimate_of(
+        job, samples=count, cluster_spec=cluster_spec, node_usd_per_hour=prices, say=say
+    )
     show(made.model_dump_json(indent=2) if as_json else "\n".join(estimate_lines(made)))
 
 

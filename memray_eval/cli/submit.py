@@ -83,7 +83,9 @@ def submit(
     )
     package = make_package(job, run_id, os.environ, yes)
     if "://" not in job.dataset:  # one elsewhere is looked at by the job itself
-        package = package.with_samples(scan_dataset(resolve_reading(job), []).n_samples)
+        package = package.with_samples(
+            scan_dataset(resolve_reading(job).with_columns(say), []).n_samples
+        )
     jobs = _connect(address)
     job_id = jobs.submit(package)
     say(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 from pathlib import Path
@@ -16,7 +17,13 @@ BASE_URL_VARIABLES = {
     "google": "GOOGLE_GEMINI_BASE_URL",
 }
 API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
-_PROVIDER_HOSTS = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
+_PROVIDER_ADDRESSES: dict[Provider, str] = {
+    "openai": "api.openai.com/v1",
+    "anthropic": "api.anthropic.com",
+    "google": "generativelanguage.googleapis.com",
+}
+_PROVIDER_HOSTS = tuple(address.partition("/")[0] for address in _PROVIDER_ADDRESSES.values())
+_ACCOUNT_SALT = "memray_eval account of a rate limit"
 _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
 
 
@@ -53,6 +60,24 @@ def host_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:  # half an IPv6 address
         return ""
+
+
+def server_address(provider: Provider, url: str | None) -> str:
+    """Host, port and path of a server's URL, without what else may stand in it: a scheme, a user, a
+    password, a query; the provider's own where there is no URL. "" for what is no URL."""
+    if url is None:
+        return _PROVIDER_ADDRESSES[provider]
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return ""
+    return f"{parts.hostname or ''}{port}{parts.path.rstrip('/')}"
+
+
+def key_digest(key: str) -> str:
+    """12 hex digits that tell one account's key from another's, and nothing else of it."""
+    return hashlib.sha256(f"{_ACCOUNT_SALT}\n{key}".encode()).hexdigest()[:12]
 
 
 def is_private_host(host: str) -> bool:

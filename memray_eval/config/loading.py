@@ -12,12 +12,14 @@ from pydantic import ValidationError
 
 from memray_eval.config.problems import describe
 from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
-from memray_eval.config.sections import names_a_file
+from memray_eval.config.sections import is_rubric_file, names_a_file
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
+from memray_eval.extensions import split_reference
 
 PATH_FIELDS = ("dataset", "templates", "out")
 RUBRICS = "rubrics"  # some of its values are paths
+OWN = ("metrics", "include")  # and of theirs
 
 
 def load_config(
@@ -31,7 +33,7 @@ def load_config(
     ConfigError that names the file, the key and what to do."""
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
-    for key in (*PATH_FIELDS, RUBRICS):
+    for key in (*PATH_FIELDS, RUBRICS, *OWN):
         if key in data:
             data[key] = _resolve_paths(
                 key, data[key], path.parent if path is not None else Path.cwd()
@@ -119,6 +121,8 @@ def _parse_index(node: list[Any], part: str, dotted: str) -> int:
 def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
     """Resolves the paths in a key's value against a folder."""
     field = key.partition(".")[0]
+    if key in OWN and isinstance(value, list | tuple):
+        return [_resolve_own(one, folder) for one in value]
     if isinstance(value, dict) and key == RUBRICS:
         return {
             name: _resolve_paths(f"{RUBRICS}.{name}", rubric, folder)
@@ -144,6 +148,20 @@ def _resolve_prompts(candidates: Any, folder: Path) -> None:
                 _resolve_path(one, folder) if isinstance(one, str) and names_a_file(one) else one
                 for one in prompts
             ]
+
+
+def _resolve_own(entry: Any, folder: Path) -> Any:
+    """Resolves the file of a metric of one's own, or of its rubric."""
+    if isinstance(entry, dict):
+        rubric = entry.get("rubric")
+        if isinstance(rubric, str) and is_rubric_file(rubric):
+            return entry | {"rubric": _resolve_path(rubric, folder)}
+        return entry
+    if isinstance(entry, str) and (reference := split_reference(entry)) is not None:
+        place, attribute = reference
+        if place.endswith(".py"):
+            return ":".join(filter(None, (_resolve_path(place, folder), attribute)))
+    return entry
 
 
 def _resolve_path(path: str, folder: Path) -> str:

@@ -8,15 +8,16 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from memray_eval.config.problems import describe
+from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
     EMBEDDED,
     AffectConfig,
     Assumptions,
     Budget,
     ClusterConfig,
+    ColumnSource,
     Count,
     EmbeddingConfig,
     EngineConfig,
@@ -24,18 +25,33 @@ from memray_eval.config.sections import (
     JudgingConfig,
     Jury,
     MetricOptions,
+    RubricMetric,
     ServerConfig,
     WordList,
 )
-from memray_eval.types import EXISTING, Candidate, Frozen, Name, Temperature
+from memray_eval.types import EXISTING, Candidate, Frozen, Name, Sample, Temperature
 
 DEFAULT_OUT = (
     "results"  # in the working directory, unless the job or the command line says otherwise
 )
 
 
+# A column's name alone stands for a column that is taken as it is
+Column = Annotated[
+    ColumnSource,
+    BeforeValidator(lambda given: {"from": given} if isinstance(given, str) else given),
+]
+# What a row may hold beside a sample: who answered what
+MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"} - {"suite"}
+
+
 class RunConfig(Frozen):
     """One run: which samples, asked of which candidates, scored by which metrics, where.
+
+    `metrics` are names of built-in ones, and of one's own: `path/to/file.py:NAME` (or `file.py`,
+    for all that it defines), `package.module:NAME`, what a package offers as an entry point, or a
+    rubric (`{name: tone, rubric: tone.md, scale: [1, 5], sees: [query, response]}`). `include` are
+    files whose metrics may then be named alone.
 
     `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's
     preferred judge where its key is set, else the first fallback with a key, else rules),
@@ -47,7 +63,10 @@ class RunConfig(Frozen):
     shows what each is worth); otherwise the metric is not applicable under rules. `engine` is how
     every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines:
     {org/big-model: {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
-    `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
+    `columns` says which column of one's own data a field is (`{query: question, memory: {from:
+    profile, parse: json}}`); fields that it does not name are found by their own names or by common
+    ones, which is said. `text_weights` are those of overall_score, by the text family's scores, and
+    sum to 1;
     `transitions` are the transition words of coherence_score, and `emotion_words` those by which
     the companion's rules find a feeling in the query: `strict` takes the source's few, `extended`
     our wider list. `tasks` picks some of a suite's tasks. `limit` takes so many samples: spread
@@ -61,13 +80,15 @@ class RunConfig(Frozen):
 
     suite: str = "memory"
     dataset: str
+    columns: dict[str, Column] = Field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     templates: str | None = None
     limit: Count | None = None
     limit_order: Literal["spread", "first"] = "spread"
     skip_invalid: bool = False
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[str | RubricMetric, ...] = ()
+    include: tuple[str, ...] = ()
     judge: Jury | dict[str, Jury] = "auto"
     rubrics: dict[str, str] = Field(default_factory=dict)
     estimates: dict[str, bool] = Field(default_factory=dict)
@@ -90,7 +111,9 @@ class RunConfig(Frozen):
 
     @property
     def metric_options(self) -> MetricOptions:
-        return MetricOptions(**{name: getattr(self, name) for name in MetricOptions.model_fields})
+        """Without `own`: the metrics that a job brings are found when it is resolved."""
+        names = MetricOptions.model_fields.keys() - {"own"}
+        return MetricOptions(**{name: getattr(self, name) for name in names})
 
     @property
     def judge_request(self) -> JudgeRequest:
@@ -101,6 +124,18 @@ class RunConfig(Frozen):
     def engine_of(self, model: str) -> EngineConfig:
         """The engine settings for a model: `engine` with what `engines` changes for it."""
         return EngineConfig.model_validate(self.engine.model_dump() | self.engines.get(model, {}))
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> RunConfig:
+        for name in self.columns:
+            if name not in MAPPED_FIELDS:
+                hint = nearest(name, MAPPED_FIELDS)
+                raise ValueError(
+                    f"columns: no field {name!r}"
+                    + (f"; did you mean {hint!r}?" if hint else "")
+                    + f" There are: {', '.join(sorted(MAPPED_FIELDS))}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_engines(self) -> RunConfig:

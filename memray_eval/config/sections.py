@@ -3,10 +3,12 @@ the rest."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from typing_extensions import TypedDict
 
+from memray_eval.extensions import OwnFile
 from memray_eval.types import Frozen
 
 EMBEDDED = "embedded"
@@ -20,12 +22,32 @@ NameOrOff = Annotated[str, BeforeValidator(lambda value: "off" if value is False
 Count = Annotated[int, Field(ge=1)]
 
 
+# Which column of one's own data a field is, and how its text is read: as JSON, or as a list, an
+# item a line
+ColumnSource = TypedDict(
+    "ColumnSource", {"from": str, "parse": NotRequired[Literal["json", "lines"]]}
+)
+ColumnSource.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+
+# What vLLM can be told that a run must know, and the key of EngineConfig that says it
+PLANNED_KWARGS = {
+    "tensor_parallel_size": "engine.tensor_parallel",
+    "pipeline_parallel_size": "engine.pipeline_parallel",
+    "data_parallel_size": "engine.replicas",
+    "data_parallel_size_local": "engine.replicas",
+    "prefill_context_parallel_size": "engine.tensor_parallel",
+    "max_num_seqs": "engine.max_num_seqs",
+    "max_model_len": "engine.max_model_len",
+}
+
+
 class EngineConfig(Frozen):
     """How vLLM runs. `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices.
 
-    `device: auto` takes GPUs where the cluster has any, else the CPU. `batch_size` rows travel
-    together and `concurrent_batches` of them are in flight in each engine, so their product should
-    reach `max_num_seqs`."""
+    `device: auto` takes GPUs where the cluster has any, else the CPU. An engine answers
+    `max_num_seqs` prompts at once; where none is given, execution/plan.py's table has one by device
+    and length of prompt. `batch_size` rows travel together, and `concurrent_batches` of them are in
+    flight in each engine: where none is given, as many as keep it busy."""
 
     replicas: Count = 1
     tensor_parallel: Count = 1
@@ -34,12 +56,28 @@ class EngineConfig(Frozen):
     accelerator_type: str | None = None
     cpus: Positive = 1.0
     max_model_len: Count | None = 4096
-    max_num_seqs: Count = 64
+    max_num_seqs: Count | None = None
     dtype: str = "bfloat16"
     kv_cache_gib: Positive = 2.0
     batch_size: Count = 16
-    concurrent_batches: Count = 8
+    concurrent_batches: Count | None = None
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _plans_its_devices(self) -> EngineConfig:
+        for name, key in PLANNED_KWARGS.items():
+            if name in self.engine_kwargs:
+                raise ValueError(
+                    f"engine_kwargs.{name} changes how many devices or prompts an engine has, "
+                    f"which the run plans: write {key} instead"
+                )
+        if self.cpus < 1 and self.tensor_parallel * self.pipeline_parallel > 1:
+            raise ValueError(
+                f"cpus is {self.cpus:g}, and each of the engine's "
+                f"{self.tensor_parallel * self.pipeline_parallel} workers is a process of its own "
+                "that Ray places by whole CPUs: write cpus: 1 or more"
+            )
+        return self
 
 
 class ServerConfig(Frozen):
@@ -234,10 +272,15 @@ class ClusterConfig(Frozen):
     """Where the job runs. Without `address`, a local Ray starts with `num_cpus` (default: the
     machine's cores, at least 2).
 
-    `wait_s` is how long a run waits for a cluster that scales itself: it asks the autoscaler for
-    the nodes that its plan needs and starts when they are there; 0 refuses at once what does not
-    fit. `models_at_once` says how many models' engines run side by side: `auto` takes as many as
-    fit on GPUs, and one after the other on CPUs."""
+    `wait_s` is how long a run waits for room on the cluster: it holds a placement group for each
+    engine, which an autoscaler adds nodes for, and starts when all have found theirs; 0 refuses at
+    once what does not fit beside what other jobs hold. `models_at_once` says how many models'
+    engines run side by side: `auto` takes as many as fit on GPUs, and one after the other on
+    CPUs.
+
+    `phases`: `together` judges each response as soon as it is generated, while the engines go on;
+    `apart` generates everything, gives the GPUs back, and then judges on CPU nodes; `auto` takes
+    `apart` where GPUs would wait for judges, by the bounds of `estimate`."""
 
     address: str | None = None
     num_cpus: Positive | None = None
@@ -245,18 +288,59 @@ class ClusterConfig(Frozen):
     no_progress_timeout_s: Positive = 1800.0
     wait_s: Annotated[float, Field(ge=0)] = 0.0
     models_at_once: Count | Literal["auto"] = "auto"
+    phases: Literal["together", "apart", "auto"] = "auto"
 
 
 # A list of words as its source gives it, or ours, which is wider
 WordList = Literal["strict", "extended"]
 
 
+Seen = Literal["query", "memory", "history", "context", "response", "answers"]
+
+
+class RubricMetric(Frozen):
+    """A metric without code: a judge scores by `rubric`, a text or the path of a .md or .txt file,
+    on `scale`, or picks one of `choices`, from the worst to the best. It is shown what `sees`
+    names."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]{0,63}$")]
+    rubric: Annotated[str, Field(min_length=1)]
+    scale: tuple[float, float] = (1, 5)
+    choices: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
+    sees: Annotated[tuple[Seen, ...], Field(min_length=1)] = ("query", "response")
+
+    @model_validator(mode="after")
+    def _fits(self) -> RubricMetric:
+        if "response" not in self.sees:
+            raise ValueError("sees: a judge that is not shown the response cannot score it")
+        if self.choices and len(set(self.choices)) < len(self.choices):
+            raise ValueError("choices: each may be given once")
+        if self.scale[0] >= self.scale[1]:
+            raise ValueError(
+                f"scale: {list(self.scale)} has no room; write its two ends, as [1, 5]"
+            )
+        return self
+
+
+class OwnMetric(Frozen):
+    """Where a metric comes from that is not built in: a rubric, or an attribute of a user's file or
+    of a module that is installed."""
+
+    name: str
+    rubric: RubricMetric | None = None
+    file: OwnFile | None = None
+    module: str = ""
+    attribute: str = ""
+
+
 class MetricOptions(Frozen):
-    """The options of metrics' formulas that a run may set; RunConfig documents them."""
+    """The options of metrics' formulas that a run may set, which RunConfig documents, and the
+    metrics that it brings."""
 
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
     emotion_words: WordList = "strict"
+    own: tuple[OwnMetric, ...] = ()
 
 
 class JudgeRequest(Frozen):
@@ -274,3 +358,8 @@ def names_a_file(value: str) -> bool:
     """Whether the value for a rubric or a prompt is a file's path, not a name that the metric or
     the suite knows."""
     return "/" in value or "." in value
+
+
+def is_rubric_file(rubric: str) -> bool:
+    """Whether the rubric of one's own metric is a file's path, not the text itself."""
+    return rubric.endswith((".md", ".txt")) and "\n" not in rubric

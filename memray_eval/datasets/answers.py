@@ -131,7 +131,7 @@ def candidate_name(fields: Mapping[str, Any]) -> str:
     )
 
 
-def parse_answer(raw: Any, suite: str) -> Record:
+def parse_answer(raw: Any, suite: str, checks_spelling: bool = True) -> Record:
     """Parses a raw object that holds a query and a response, beside any fields of a sample, into a
     Record without scores.
 
@@ -153,7 +153,7 @@ def parse_answer(raw: Any, suite: str) -> Record:
     missing = Fault(field="response", message=f"missing; it may be called {', '.join(TEXT_FIELDS)}")
     faults = [] if response is not None else [missing]
     try:
-        sample = parse_sample(fields, suite)
+        sample = parse_sample(fields, suite, checks_spelling)
     except InvalidSample as error:
         raise InvalidSample([*faults, *error.faults], error.sample_id) from None
     if faults:

@@ -55,9 +55,8 @@ def _read_row_range(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
             if shard.stop is not None and position >= shard.stop:
                 return
             if position >= shard.start:
-                yield Entry(
-                    position, position + 1, shard.path, f"row {position + 1}", _parse_row(row), size
-                )
+                place, number = f"row {position + 1}", position + 1
+                yield shard.entry(position, number, place, _parse_row(row), size, number)
             position += 1
 
 
@@ -82,9 +81,8 @@ def _read_taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
             taken = batch.take(pa.array([row - position for row in mine], pa.int64()))
             size = taken.nbytes // max(1, taken.num_rows)
             for row, raw in zip(mine, taken.to_pylist(maps_as_pydicts="lossy"), strict=True):
-                found[row] = Entry(
-                    row, row + 1, shard.path, f"row {row + 1}", _parse_row(raw), size
-                )
+                place = f"row {row + 1}"
+                found[row] = shard.entry(row, row + 1, place, _parse_row(raw), size, row + 1)
             position += batch.num_rows
         first += rows
     return (found[row] for row in shard.take)
@@ -105,7 +103,7 @@ def read_arrow(shard: Shard) -> Iterator[Entry]:
                     else row >= shard.start and (shard.stop is None or row < shard.stop)
                 ):
                     raw = _parse_row(batch.slice(offset, 1).to_pylist(maps_as_pydicts="lossy")[0])
-                    entry = Entry(row, row + 1, shard.path, f"row {row + 1}", raw, size)
+                    entry = shard.entry(row, row + 1, f"row {row + 1}", raw, size, row + 1)
                     if wanted:
                         kept[row] = entry
                     else:

@@ -43,19 +43,19 @@ def read_folder(shard: Shard) -> Iterator[Entry]:
             raw = InvalidSample([Fault(message=f"cannot be read: {error}")])
         except InvalidSample as error:
             raw = error
-        yield Entry(position, position + 1, path, "", raw, len(data))
+        yield Entry(position, position + 1, path, "", raw, len(data), position + 1)
 
 
 def read_jsonl(shard: Shard) -> Iterator[Entry]:
     filesystem, inner = locate(shard.path)
     if shard.take:
         with open_reader(filesystem, inner) as file:
-            for position in shard.take:
+            for position, number in zip(shard.take, shard.numbers or shard.take, strict=True):
                 file.seek(position)
                 line = file.readline()
-                yield _parse_line(shard.path, position, f"byte {position}", line)
+                yield _parse_line(shard, position, f"byte {position}", line, number)
         return
-    position, number = shard.start, 0
+    position, number = shard.start, shard.first_number - 1
     try:
         with open_reader(filesystem, inner, shard.start) as file:
             while line := file.readline(MAX_LINE_BYTES):
@@ -70,7 +70,7 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
                         start, position, shard.path, f"line {number}", InvalidSample([fault]), 0
                     )
                 elif line.strip():
-                    yield _parse_line(shard.path, start, f"line {number}", line)
+                    yield _parse_line(shard, start, f"line {number}", line, number)
                 if shard.stop is not None and position >= shard.stop:
                     return
     except DamagedFile as error:
@@ -93,12 +93,12 @@ def _unreadable_rest(path: str, position: int, last: str, error: DamagedFile) ->
     return Entry(position, position + 1, path, "", InvalidSample([fault]), 0)
 
 
-def _parse_line(path: str, position: int, place: str, line: bytes) -> Entry:
+def _parse_line(shard: Shard, position: int, place: str, line: bytes, number: int) -> Entry:
     try:
         raw = parse_json(line)
     except InvalidSample as error:
         raw = error
-    return Entry(position, position + len(line), path, place, raw, len(line))
+    return shard.entry(position, position + len(line), place, raw, len(line), number)
 
 
 def _find_list(filesystem: fs.FileSystem, inner: str) -> str:
@@ -157,7 +157,8 @@ def read_json(shard: Shard) -> Iterator[Entry]:
                     else shard.start <= position and (shard.stop is None or position < shard.stop)
                 ):
                     item = _apply_header(raw, shard.header)
-                    yield Entry(position, position + 1, shard.path, f"item {position + 1}", item, 0)
+                    place, number = f"item {position + 1}", position + 1
+                    yield shard.entry(position, position + 1, place, item, 0, number)
                 position += 1
                 if wanted and position > shard.take[-1]:
                     return

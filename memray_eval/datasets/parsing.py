@@ -137,9 +137,9 @@ def check_nesting(data: bytes) -> None:
         Nesting().feed(data)
 
 
-def parse_sample(raw: Any, suite: str) -> Sample:
+def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
     """Parses a raw object into a Sample of `suite`. Unknown fields go to its metadata, unless they
-    look like a misspelling. Raises InvalidSample with every fault."""
+    look like a misspelling and that is checked. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise InvalidSample(
             [Fault(message=f"a sample must be a JSON object, not {_json_type(raw)}")]
@@ -152,7 +152,7 @@ def parse_sample(raw: Any, suite: str) -> Sample:
         if key in Sample.model_fields:
             if value is not None and key != "suite":
                 fields[key] = value
-        elif hint := nearest(str(key), Sample.model_fields):
+        elif checks_spelling and (hint := nearest(str(key), Sample.model_fields)):
             faults.append(Fault(field=str(key), message=f"no such field; did you mean {hint!r}?"))
         else:
             own[str(key)] = value

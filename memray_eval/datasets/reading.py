@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from memray_eval.datasets.answers import candidate_name, parse_answer, rename_aliases
+from memray_eval.datasets.columns import ColumnMap
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
 from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error
@@ -40,7 +41,8 @@ class SampleReader:
 
     `adapt` maps a record of a benchmark's published format to a sample's fields. `tasks` are those
     wanted (empty: all), `known_tasks` all that the suite names. With `has_responses`, an entry is a
-    response to judge. With `by_context`, entries that share a context are read together."""
+    response to judge. With `by_context`, entries that share a context are read together. `columns`
+    says what the columns of one's own data are."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -48,17 +50,18 @@ class SampleReader:
     known_tasks: tuple[str, ...] = ()
     has_responses: bool = False
     by_context: bool = False
+    columns: ColumnMap | None = None
 
     def record(self, entry: Entry) -> Record | None:
         """Parses an entry into a record; None if its task is not wanted. Raises InvalidSample with
         every fault."""
-        record = parse_answer(self._read_fields(entry), self.suite)
+        record = parse_answer(self._read_fields(entry), self.suite, self.columns is None)
         return record if self._is_wanted(record.sample) else None
 
     def sample(self, entry: Entry) -> Sample | None:
         """Parses an entry into a sample; None if its task is not wanted. Raises InvalidSample with
         every fault."""
-        sample = parse_sample(self._read_fields(entry), self.suite)
+        sample = parse_sample(self._read_fields(entry), self.suite, self.columns is None)
         return sample if self._is_wanted(sample) else None
 
     def outline(self, entry: Entry) -> Outline | None:
@@ -84,9 +87,10 @@ class SampleReader:
             raise entry.raw
         if not isinstance(entry.raw, dict):
             return entry.raw
-        raw = rename_aliases(entry.raw) if self.has_responses else entry.raw
+        own = entry.raw if self.columns is None else self.columns.apply(entry.raw)
+        raw = rename_aliases(own) if self.has_responses else own
         try:
-            return dict(self.adapt(raw, entry.path))
+            fields = dict(self.adapt(raw, entry.path))
         except InvalidSample:
             raise
         except Exception as error:
@@ -100,6 +104,11 @@ class SampleReader:
             raise InvalidSample(
                 [Fault(message=text)], str(raw.get("id") or raw.get("_id") or "")
             ) from None
+        if fields.get("id") is None and fields.get("sample_id") is None:
+            fields["id"] = entry.row_id
+        elif isinstance(number := fields.get("id"), int) and not isinstance(number, bool):
+            fields["id"] = str(number)
+        return fields
 
     def _read_fields(self, entry: Entry) -> Any:
         fields = self._adapt_entry(entry)
@@ -108,6 +117,14 @@ class SampleReader:
         if CONTEXT_FILE in fields and "context" not in fields:
             fields["context"] = _read_context(entry.path, fields.pop(CONTEXT_FILE))
         return fields
+
+
+def context_file_of(entry: Entry) -> tuple[str, ...]:
+    """The file that an entry names for its context, if it names one."""
+    if not isinstance(entry.raw, dict) or "context" in entry.raw:
+        return ()
+    name = entry.raw.get(CONTEXT_FILE)
+    return (f"{posixpath.dirname(entry.path)}/{name}",) if isinstance(name, str) else ()
 
 
 def _read_context(beside: str, name: Any) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
-from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import ContextSharder, RowSharder, Sharder
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.datasets.sources import entries, whole
@@ -22,6 +23,9 @@ from memray_eval.types import Record, Sample, dumps
 ProblemHandler: TypeAlias = Callable[[Problem], None]
 LimitOrder: TypeAlias = Literal["spread", "first"]
 T = TypeVar("T")
+# Begins the fingerprint of a scan that is made of its samples' digests. Until then it was one of
+# all samples' texts, which only one process can make.
+FINGERPRINT_2 = "2:"
 
 
 @dataclass
@@ -29,8 +33,9 @@ class Scan:
     """What a scan found.
 
     `fingerprint` is a digest of the samples in order. `context_chars` is the length of all
-    contexts together. `suites` counts the responses that name a suite, by its name. A scan keeps a
-    hash of each id in memory, and each entry's place if it reads by context or spreads a limit."""
+    contexts together. `suites` counts the responses that name a suite, by its name, and
+    `context_files` are the files that samples name for their contexts. A scan keeps a hash of each
+    id in memory, and each entry's place if it reads by context or spreads a limit."""
 
     n_samples: int = 0
     n_invalid: int = 0
@@ -38,6 +43,24 @@ class Scan:
     fingerprint: str = ""
     context_chars: int = 0
     suites: Counter[str] = field(default_factory=Counter)
+    context_files: set[str] = field(default_factory=set)
+
+
+@dataclass
+class SourceScan:
+    """What a scan found in one source. `digests` are those of its samples, 16 bytes each in order;
+    `seen` has the place of each sample by its id's hash, and `problems` are those that nobody was
+    told of yet."""
+
+    found: Scan = field(default_factory=Scan)
+    digests: bytearray = field(default_factory=bytearray)
+    seen: dict[bytes, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+ScanSource: TypeAlias = Callable[[Shard], SourceScan]
+# Does the work for each source and yields the results in their order
+EachSource: TypeAlias = Callable[[ScanSource, Sequence[Shard]], Iterable[SourceScan]]
 
 
 def scan(
@@ -48,20 +71,30 @@ def scan(
     order: LimitOrder = "spread",
     rows_per_shard: int | Callable[[int], int] = 64,
     on_problem: ProblemHandler,
+    engines: int = 1,
+    each_source: EachSource | None = None,
+    fingerprint_1: bool = False,
 ) -> Scan:
     """Reads the dataset as a stream and calls `on_problem` for every problem, in order.
 
     A `limit` takes that many valid samples: the first, or spread over tasks and scenarios
     (`Spread`). A spread limit reads on until nothing more can be taken, and does not check what it
-    will not take. `rows_per_shard` may be a function of the number of samples taken. Raises
-    DataError if the path holds no dataset at all."""
+    will not take. `rows_per_shard` may be a function of the number of samples taken. `engines` will
+    answer side by side; what they read by context is cut so that a context stays with one of them.
+
+    `each_source` may scan sources at the same time, where all are read; what is found is the same.
+    `fingerprint_1` makes the fingerprint as versions before FINGERPRINT_2 did. Raises DataError if
+    the path holds no dataset at all."""
     sources = whole(path)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
     if limit is not None and order == "spread":
-        return _scan_spread(sources, reading, limit, rows_per_shard, on_problem)
+        return _scan_spread(sources, reading, limit, rows_per_shard, engines, on_problem)
     rows = rows_per_shard(limit or 0) if callable(rows_per_shard) else rows_per_shard
-    return _scan_first(sources, reading, limit, rows, on_problem)
+    if each_source is not None and limit is None and not fingerprint_1:
+        work = partial(scan_source, reading=reading, rows_per_shard=rows, engines=engines)
+        return _join(sources, each_source(work, sources), work, on_problem)
+    return _scan_first(sources, reading, limit, rows, engines, on_problem, fingerprint_1)
 
 
 def _scan_first(
@@ -69,39 +102,104 @@ def _scan_first(
     reading: SampleReader,
     limit: int | None,
     rows_per_shard: int,
+    engines: int,
     on_problem: ProblemHandler,
+    fingerprint_1: bool,
 ) -> Scan:
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen: dict[bytes, str] = {}
     for source in sources:
-        # Which can only be read from its start
-        by_context = reading.by_context and source.kind != "json"
-        sharder: Sharder = (
-            ContextSharder(source, rows_per_shard)
-            if by_context
-            else RowSharder(source, rows_per_shard)
-        )
-        for entry in entries(source):
-            if found.n_samples == limit:
-                break
-            outcome = _check(entry, reading, seen)
-            if isinstance(outcome, list):
-                found.n_invalid += 1
-                for problem in outcome:
-                    on_problem(problem)
-                sharder.add(entry, False, None)
-            elif outcome is None:
-                sharder.add(entry, False, None)
-            else:
-                digest.update(_serialise(outcome))
-                found.n_samples += 1
-                context = (outcome.sample if isinstance(outcome, Record) else outcome).context
-                found.context_chars += len(context or "")
-                found.suites.update(_named_suites(entry, reading))
-                sharder.add(entry, True, context)
-        found.shards.extend(sharder.finish())
-    found.fingerprint = digest.hexdigest()
+        if found.n_samples == limit:
+            break
+        left = None if limit is None else limit - found.n_samples
+        stream = digest.update if fingerprint_1 else None
+        one = scan_source(source, reading, rows_per_shard, engines, left, seen, on_problem, stream)
+        _add(found, one.found)
+        digest.update(one.digests)
+    found.fingerprint = digest.hexdigest() if fingerprint_1 else FINGERPRINT_2 + digest.hexdigest()
     return found
+
+
+def scan_source(
+    source: Shard,
+    reading: SampleReader,
+    rows_per_shard: int,
+    engines: int = 1,
+    limit: int | None = None,
+    seen: dict[bytes, str] | None = None,
+    on_problem: ProblemHandler | None = None,
+    on_sample: Callable[[bytes], object] | None = None,
+) -> SourceScan:
+    """Scans one source, up to a `limit` of valid samples. `seen` are the ids of the sources before,
+    to which its own are added. `on_sample` gets each sample's JSON in place of its digest."""
+    done = SourceScan(seen={} if seen is None else seen)
+    found, report = done.found, on_problem or done.problems.append
+    # Which can only be read from its start
+    by_context = reading.by_context and not source.is_read_from_start
+    sharder: Sharder = (
+        ContextSharder(source, rows_per_shard, engines)
+        if by_context
+        else RowSharder(source, rows_per_shard)
+    )
+    for entry in entries(source):
+        if found.n_samples == limit:
+            break
+        found.context_files.update(context_file_of(entry))
+        outcome = _check(entry, reading, done.seen)
+        if isinstance(outcome, list):
+            found.n_invalid += 1
+            for problem in outcome:
+                report(problem)
+            sharder.add(entry, False, None)
+        elif outcome is None:
+            sharder.add(entry, False, None)
+        else:
+            text = _serialise(outcome)
+            if on_sample is None:
+                done.digests += hashlib.blake2b(text, digest_size=16).digest()
+            else:
+                on_sample(text)
+            found.n_samples += 1
+            context = (outcome.sample if isinstance(outcome, Record) else outcome).context
+            found.context_chars += len(context or "")
+            found.suites.update(_named_suites(entry, reading))
+            sharder.add(entry, True, context)
+    found.shards.extend(sharder.finish())
+    return done
+
+
+def _join(
+    sources: Sequence[Shard],
+    scanned: Iterable[SourceScan],
+    scan_again: Callable[..., SourceScan],
+    on_problem: ProblemHandler,
+) -> Scan:
+    """Joins the scans of sources, each of which knows its own ids alone. A source with an id that
+    stood in one before is scanned again, with those."""
+    found, digest = Scan(), hashlib.blake2b(digest_size=16)
+    seen: dict[bytes, str] = {}
+    for source, alone in zip(sources, scanned, strict=True):
+        one = alone
+        if seen.keys().isdisjoint(alone.seen):
+            seen |= alone.seen
+        else:
+            one = scan_again(source, seen=seen)
+        for problem in one.problems:
+            on_problem(problem)
+        _add(found, one.found)
+        digest.update(one.digests)
+    found.fingerprint = FINGERPRINT_2 + digest.hexdigest()
+    return found
+
+
+def _add(found: Scan, one: Scan) -> None:
+    """Adds what was found in one source."""
+    found.n_samples += one.n_samples
+    found.n_invalid += one.n_invalid
+    found.shards += one.shards
+    found.context_chars += one.context_chars
+    found.suites.update(one.suites)
+    found.context_files |= one.context_files
 
 
 class _TakenEntry(NamedTuple):
@@ -120,25 +218,27 @@ def _scan_spread(
     reading: SampleReader,
     limit: int,
     rows_per_shard: int | Callable[[int], int],
+    engines: int,
     on_problem: ProblemHandler,
 ) -> Scan:
-    found = Scan()
+    found, context_files = Scan(), set[str]()
 
     def report_invalid(problems: list[Problem]) -> None:
         found.n_invalid += 1
         for problem in problems:
             on_problem(problem)
 
-    taken = _take_spread(sources, reading, limit, report_invalid)
+    taken = _take_spread(sources, reading, limit, report_invalid, context_files.update)
     rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
     for number, group in groupby(taken, key=lambda one: one.source):
-        is_json = sources[number].kind == "json"  # one shard, read from its start
-        sharder = ContextSharder(sources[number], limit if is_json else rows)
+        is_one = sources[number].is_read_from_start
+        sharder = ContextSharder(sources[number], limit if is_one else rows, engines)
         for one in group:
-            sharder.add(one.entry, True, None if is_json else one.context)
+            sharder.add(one.entry, True, None if is_one else one.context)
         found.shards.extend(sharder.finish())
     found.n_samples, found.context_chars = len(taken), sum(one.context_chars for one in taken)
     found.suites.update(suite for one in taken for suite in one.suites)
+    found.context_files = context_files
     found.fingerprint = hashlib.blake2b(
         b"".join(one.digest for one in taken), digest_size=16
     ).hexdigest()
@@ -150,6 +250,7 @@ def _take_spread(
     reading: SampleReader,
     limit: int,
     report_invalid: Callable[[list[Problem]], None],
+    on_context_files: Callable[[Iterable[str]], None],
 ) -> list[_TakenEntry]:
     """The valid entries that a spread limit takes, in order. Entries that it would leave out anyway
     are not checked."""
@@ -169,6 +270,7 @@ def _take_spread(
                 continue
             if outline is None or (rank := spread.rank(outline)) is None:
                 continue
+            on_context_files(context_file_of(entry))
             outcome = _check(entry, reading, seen)
             if isinstance(outcome, list):
                 report_invalid(outcome)

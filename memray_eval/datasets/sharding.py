@@ -12,6 +12,9 @@ from memray_eval.datasets.shards import Entry, Shard
 SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
 # Sooner where samples share contexts: a shard's tokens go to the engine in one batch
 CONTEXT_SHARD_BYTES = 4 << 20
+# Of several engines one computes a shard, so a context in several shards is computed by several: it
+# stays in one up to so many times the rows, and SHARD_BYTES, where each engine has so many of them
+CONTEXT_ROWS_FACTOR, SHARDS_AN_ENGINE = 8, 4
 
 
 class Sharder(Protocol):
@@ -32,19 +35,20 @@ class RowSharder:
 
     def _start_shard(self) -> None:
         self.start: int | None = None
-        self.rows = self.size = self.end = 0
+        self.rows = self.size = self.end = self.first_number = 0
         self.skip: list[int] = []
 
     def add(self, entry: Entry, is_good: bool, context: str | None) -> None:
-        self.start = entry.position if self.start is None else self.start
+        if self.start is None:
+            self.start, self.first_number = entry.position, entry.number
         self.end = entry.end
         self.size += entry.size
         self.rows += is_good
         if not is_good:
             self.skip.append(entry.position)
-        # A combined JSON can only be read from its start: one shard, whose rows are spread after
-        # the reading.
-        if self.source.kind != "json" and (
+        # Some can only be read from their start: one shard, whose rows are spread after the
+        # reading.
+        if not self.source.is_read_from_start and (
             self.rows >= self.rows_per_shard or self.size >= SHARD_BYTES
         ):
             self._end_shard()
@@ -61,6 +65,7 @@ class RowSharder:
                 "stop": self.end,
                 "names": names,
                 "skip": tuple(self.skip),
+                "first_number": self.first_number,
             }
             self.done.append(
                 self.source.model_copy(update={**stretch, "rows": self.rows, "size": self.size})
@@ -71,16 +76,17 @@ class RowSharder:
 class _EntryPlace(NamedTuple):
     position: int
     size: int
-    context: bytes
+    number: int
 
 
 class ContextSharder:
     """Cuts shards in which entries on one context stand side by side, in the order in which
     contexts first appear: they share the beginning of a prompt, which an engine then computes once.
-    A shard ends between two contexts if it can."""
+    A shard ends between two contexts if it can; for several `engines`, the entries on a context
+    that are more than a shard's rows stay in one, unless too few shards came of it."""
 
-    def __init__(self, source: Shard, rows_per_shard: int) -> None:
-        self.source, self.rows_per_shard = source, rows_per_shard
+    def __init__(self, source: Shard, rows_per_shard: int, engines: int = 1) -> None:
+        self.source, self.rows_per_shard, self.engines = source, rows_per_shard, engines
         self.groups: dict[bytes, list[_EntryPlace]] = {}
 
     def add(self, entry: Entry, is_good: bool, context: str | None) -> None:
@@ -88,12 +94,16 @@ class ContextSharder:
             text = context if context is not None else f"{entry.position}"
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
             self.groups.setdefault(digest, []).append(
-                _EntryPlace(entry.position, entry.size, digest)
+                _EntryPlace(entry.position, entry.size, entry.number)
             )
 
     def finish(self) -> list[Shard]:
         shards: list[list[_EntryPlace]] = [[]]
+        most_rows = self._context_rows()
         for group in self.groups.values():
+            if self.rows_per_shard < len(group) <= most_rows and _total_bytes(group) <= SHARD_BYTES:
+                shards += [group, []]
+                continue
             last = shards[-1]
             if last and (
                 len(last) + len(group) > self.rows_per_shard
@@ -109,12 +119,22 @@ class ContextSharder:
                 shards[-1].append(place)
         return [self._to_shard(places) for places in shards if places]
 
+    def _context_rows(self) -> int:
+        """How many entries on one context may be one shard."""
+        if self.engines == 1:
+            return self.rows_per_shard
+        n_entries = sum(map(len, self.groups.values()))
+        most = n_entries // (self.engines * SHARDS_AN_ENGINE)
+        return min(most, self.rows_per_shard * CONTEXT_ROWS_FACTOR)
+
     def _to_shard(self, places: Sequence[_EntryPlace]) -> Shard:
         what: dict[str, object] = {"rows": len(places), "size": _total_bytes(places)}
         if self.source.kind == "folder":
             what["names"] = tuple(self.source.names[place.position] for place in places)
         else:
             what["take"] = tuple(place.position for place in places)
+        if self.source.kind == "jsonl":  # whose positions are bytes
+            what["numbers"] = tuple(place.number for place in places)
         return self.source.model_copy(update=what)
 
 

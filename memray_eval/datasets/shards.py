@@ -9,7 +9,7 @@ from pydantic import Field
 from memray_eval.datasets.parsing import InvalidSample
 from memray_eval.types import Frozen
 
-Kind = Literal["folder", "json", "jsonl", "parquet", "arrow"]
+Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow"]
 
 
 class Shard(Frozen):
@@ -19,7 +19,8 @@ class Shard(Frozen):
     `names` of a folder) without those in `skip`; or the positions in `take`, in that order (for a
     JSON: in the file's order). `rows` and `size` (bytes) say how much that is. `header` holds what
     a JSON object says of all its items (`read_header`); an item that says nothing itself inherits
-    it."""
+    it. Lines of a JSONL are numbered from `first_number` on, those in `take` by `numbers`; `label`
+    tells the sources of one dataset apart, where it has several."""
 
     kind: Kind
     path: str
@@ -31,13 +32,27 @@ class Shard(Frozen):
     rows: int = 0
     size: int = 0
     header: dict[str, str] = Field(default_factory=dict)
+    first_number: int = 1
+    numbers: tuple[int, ...] = ()
+    label: str = ""
+
+    @property
+    def is_read_from_start(self) -> bool:
+        """Whether nobody can begin in the middle of it: one task reads it all."""
+        return self.kind in ("json", "csv")
+
+    def entry(self, position: int, end: int, place: str, raw: Any, size: int, number: int) -> Entry:
+        """An entry of this file."""
+        return Entry(position, end, self.path, place, raw, size, number, self.label)
 
 
 class Entry(NamedTuple):
     """One raw entry of a source.
 
     It spans `position` to `end` of the file at `path`; `place` says where in words for a message
-    ("line 3"). `raw` is the parsed object, or why it could not be read; `size` is in bytes."""
+    ("line 3"). `raw` is the parsed object, or why it could not be read; `size` is in bytes. Its
+    row has this `number`, from 1 on, in the source that is called `label` where there are
+    several."""
 
     position: int
     end: int
@@ -45,3 +60,10 @@ class Entry(NamedTuple):
     place: str
     raw: Any | InvalidSample
     size: int
+    number: int = 0
+    label: str = ""
+
+    @property
+    def row_id(self) -> str:
+        """What an entry without an id is called."""
+        return f"{self.label}:{self.number}" if self.label else f"{self.number}"

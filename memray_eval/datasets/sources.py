@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyarrow import fs
 
 from memray_eval.datasets.columnar_files import read_arrow, read_parquet
+from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.hub import HUB, fetch_dataset
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
@@ -25,6 +26,8 @@ _SUFFIXES: dict[str, Kind] = {
     ".json": "json",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "arrow",
@@ -69,15 +72,15 @@ def whole(path: str) -> list[Shard]:
         child.base_name for child in children if child.type == fs.FileType.File
     )
     if files and not (folders and all(_suffix(name) == ".json" for name in files)):
-        return [_file_shard(f"{path.rstrip('/')}/{name}") for name in files]
+        return _file_shards(path, files)
     if folders and (below := _find_files_below(filesystem, inner, folders)):
-        return [_file_shard(f"{path.rstrip('/')}/{name}") for name in below]
+        return _file_shards(path, below)
     if folders:
         return [Shard(kind="folder", path=path, names=folders)]
     raise DataError(
-        f"{path} holds no samples; a dataset is a folder of <id>/{SAMPLE_FILE}, a folder of .jsonl "
-        "or .parquet files (as Hugging Face lays them out, too), or one .json, .jsonl, .parquet "
-        "or .arrow file"
+        f"{path} holds no samples; a dataset is a folder of <id>/{SAMPLE_FILE}, one of "
+        ".jsonl, .csv or .parquet files (as Hugging Face lays them out, too), or one .json, "
+        ".jsonl, .csv, .tsv, .parquet or .arrow file"
     )
 
 
@@ -127,6 +130,7 @@ def entries(shard: Shard) -> Iterator[Entry]:
         "folder": read_folder,
         "json": read_json,
         "jsonl": read_jsonl,
+        "csv": read_csv,
         "parquet": read_parquet,
         "arrow": read_arrow,
     }[shard.kind]
@@ -137,6 +141,19 @@ def _suffix(name: str) -> str:
     """The suffix that tells a file's format, without that of its compression."""
     name = name.removesuffix(".gz").removesuffix(".zst")
     return "." + name.rpartition(".")[2].lower() if "." in name else ""
+
+
+def _file_shards(folder: str, names: Sequence[str]) -> list[Shard]:
+    """The files of a folder; where they are several, each has its name for a label."""
+    shards = [_file_shard(f"{folder.rstrip('/')}/{name}") for name in names]
+    return (
+        [
+            shard.model_copy(update={"label": name.partition(".")[0]})
+            for shard, name in zip(shards, names, strict=True)
+        ]
+        if len(shards) > 1
+        else shards
+    )
 
 
 def _file_shard(path: str) -> Shard:

@@ -6,19 +6,46 @@ from memray_eval.types import Frozen
 
 
 class Node(Frozen):
-    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its
-    GPUs."""
+    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its GPUs.
+    `memory_gib` is None where nobody says it."""
 
     cpus: float
     gpus: float = 0.0
     accelerator_type: str | None = None
+    memory_gib: float | None = None
+
+
+class Holding(Frozen):
+    """What another job of the cluster holds, over all nodes; `job` is its id, with what it runs."""
+
+    job: str
+    cpus: float = 0.0
+    gpus: float = 0.0
+    memory_gib: float = 0.0
+
+    def __str__(self) -> str:
+        amounts = {"GPUs": self.gpus, "CPUs": self.cpus, "GiB of memory": self.memory_gib}
+        held = [f"{amount:.4g} {unit}" for unit, amount in amounts.items() if amount]
+        return f"{self.job}: {', '.join(held)}"
 
 
 class Capacity(Frozen):
-    """What a machine or cluster has; `nodes` where it has several."""
+    """What a machine or cluster has to give a run; `nodes` where it has several. What others hold
+    of a cluster is not in the figures, but in `holdings`."""
 
     where: str
     cpus: float
     gpus: float
     memory_gib: float
     nodes: tuple[Node, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+
+    @property
+    def all_gpus(self) -> float:
+        """With those that others hold: by them a run tells whether its engines are to have GPUs."""
+        return self.gpus + sum(holding.gpus for holding in self.holdings)
+
+    @property
+    def cpus_beside_gpus(self) -> float:
+        """The CPUs of nodes without a GPU; all CPUs where there is no such node with any."""
+        return sum(node.cpus for node in self.nodes if not node.gpus) or self.cpus

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memray_eval.config.environment import cache_dir, keys_set
-from memray_eval.config.sections import EMBEDDED, ClusterConfig
+from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.packages import MEND, is_installed
 from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.ray import cluster
+from memray_eval.execution.ray.engine_check import check_engine
+from memray_eval.execution.run_manifest import installed_versions
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.metrics import all_metrics
@@ -27,6 +29,7 @@ from memray_eval.types import Frozen
 MIN_DISK_GIB = 2.0
 MIN_SHM_GIB = 1.0
 _GIB = 1 << 30
+_SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 
 
 class Check(Frozen):
@@ -53,6 +56,8 @@ def examine(job: JobNeeds | None) -> Iterator[Check]:
     """Checks of the machine, then of what a job needs, where there is one."""
     yield _check_platform()
     yield from _check_packages(job)
+    if (sampler := _check_sampler()) is not None:
+        yield sampler
     yield _check_embedded_model()
     yield from _check_disk()
     for variable, is_set in keys_set().items():
@@ -61,6 +66,44 @@ def examine(job: JobNeeds | None) -> Iterator[Check]:
     yield Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
     if job is not None:
         yield from _check_job(job)
+
+
+def examine_engine(model: str, config: EngineConfig) -> Iterator[Check]:
+    """Starts one engine of `model` here, with the arguments of a run, and has it generate."""
+    has_gpu = cluster.local_capacity(ClusterConfig()).gpus > 0
+    device = config.device if config.device != "auto" else "gpu" if has_gpu else "cpu"
+    versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
+    yield Check(state="ok", what=f"versions: {versions}")
+    try:
+        found = check_engine(config, model, device)
+    except EvalError as error:
+        yield Check(state="fail", what=str(error))
+        return
+    cuda = f" with CUDA {found.cuda}" if found.cuda else ""
+    yield Check(
+        state="ok",
+        what=f"engine of {model} on {found.device}{cuda}: up in {found.start_s:.1f} s, "
+        f"{found.n_tokens} tokens in {found.answer_s:.2f} s: {found.text!r}",
+    )
+
+
+def _check_sampler() -> Check | None:
+    """vLLM samples with FlashInfer by default, which compiles its kernels when an engine starts; an
+    engine without a compiler dies of it (vllm#49497)."""
+    if not is_installed("flashinfer") or is_installed("flashinfer_jit_cache"):
+        return None
+    if os.environ.get(_SAMPLER) == "0":
+        return Check(state="ok", what=f"{_SAMPLER}=0: vLLM samples without FlashInfer")
+    homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda"]
+    if nvcc := shutil.which("nvcc") or shutil.which(
+        "nvcc", path=os.pathsep.join(f"{home}/bin" for home in homes if home)
+    ):
+        return Check(state="ok", what=f"{nvcc} compiles FlashInfer's sampler for vLLM")
+    return Check(
+        state="fail",
+        what="vLLM would compile FlashInfer's sampler, and there is no nvcc",
+        mend=f"set {_SAMPLER}=0 on every node, or put nvcc of torch's CUDA version on PATH",
+    )
 
 
 def _check_platform() -> Check:
@@ -153,7 +196,7 @@ def _capacity(spec: ClusterConfig) -> Capacity:
 def _check_plan(spec: RunSpec, capacity: Capacity) -> Iterator[Check]:
     for metric, choice in spec.judges.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
-    device = engine_device(spec, capacity.gpus)
+    device = engine_device(spec, capacity.all_gpus)
     has = (
         f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, "
         f"{capacity.memory_gib:.1f} GiB of memory"

@@ -17,10 +17,11 @@ from memray_eval.config.sections import RateLimits
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.errors import ConfigError, describe_error
 from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.plan import JudgePool
+from memray_eval.execution.phases import StageSeconds, choose_phases
+from memray_eval.execution.plan import JudgePool, engine_device
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
-from memray_eval.execution.run_plan import RunSpec
+from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.router import limits_of, price_of
@@ -77,6 +78,18 @@ class StageEstimate(Frozen):
     bound_by: str
 
 
+class PhaseUse(Frozen):
+    """How long a run takes with this order of its phases (`wall_s`), for how much of that its nodes
+    with GPUs are up (`gpus_up_s`), and the node-hours of those with GPUs and without; none where no
+    cluster is named."""
+
+    order: PhaseOrder
+    wall_s: float
+    gpus_up_s: float
+    gpu_node_hours: float = 0.0
+    cpu_node_hours: float = 0.0
+
+
 class GroupUse(Frozen):
     """The nodes of one group that are up while a run lasts, their hours together, and what these
     cost (None: nobody said)."""
@@ -100,7 +113,9 @@ class ClusterUse(Frozen):
 
 class Estimate(Frozen):
     """A run before it is made. Stages overlap, so `wall_s` is the start-up and the slowest of them;
-    `bounds` are all that could hold it up, the slowest first. `usd` is what judges cost."""
+    where it generates and scores apart, those two follow each other. `bounds` are all that could
+    hold it up, the slowest first. `usd` is what judges cost. `phase_order` is what `cluster.phases`
+    comes to, and `phase_uses` are what each order would take, where a run has a choice."""
 
     units: int
     prompt_tokens: int
@@ -116,6 +131,9 @@ class Estimate(Frozen):
     usd: float
     budget_usd: float | None
     calls: int
+    phase_order: PhaseOrder
+    phase_reason: str
+    phase_uses: tuple[PhaseUse, ...]
     cluster: ClusterUse | None
     assumptions: tuple[str, ...]
 
@@ -161,23 +179,34 @@ def estimate(
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
     startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
-    wall_s = startup_s + (bounds[0].seconds if bounds else 0.0)
+    stages = tuple(_slowest_by_stage(bounds))
+    order, reason = choose_phases(
+        spec,
+        engine_device(spec, capacity.gpus),
+        has_cpu_nodes=has_cpu_nodes(spec, capacity, site),
+        seconds=lambda: stage_seconds(stages),
+    )
+    uses = tuple(_phase_uses(stages, startup_s, site))
+    use = next(use for use in uses if use.order == order)
     return Estimate(
         units=units,
         prompt_tokens=round(prompt_tokens),
         output_tokens=round(sum(answered.values())),
         judges=judges,
-        stages=tuple(_slowest_by_stage(bounds)),
+        stages=stages,
         bounds=tuple(bounds),
         judge_actors=pool.actors if judges else 0,
         calls_in_flight=pool.actors * pool.max_in_flight if judges else 0,
         startup_s=startup_s,
-        wall_s=wall_s,
+        wall_s=use.wall_s,
         bottleneck=str(bounds[0]) if bounds else "start-up",
         usd=sum(judge.usd for judge in judges),
         budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
-        cluster=_cluster_use(site, wall_s, node_usd_per_hour or {}) if site is not None else None,
+        phase_order=order,
+        phase_reason=reason,
+        phase_uses=uses if spec.metrics and not spec.has_responses else (),
+        cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
         assumptions=tuple(_list_assumptions(spec, len(records), units, site)),
     )
 
@@ -194,8 +223,52 @@ def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
             )
 
 
+def stage_seconds(stages: Iterable[StageEstimate]) -> StageSeconds:
+    """What generating and judging would take, each alone."""
+    alone = {stage.stage: stage.seconds for stage in stages}
+    return StageSeconds(alone.get("generate", 0.0), alone.get("judge", 0.0))
+
+
+def has_cpu_nodes(spec: RunSpec, capacity: Capacity, site: Placement | None = None) -> bool:
+    """Whether a cluster, or a site that may grow, has nodes without GPUs to judge on, or may get
+    some. A single machine cannot give its GPUs back."""
+    if site is not None:
+        groups = site.cluster_spec.groups
+        return any(group.cpus and group.max_nodes and not group.gpus for group in groups)
+    return bool(capacity.nodes) and (
+        bool(spec.cluster.wait_s) or any(node.cpus and not node.gpus for node in capacity.nodes)
+    )
+
+
+def _phase_uses(
+    stages: Sequence[StageEstimate], startup_s: float, site: Placement | None
+) -> Iterator[PhaseUse]:
+    """What each order of the phases takes. Nodes without GPUs are up to the end in both."""
+    alone = {stage.stage: stage.seconds for stage in stages}
+    generating_s = alone.pop("generate", 0.0)
+    scoring_s = max(alone.values(), default=0.0)
+    together_s, generated_s = startup_s + max(generating_s, scoring_s), startup_s + generating_s
+    apart_s = generated_s + STARTUP_S[EXISTING] + scoring_s
+    nodes = Counter[bool]()  # workers, by whether they have GPUs
+    if site is not None:
+        for group in site.cluster_spec.groups:
+            nodes[group.gpus > 0] += 0 if group.is_head else site.nodes[group.name]
+    orders: tuple[tuple[PhaseOrder, float, float], ...] = (
+        ("together", together_s, together_s),
+        ("apart", apart_s, generated_s),
+    )
+    for order, wall_s, gpus_up_s in orders:
+        yield PhaseUse(
+            order=order,
+            wall_s=wall_s,
+            gpus_up_s=gpus_up_s,
+            gpu_node_hours=nodes[True] * gpus_up_s / 3600.0,
+            cpu_node_hours=nodes[False] * wall_s / 3600.0,
+        )
+
+
 def _cluster_use(
-    site: Placement, wall_s: float, node_usd_per_hour: Mapping[str, float]
+    site: Placement, use: PhaseUse, node_usd_per_hour: Mapping[str, float]
 ) -> ClusterUse:
     names = [group.name for group in site.cluster_spec.groups]
     if unknown := sorted(set(node_usd_per_hour) - set(names)):
@@ -206,7 +279,7 @@ def _cluster_use(
     groups = []
     for group in site.cluster_spec.groups:
         nodes, a_node = site.nodes[group.name], node_usd_per_hour.get(group.name)
-        hours = nodes * wall_s / 3600.0
+        hours = nodes * (use.gpus_up_s if group.gpus else use.wall_s) / 3600.0
         groups.append(
             GroupUse(
                 group=group,
@@ -489,8 +562,8 @@ def _list_assumptions(
     yield "calls that the cache holds are counted as if they were paid"
     if site is not None:
         yield (
-            "nodes are up from the start to the end of the run; the time that a cloud takes to "
-            "start them is not counted"
+            "nodes are up from the start to the end of the run, or of generating where phases are "
+            "apart; the time that a cloud takes to start or end them is not counted"
         )
         yield "the speed of the store that results go to is not counted"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memray_eval.execution.estimate import ClusterUse, Estimate, GroupUse
+from memray_eval.execution.phases import duration_text
 
 SHOWN_BOUNDS = 4
 
@@ -13,7 +14,7 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
     """The estimate for a person."""
     yield (
         f"{made.units:,} units, {made.calls:,} judge calls, about ${made.usd:,.2f}, "
-        f"{_duration_text(made.wall_s)}"
+        f"{duration_text(made.wall_s)}"
     )
     if made.budget_usd is not None and made.budget_usd < made.usd:
         yield (
@@ -21,6 +22,7 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
             f"{made.budget_usd:g}"
         )
     yield f"  bottleneck: {made.bottleneck}"
+    yield f"  phases: {made.phase_order} ({made.phase_reason})"
     if made.cluster is not None:
         yield from _cluster_lines(made, made.cluster)
     yield f"  candidates: {made.prompt_tokens:,} tokens in, {made.output_tokens:,} out"
@@ -29,11 +31,11 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
         price = f"${judge.usd:,.2f}" if judge.is_priced else "no price known (judging.price)"
         yield (
             f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, "
-            f"{_duration_text(judge.seconds)} ({judge.bound_by})"
+            f"{duration_text(judge.seconds)} ({judge.bound_by})"
         )
     for stage in made.stages:
-        yield f"  {stage.stage} alone: {_duration_text(stage.seconds)} ({stage.bound_by})"
-    yield f"  start-up: {_duration_text(made.startup_s)}"
+        yield f"  {stage.stage} alone: {duration_text(stage.seconds)} ({stage.bound_by})"
+    yield f"  start-up: {duration_text(made.startup_s)}"
     yield from (f"  assumed: {line}" for line in made.assumptions)
 
 
@@ -42,11 +44,16 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     for place, bound in enumerate(made.bounds[:SHOWN_BOUNDS]):
         yield (
             f"  {'binds' if place == 0 else 'next' if place == 1 else 'then'}: {bound.what}: "
-            f"{_duration_text(bound.seconds)}"
+            f"{duration_text(bound.seconds)}"
         )
         if place == 0:
             yield f"    to change that: {bound.change}"
             yield from _idle_engines(made, use)
+    for way in made.phase_uses:
+        yield (
+            f"  phases {way.order}: {duration_text(way.wall_s)}, {way.gpu_node_hours:,.1f} "
+            f"node-hours with GPUs and {way.cpu_node_hours:,.1f} without"
+        )
     if made.judges:
         yield (
             f"  judges: {made.judge_actors} actors, up to {made.calls_in_flight:,} calls in flight "
@@ -55,7 +62,7 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     for engine in use.engines:
         size = f"of {engine.gpus} GPU{'s' * (engine.gpus > 1)}" if engine.gpus else "on CPUs"
         yield f"  engines of {engine.model}: {engine.replicas} {size} each; {engine.fit} would fit"
-    yield f"  nodes of {use.where} ({use.kind}), for {_duration_text(made.wall_s)}:"
+    yield f"  nodes of {use.where} ({use.kind}), for {duration_text(made.wall_s)}:"
     yield from (f"    {_group_line(group)}" for group in use.groups)
     priced = [group.usd for group in use.groups if group.usd is not None]
     nodes = "unknown (no price of a node-hour was given)" if not priced else f"${sum(priced):,.2f}"
@@ -65,12 +72,12 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
 
 def _idle_engines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     """That the engines' nodes wait for the judges, where they do."""
-    for bound in made.bounds[1:]:
+    for bound in made.bounds[1:] if made.phase_order == "together" else ():
         if bound.stage == "generate" and use.engines:
             what = "GPUs" if any(engine.gpus for engine in use.engines) else "engines"
             yield (
-                f"    {what} would be done in {_duration_text(bound.seconds)}; they are held to "
-                "the end, unless `generate` comes first"
+                f"    {what} would be done in {duration_text(bound.seconds)}; they are held to "
+                "the end, unless cluster.phases is apart"
             )
 
 
@@ -87,9 +94,3 @@ def _group_line(use: GroupUse) -> str:
         f"{group.name}: {use.nodes} x ({group.cpus:g} CPUs{gpus}; {kind}): {use.node_hours:,.1f} "
         f"node-hours{cost}"
     )
-
-
-def _duration_text(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -4,38 +4,81 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 
+DRAIN_S = 25.0  # Kubernetes and the clouds' spot nodes leave 30 s between SIGTERM and SIGKILL
 
-@dataclass
+
 class Ending:
     """Which signal ended the work, once one has: Ctrl-C, unless SIGTERM came."""
 
-    number: signal.Signals = signal.SIGINT
+    def __init__(self) -> None:
+        self.number = signal.SIGINT
+        self._asked: threading.Event | None = None
 
     @property
     def exit_code(self) -> int:
         return 128 + self.number
 
+    @contextmanager
+    def draining(self, stop: Callable[[], object], limit_s: float = DRAIN_S) -> Iterator[None]:
+        """Lets the block end by itself after a signal: `stop` is called, in a thread, and is to
+        have it finish what is under way. KeyboardInterrupt is raised at its end; in its middle by a
+        second signal, or when it takes longer than `limit_s`."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        asked, is_over, lock = threading.Event(), threading.Event(), threading.Lock()
+        main = threading.get_ident()
+
+        def drain() -> None:
+            asked.wait()
+            if is_over.is_set():
+                return
+            stop()
+            if not is_over.wait(limit_s):
+                with lock:
+                    if not is_over.is_set():
+                        signal.pthread_kill(main, self.number)
+
+        self._asked = asked
+        threading.Thread(target=drain, daemon=True, name="drain").start()
+        try:
+            yield
+        finally:
+            self._asked = None
+            was_asked = asked.is_set()
+            with lock:
+                is_over.set()
+            asked.set()
+        if was_asked:
+            raise KeyboardInterrupt
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The handler of both signals."""
+        self.number = signal.Signals(number)
+        if self._asked is None or self._asked.is_set():
+            raise KeyboardInterrupt
+        self._asked.set()
+
 
 @contextmanager
 def handle_termination() -> Iterator[Ending]:
-    """Makes SIGTERM raise KeyboardInterrupt in this block, as Ctrl-C does. Without effect in a
-    thread beside the main one, where Python delivers no signals."""
+    """Makes SIGTERM raise KeyboardInterrupt in this block, as Ctrl-C does, or both drain what
+    `Ending.draining` encloses. A SIGINT that is ignored stays so. Without effect in a thread beside
+    the main one, where Python delivers no signals."""
     ending = Ending()
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        ending.number = signal.Signals(number)
-        raise KeyboardInterrupt
-
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, ending.handle) for number in numbers}
     try:
         yield ending
     finally:
-        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from memray_eval.config.sections import AffectConfig, EngineConfig
 from memray_eval.errors import ResourceError
@@ -19,15 +19,16 @@ from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.judge_factory import IN_FLIGHT
 from memray_eval.judges.router import calls_a_record, limits_of
 from memray_eval.metric import RULES
-from memray_eval.types import Candidate, Frozen
+from memray_eval.types import EXISTING, Candidate, Frozen
 
 Device = Literal["cpu", "gpu"]
 
-TASK_CPUS = 0.1  # each read, prompt, fold or write task
-TASKS_AT_ONCE = 3  # so many must find room beside the actors, or blocks could not flow
+TASK_CPUS = 0.1  # each read, prompt or fold task
+TASKS_AT_ONCE = 2  # so many must find room beside the actors, or blocks could not flow
 SERVER_CPUS = 0.25  # the embedded judge's server
 SERVER_GIB = 3.0  # its overhead, 1 GiB of KV cache, a small model
 STAGE_CPUS = 0.1  # the actor that asks servers
+WRITER_CPUS = 0.05  # each of a pipeline's two actors that write rows to the run folder
 _GIB = 1 << 30
 ENGINE_OVERHEAD_GIB = 1.5  # beside weights and KV cache: a rough allowance, not measured
 EMBED_GIB = 1.0
@@ -111,14 +112,41 @@ def pipeline_pools(
     device: Device,
     judge_server: bool = False,
     judge_actors: int = 1,
+    scores: bool = True,
 ) -> list[Pool]:
-    """The pools of one pipeline: the engines or the clients of these candidates, then judges,
-    embedders and tasks."""
-    judging, embedding = spec.judging, spec.embedding
+    """The pools of one pipeline: the engines or the clients of these candidates, then judges and
+    embedders, where it `scores`, and tasks."""
     return [
         *([_server_pool(device)] if judge_server else []),
         *_candidate_pools(spec, candidates[0], device),
         *_affect_pool(spec.affect),
+        *(_scoring_pools(spec, judge_actors) if scores else ()),
+        _writer_pool((candidates[0].backend != EXISTING) + scores),
+        _task_pool(),
+    ]
+
+
+def judging_pools(spec: RunSpec, device: Device, judge_actors: int) -> list[Pool]:
+    """The pools of a pipeline that scores what is generated already."""
+    return [
+        *([_server_pool(device)] if spec.embedded_judge is not None else []),
+        *_scoring_pools(spec, judge_actors),
+        _writer_pool(1),
+        _task_pool(),
+    ]
+
+
+def _writer_pool(actors: int) -> Pool:
+    return Pool(name="writers", actors=actors, cpus=WRITER_CPUS, memory_gib=ACTOR_GIB)
+
+
+def _task_pool() -> Pool:
+    return Pool(name="read and fold tasks", actors=TASKS_AT_ONCE, cpus=TASK_CPUS)
+
+
+def _scoring_pools(spec: RunSpec, judge_actors: int) -> list[Pool]:
+    judging, embedding = spec.judging, spec.embedding
+    return [
         Pool(
             name=JUDGES,
             actors=judge_actors,
@@ -133,18 +161,55 @@ def pipeline_pools(
             memory_gib=EMBED_GIB,
             knob="embedding.actors or embedding.cpus",
         ),
-        Pool(name="read, fold and write tasks", actors=TASKS_AT_ONCE, cpus=TASK_CPUS),
     ]
 
 
-def fit_engine(engine: EngineConfig, mean_chars: float) -> EngineConfig:
-    """An engine's batches for prompts of this mean length: fewer rows where contexts are long, at
-    most BATCH_CHARS in one batch and ENGINE_CHARS in all that are under way."""
+class EngineLoad(NamedTuple):
+    """How many prompts an engine answers at once, and how many tokens of prompts one of its steps
+    takes; None: vLLM's own."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int | None
+
+
+# Where the config gives no max_num_seqs; prompts are short below LONG_CHARS. None of the figures
+# for GPUs was measured: no GPU was at hand.
+# - On a CPU a step costs about as much as its tokens, and more sequences only take memory.
+# - On a GPU a step of short prompts is bound by reading the weights: many sequences share it. vLLM
+#   would take 2,048 tokens a step for an engine like Ray Data LLM's (its usage context is neither
+#   LLM nor server); 8,192 is what it takes itself for `LLM` on every GPU of its table.
+# - Long prompts fill a step by themselves, and hold the KV cache: more of them at once are put
+#   back and computed again. A larger step has fewer of them wait.
+LONG_CHARS = 32_000  # about 8,000 tokens of English
+ENGINE_LOADS: Mapping[tuple[Device, bool], EngineLoad] = {
+    ("cpu", False): EngineLoad(64, None),
+    ("cpu", True): EngineLoad(64, None),
+    ("gpu", False): EngineLoad(256, 8_192),
+    ("gpu", True): EngineLoad(64, 16_384),
+}
+WAITING = 2  # prompts at an engine for each that it answers at once: none of its places is empty
+
+
+def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> EngineConfig:
+    """An engine as it runs on prompts of this mean length: what the config leaves open is filled in
+    by ENGINE_LOADS, and batches have fewer rows where contexts are long, at most BATCH_CHARS in one
+    batch and ENGINE_CHARS in all that are under way."""
     length = max(1.0, mean_chars)
-    most = engine.batch_size * engine.concurrent_batches
+    load = ENGINE_LOADS[device, length >= LONG_CHARS]
+    seqs = engine.max_num_seqs or load.max_num_seqs
+    batches = engine.concurrent_batches or max(2, math.ceil(WAITING * seqs / engine.batch_size))
     rows = max(1, min(engine.batch_size, int(BATCH_CHARS / length)))
-    batches = max(1, min(most, int(ENGINE_CHARS / length)) // rows)
-    return engine.model_copy(update={"batch_size": rows, "concurrent_batches": batches})
+    most = min(engine.batch_size * batches, int(ENGINE_CHARS / length))
+    step = load.max_num_batched_tokens
+    kwargs = {"max_num_batched_tokens": step} if step and engine.max_num_seqs is None else {}
+    return engine.model_copy(
+        update={
+            "max_num_seqs": seqs,
+            "batch_size": rows,
+            "concurrent_batches": max(1, most // rows),
+            "engine_kwargs": kwargs | engine.engine_kwargs,
+        }
+    )
 
 
 def _server_pool(device: Device) -> Pool:
@@ -217,7 +282,7 @@ def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:
 
 
 def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
-    """What `check` says of the pools; None where they fit."""
+    """Why the pools do not fit, and what others hold there; None where they fit."""
     needs = {
         "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
         "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),
@@ -228,9 +293,20 @@ def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     }
     for unit, (needed, there) in needs.items():
         if needed > there + SLACK:
-            return _too_little(pools, unit, needed, there, capacity.where)
+            return _too_little(pools, unit, needed, there, capacity) + _others(capacity)
     homeless = first_homeless(pools, capacity.nodes)
-    return None if homeless is None else _no_room(homeless, capacity)
+    return None if homeless is None else _no_room(homeless, capacity) + _others(capacity)
+
+
+def _others(capacity: Capacity) -> str:
+    """Who holds what the run cannot have."""
+    if not capacity.holdings:
+        return ""
+    holders = "".join(f"\n  {holding}" for holding in capacity.holdings)
+    return (
+        f"\nOthers hold:{holders}\nWait until they have ended, or set cluster.wait_s: the run then "
+        "waits for what they give back, and for nodes that the cluster adds."
+    )
 
 
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
@@ -245,11 +321,16 @@ def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
             place = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
             if place is None:
                 return pool
-            node = left[place]
-            left[place] = node.model_copy(
-                update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus}
-            )
+            left[place] = without(left[place], pool)
     return None
+
+
+def without(node: Node, pool: Pool) -> Node:
+    """The node with what one actor of the pool leaves of it."""
+    left = {"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus}
+    if node.memory_gib is not None:
+        left["memory_gib"] = node.memory_gib - pool.memory_gib
+    return node.model_copy(update=left)
 
 
 def placement_order(pools: Sequence[Pool]) -> list[Pool]:
@@ -261,23 +342,32 @@ def placement_order(pools: Sequence[Pool]) -> list[Pool]:
 def has_room(node: Node, pool: Pool) -> bool:
     """Whether one actor of the pool finds room on the node."""
     is_kind = pool.accelerator_type in (None, node.accelerator_type)
-    return is_kind and pool.cpus <= node.cpus + SLACK and pool.gpus <= node.gpus + SLACK
+    has_memory = node.memory_gib is None or pool.memory_gib <= node.memory_gib + SLACK
+    fits = pool.cpus <= node.cpus + SLACK and pool.gpus <= node.gpus + SLACK
+    return is_kind and has_memory and fits
 
 
 def _no_room(pool: Pool, capacity: Capacity) -> str:
-    def describe_resources(cpus: float, gpus: float, kind: str | None) -> str:
+    # Said only where it may be what lacks
+    by_memory = any(
+        has_room(node.model_copy(update={"memory_gib": None}), pool)
+        for node in capacity.nodes
+        if node.memory_gib is not None
+    )
+
+    def describe_resources(of: Pool | Node) -> str:
         return (
-            f"{cpus:g} CPUs"
-            + (f" and {gpus:g} GPUs" if gpus else "")
-            + (f" of type {kind}" if kind else "")
+            f"{of.cpus:g} CPUs"
+            + (f" and {of.gpus:g} GPUs" if of.gpus else "")
+            + (f" of type {of.accelerator_type}" if of.accelerator_type else "")
+            + (f", {of.memory_gib or 0:.3g} GiB of memory" if by_memory else "")
         )
 
-    kinds = Counter(
-        describe_resources(node.cpus, node.gpus, node.accelerator_type) for node in capacity.nodes
-    )
+    kinds = Counter(describe_resources(node) for node in capacity.nodes)
+    room = "room left" if capacity.holdings else "room"
     return (
-        f"no node of {capacity.where} has room for {'each' if pool.actors > 1 else 'the'} "
-        f"{pool.name}: {describe_resources(pool.cpus, pool.gpus, pool.accelerator_type)} on one "
+        f"no node of {capacity.where} has {room} for "
+        f"{'each' if pool.actors > 1 else 'the'} {pool.name}: {describe_resources(pool)} on one "
         "node; it would wait for ever, so it is not started.\n"
         + "\n".join(f"  {count} x {kind}" for kind, count in kinds.items())
         + f"\nLower {pool.knob or 'the other pools'}, or give the cluster such nodes "
@@ -285,7 +375,9 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
     )
 
 
-def _too_little(pools: Sequence[Pool], unit: str, needed: float, there: float, where: str) -> str:
+def _too_little(
+    pools: Sequence[Pool], unit: str, needed: float, there: float, capacity: Capacity
+) -> str:
     field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
     users = sorted(
         (pool for pool in pools if getattr(pool, field)),
@@ -298,9 +390,13 @@ def _too_little(pools: Sequence[Pool], unit: str, needed: float, there: float, w
         "GPUs": "a cluster with more GPUs, or engine.device: cpu",
         "GiB of memory": "a lower engine.kv_cache_gib, or a machine with more memory",
     }[unit]
+    held = sum(getattr(holding, field) for holding in capacity.holdings)
+    has = f"{there:.4g} free of {there + held:.4g}" if held else f"{there:.4g}"
     return (
-        f"the plan needs {needed:.4g} {unit} and {where} has {there:.4g}; it would wait for ever, "
-        f"so it is not started.\n" + "\n".join(lines) + f"\nLower {knobs}, or give it more: {more}."
+        f"the plan needs {needed:.4g} {unit} and {capacity.where} has {has}; it would wait for "
+        f"ever, so it is not started.\n"
+        + "\n".join(lines)
+        + f"\nLower {knobs}, or give it more: {more}."
     )
 
 

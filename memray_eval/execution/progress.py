@@ -157,7 +157,9 @@ def _show_lines(
             extent.total - extent.finished,
         )
         elapsed = time.monotonic() - began
-        left = f", about {elapsed / done * (to_do - done):.0f} s left" if 0 < done < to_do else ""
+        # Since the first were written: with phases apart, all is generated before
+        writing_s = time.time() - ((counts["write"].started if done else None) or time.time())
+        left = f", about {writing_s / done * (to_do - done):.0f} s left" if 0 < done < to_do else ""
         if state != shown:
             print(f"[{elapsed:6.0f} s] {state}{left}", file=sys.stderr, flush=True)
             shown = state

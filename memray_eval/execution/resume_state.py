@@ -7,31 +7,51 @@ found in the memory of calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from memray_eval.results.parts import (
+    Flags,
+    Part,
+    UnitIndex,
+    UnitNumbers,
+    unit_number,
+    unit_numbers,
+)
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
-from memray_eval.results.schema import from_table, to_table
+
+_Entry = TypeVar("_Entry", bound=np.generic)
+
+REWRITTEN_AT_ONCE = 16  # parts that are in memory together while they are rewritten
 
 
 class UnitIdSet:
     """Unit ids (16 hex digits), in 8 bytes each."""
 
     def __init__(self, ids: Iterable[str] = ()) -> None:
-        self._ids: NDArray[np.uint64] = np.unique(
-            np.fromiter((int(unit, 16) for unit in ids), dtype=np.uint64)
-        )
+        self._ids: UnitNumbers = np.unique(unit_numbers(ids))
+
+    @classmethod
+    def of_numbers(cls, numbers: UnitNumbers) -> UnitIdSet:
+        made = cls()
+        made._ids = np.unique(numbers)
+        return made
 
     def __len__(self) -> int:
         return len(self._ids)
 
+    def holds(self, numbers: UnitNumbers) -> Flags:
+        """Which of these units it holds."""
+        return np.isin(numbers, self._ids)
+
     def __contains__(self, unit_id: str) -> bool:
-        wanted = np.uint64(int(unit_id, 16))
+        wanted = np.uint64(unit_number(unit_id))
         place = int(np.searchsorted(self._ids, wanted))
         return place < len(self._ids) and bool(self._ids[place] == wanted)
 
@@ -39,12 +59,13 @@ class UnitIdSet:
 @dataclass(frozen=True)
 class ResumeState:
     """`finished` units need nothing more; `generated` ones need judging, and lie in the parts
-    `waiting`."""
+    `waiting`. `elsewhere` are, by part, those of its units that are to be taken from another."""
 
     finished: UnitIdSet = field(default_factory=UnitIdSet)
     generated: UnitIdSet = field(default_factory=UnitIdSet)
     waiting: tuple[str, ...] = ()
     n_retried: int = 0
+    elsewhere: Mapping[str, UnitIdSet] = field(default_factory=dict)
 
     def has(self, unit_id: str) -> bool:
         """Whether a unit need not be generated."""
@@ -54,93 +75,109 @@ class ResumeState:
 def load_resume_state(folder: RunFolder) -> ResumeState:
     """Reads what a run left behind, and puts failed units back among those to be done: what has a
     response keeps it, with the scores that are no errors. A unit is in one place afterwards; a kill
-    in between leaves it in two at worst, never in none."""
-    finished: set[str] = set()
-    n_retried = 0
-    for name in folder.parts(RECORDS):
-        ids = folder.read_part(name, RECORDS, ["unit_id"]).column("unit_id").to_pylist()
-        rows = folder.read_part(name, RECORDS, ["unit_id", "error", "scores"]).to_pylist()
-        failed = [
-            row["error"] is not None
-            or any(score["status"] == "error" for score in row["scores"] or ())
-            for row in rows
-        ]
-        twice = [unit in finished for unit in ids]
-        if any(failed) or any(twice):
-            n_retried += _restore_response(
-                folder,
-                name,
-                [bad and not again for bad, again in zip(failed, twice, strict=True)],
-                twice,
-            )
-        finished.update(
-            unit
-            for unit, bad, again in zip(ids, failed, twice, strict=True)
-            if not bad and not again
-        )
-    generated, waiting = _find_generated(folder, finished)
-    return ResumeState(UnitIdSet(finished), UnitIdSet(generated), tuple(waiting), n_retried)
+    in between leaves it in two at worst, never in none.
+
+    Reads the parts' indexes, and of the parts only those that rows are taken out of. Raises
+    DataError for a part that cannot be read."""
+    records = _IndexedParts.read(folder, RECORDS)
+    chosen, failed = records.index.first_of_each(), records.index.is_failed
+    records.rewrite(folder, keep=chosen & ~failed, retry=chosen & failed)
+    finished = UnitIdSet.of_numbers(records.index.units[chosen & ~failed])
+    return find_waiting(folder, finished, int(np.count_nonzero(chosen & failed)))
+
+
+def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> ResumeState:
+    """What was generated and is not finished. Parts of responses that hold nothing of it go."""
+    responses = _IndexedParts.read(folder, RESPONSES)
+    index = responses.index
+    is_waiting = ~index.is_unanswered & ~finished.holds(index.units)
+    chosen_waiting = is_waiting.copy()
+    chosen_waiting[is_waiting] = index.filter(is_waiting).first_of_each()
+    waiting, idle = list[str](), list[str]()
+    elsewhere = dict[str, UnitIdSet]()
+    for part, units, waits, mine in zip(
+        responses.parts,
+        responses.split(index.units),
+        responses.split(is_waiting),
+        responses.split(chosen_waiting),
+        strict=True,
+    ):
+        (waiting if mine.any() else idle).append(part.name)
+        if mine.any() and (others := units[waits & ~mine]).size:
+            elsewhere[part.name] = UnitIdSet.of_numbers(others)
+    folder.delete_parts(idle, RESPONSES)
+    return ResumeState(
+        finished,
+        UnitIdSet.of_numbers(index.units[chosen_waiting]),
+        tuple(waiting),
+        n_retried,
+        elsewhere,
+    )
 
 
 def drop_duplicates(folder: RunFolder) -> int:
-    """Rewrites parts so that every unit is in the records once; a task that Ray ran again in other
-    blocks may have written some twice. Returns how many rows went."""
-    seen: set[str] = set()
-    dropped = 0
-    for name in folder.parts(RECORDS):
-        ids = folder.read_part(name, RECORDS, ["unit_id"]).column("unit_id").to_pylist()
-        keep = [not (unit in seen or seen.add(unit)) for unit in ids]  # type: ignore[func-returns-value]
-        if not all(keep):
-            dropped += keep.count(False)
-            _rewrite_part(folder, name, RECORDS, keep)
-    return dropped
+    """Rewrites the parts whose units overlap, so that every unit is in the records once; a task
+    that Ray ran again may have written some twice. Returns how many rows went. Raises DataError for
+    a part that cannot be read."""
+    records = _IndexedParts.read(folder, RECORDS)
+    chosen = records.index.first_of_each()
+    records.rewrite(folder, keep=chosen)
+    return int(np.count_nonzero(~chosen))
 
 
-def _restore_response(folder: RunFolder, name: str, failed: list[bool], twice: list[bool]) -> int:
-    """Moves the failed rows of a part to the responses, where they have one, and takes them and the
-    doubled ones out."""
-    table = folder.read_part(name, RECORDS)
-    records = [
-        record.model_copy(
-            update={"scores": tuple(score for score in record.scores if score.status != "error")}
-        )
-        for record in (from_table(table.filter(pa.array(failed))) if any(failed) else ())
-    ]
-    if kept := [
-        record
-        for record in records
-        if record.response is not None and record.response.error is None
-    ]:
-        folder.write_part(to_table(kept), RESPONSES)
-    _rewrite_part(
-        folder,
-        name,
-        RECORDS,
-        [not bad and not again for bad, again in zip(failed, twice, strict=True)],
+@dataclass(frozen=True)
+class _IndexedParts:
+    """The parts of one kind, and one index of their rows, part by part."""
+
+    kind: Kind
+    parts: Sequence[Part]
+    lengths: Sequence[int]
+    index: UnitIndex
+
+    @classmethod
+    def read(cls, folder: RunFolder, kind: Kind) -> _IndexedParts:
+        parts = folder.list_parts(kind)
+        indexes = list(folder.read_indexes(parts, kind))
+        return cls(kind, parts, [len(one.units) for one in indexes], UnitIndex.concatenate(indexes))
+
+    def split(self, column: npt.NDArray[_Entry]) -> list[npt.NDArray[_Entry]]:
+        """A column with an entry for each row, cut into those of the parts."""
+        return np.split(column, np.cumsum(self.lengths)[:-1]) if self.parts else []
+
+    def rewrite(self, folder: RunFolder, keep: Flags, retry: Flags | None = None) -> None:
+        """Takes rows out of their parts: parts that lose some are joined to new ones without them.
+        The responses of the rows to `retry` are written first. Parts go when what is left of them
+        stands elsewhere: a kill between leaves rows twice, never lost."""
+        retry = np.zeros(len(keep), np.bool_) if retry is None else retry
+        names = [part.name for part in self.parts]
+        rows = zip(names, self.split(keep), self.split(retry), strict=True)
+        touched = [(name, keeps, retries) for name, keeps, retries in rows if not keeps.all()]
+        for first in range(0, len(touched), REWRITTEN_AT_ONCE):
+            group = touched[first : first + REWRITTEN_AT_ONCE]
+            read = [one for one in group if one[1].any() or one[2].any()]
+            tables = list(folder.read_parts([name for name, *_ in read], self.kind))
+            responses = (
+                _responses_of(table.filter(pa.array(retries)))
+                for table, (*_, retries) in zip(tables, read, strict=True)
+            )
+            folder.write_parts(responses, RESPONSES)
+            left = (
+                table.filter(pa.array(keeps))
+                for table, (_, keeps, _) in zip(tables, read, strict=True)
+            )
+            folder.write_parts(left, self.kind)
+            folder.delete_parts([name for name, *_ in group], self.kind)
+
+
+def _responses_of(table: pa.Table) -> pa.Table:
+    """The rows that have a response, with the scores that are no errors."""
+    table = table.filter(
+        pc.and_(pc.is_null(table.column("error")), pc.is_valid(table.column("response")))
     )
-    return len(records)
-
-
-def _rewrite_part(folder: RunFolder, name: str, kind: Kind, keep: list[bool]) -> None:
-    """The rows to keep as a part of their own, then the old part away: a kill between leaves rows
-    twice, never lost."""
-    table = folder.read_part(name, kind).filter(pa.array(keep))
-    if table.num_rows:
-        folder.write_part(table, kind)
-    folder.delete_part(name, kind)
-
-
-def _find_generated(folder: RunFolder, finished: set[str]) -> tuple[set[str], list[str]]:
-    """The units that were generated without an error and not finished, and the parts they lie in.
-    Parts that hold none go."""
-    generated: set[str] = set()
-    waiting = []
-    for name in folder.parts(RESPONSES):
-        table = folder.read_part(name, RESPONSES, ["unit_id", "error"])
-        ids = table.filter(pc.is_null(table.column("error"))).column("unit_id").to_pylist()
-        if new := set(ids) - finished - generated:
-            generated |= new
-            waiting.append(name)
-        else:
-            folder.delete_part(name, RESPONSES)
-    return generated, waiting
+    scores = table.column("scores").combine_chunks()
+    each, row = scores.flatten(), pc.list_parent_indices(scores).to_numpy()
+    is_kept = pc.not_equal(pc.struct_field(each, "status"), "error")
+    per_row = np.bincount(row[is_kept.to_numpy(zero_copy_only=False)], minlength=len(scores))
+    offsets = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int32)
+    kept = pa.ListArray.from_arrays(pa.array(offsets), each.filter(is_kept))
+    return table.set_column(table.schema.get_field_index("scores"), "scores", kept)

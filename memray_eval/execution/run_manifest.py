@@ -7,12 +7,16 @@ import importlib.metadata
 import platform
 import time
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
+import memray_eval
 from memray_eval.benchmarks import prompt_text
 from memray_eval.config.sections import names_a_file
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.extensions import module_digest
 from memray_eval.metric import EmbeddedMetric, JudgedMetric, rubric_digest
 from memray_eval.types import Summary
 
@@ -36,8 +40,10 @@ def build_manifest(
     error: str | None = None,
     summary: Summary | None = None,
     telemetry: RunTelemetry | None = None,
+    phase: Literal["generate", "judge"] | None = None,
 ) -> dict[str, Any]:
-    """What RunFolder keeps as manifest.json."""
+    """What RunFolder keeps as manifest.json; `phase` is the one that the session is in, where it
+    generates and judges apart."""
     spec = plan.spec
     now = time.time()
     session = {
@@ -45,6 +51,7 @@ def build_manifest(
         "started_s": plan.started,
         "status": status,
         "total_s": now - plan.started,
+        "package": package_digest(),
     }
     manifest: dict[str, Any] = {
         "run_id": run_id,
@@ -54,7 +61,9 @@ def build_manifest(
         "written": _utc(now),
         "sessions": [*plan.before.get("sessions", ()), session],
         "generate_only": not spec.metrics,
-        "versions": _versions(),
+        "phases": {**plan.phases._asdict(), "phase": phase},
+        "versions": installed_versions(),
+        "package": {"version": memray_eval.__version__, "digest": package_digest()},
         "capacity": plan.capacity.model_dump(),
         "dataset": {
             "path": spec.read.dataset,
@@ -65,6 +74,7 @@ def build_manifest(
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),
         "prompts": prompts_of(spec),
+        "own_code": own_code_of(spec),
         "events": telemetry.events if telemetry is not None else [],
     }
     if summary is not None:
@@ -140,7 +150,33 @@ def prompts_of(spec: RunSpec) -> dict[str, str]:
     }
 
 
-def _versions() -> dict[str, str]:
+def own_code_of(spec: RunSpec) -> dict[str, str]:
+    """The digest of every file and module that the run brings, by name."""
+    found = {}
+    for own in spec.metric_options.own:
+        if own.file is not None:
+            found[own.file.name] = own.file.digest
+        elif own.module:
+            found[own.module] = module_digest(own.module)
+    return found
+
+
+@cache
+def package_digest(root: Path = Path(memray_eval.__file__).parent) -> str:
+    """The SHA-256 of this package's files as this process imports them. A version does not say
+    which code ran: what `submit` sends precedes what a node has installed."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*"), key=lambda path: path.relative_to(root).as_posix()):
+        name = path.relative_to(root).as_posix()
+        is_ours = not any(part.startswith((".", "__pycache__")) for part in name.split("/"))
+        if is_ours and path.is_file() and path.suffix != ".pyc":
+            data = path.read_bytes()
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def installed_versions() -> dict[str, str]:
+    """The versions of Python and of those packages that a run's results depend on, by name."""
     installed = {"python": platform.python_version()}
     for name in _VERSIONS:
         try:

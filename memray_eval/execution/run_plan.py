@@ -5,22 +5,24 @@ an EngineConfig, a JudgingConfig with the judges that were assigned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Suite, no_adaptation
 from memray_eval.config.sections import (
     AffectConfig,
     Assumptions,
     Budget,
     ClusterConfig,
+    ColumnSource,
     EmbeddingConfig,
     EngineConfig,
     JudgingConfig,
     MetricOptions,
     ServerConfig,
 )
+from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
@@ -28,23 +30,55 @@ from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.judges.router import JudgeAssignment, JudgeTable, embedded_model
 from memray_eval.metric import RULES, Metric
+from memray_eval.metrics import all_metrics
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import EXISTING, Candidate
 
+if TYPE_CHECKING:
+    from memray_eval.execution.ray.placement_groups import NodeReservation
+
 MAX_ROWS_PER_BLOCK, MANY_BLOCKS = 256, 256
+# How generating and judging follow each other; judge: everything is generated already
+PhaseOrder: TypeAlias = Literal["together", "apart", "judge"]
+
+
+class PhaseChoice(NamedTuple):
+    """The order of a session's phases, and why it is that."""
+
+    order: PhaseOrder
+    reason: str
+
+
+TOGETHER = PhaseChoice("together", "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSpec:
-    """Which samples of which dataset a run reads, and how many rows travel together."""
+    """Which samples of which dataset a run reads, how many rows travel together, and how many
+    engines of one model answer side by side at most. `columns` are those that the job names; the
+    reader has them, and those that were guessed, once the dataset was looked at
+    (`with_columns`)."""
 
     dataset: str
     reader: SampleReader
+    columns: Mapping[str, ColumnSource] = field(default_factory=dict)
     batch_size: int
     rows_per_block: int | None = None
     limit: int | None = None
     limit_order: Literal["spread", "first"] = "spread"
     skip_invalid: bool = False
+    engines: int = 1
+
+    def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
+        """The same with the columns of the dataset, as its first rows have them; `say` is told of
+        guesses. Raises DataError where a column is missing."""
+        reader = self.reader
+        found = find_columns(
+            self.dataset, self.columns, reader.has_responses, reader.adapt is no_adaptation
+        )
+        if found.guessed:
+            say(found.tell(self.dataset.rstrip("/").rpartition("/")[2]))
+        return replace(self, reader=replace(reader, columns=found.map))
 
     def block_rows(self, n_samples: int) -> int:
         """How many rows travel together: an engine's batch for small datasets, so that they flow;
@@ -91,6 +125,12 @@ class RunSpec:
         return self.engines.get(model, self.engine)
 
     @property
+    def hidden_metrics(self) -> list[str]:
+        """Metrics that the run brings and does not use, because one that is built in has the
+        name."""
+        return [own.name for own in self.metric_options.own if own.name in all_metrics()]
+
+    @property
     def has_vllm(self) -> bool:
         return any(candidate.backend == "vllm" for candidate in self.candidates)
 
@@ -119,6 +159,11 @@ class RunSpec:
         """The model of the embedded judge's server; None where there is none."""
         return embedded_model(self.all_judges)
 
+    @property
+    def embedded_affect_judge(self) -> bool:
+        """Whether the affect stage asks the embedded judge."""
+        return embedded_model(self.affect_judges) is not None
+
     def by_stage(self) -> tuple[list[str], list[str]]:
         """The names of the metrics that the judge stage scores, and of those that the embed stage
         does."""
@@ -140,13 +185,19 @@ class RunSpec:
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """One session of a run, ready to start. `before` is the manifest that earlier sessions left
-    (with_ended_sessions), `resume_state` their work."""
+    (with_ended_sessions), `resume_state` their work; `reservation` holds nodes for its first
+    engines, where it waited for them; `phases` says whether it generates and judges at the same
+    time. `scanned_at` (epoch seconds) is when this session's scan began, None where an earlier
+    one's was kept."""
 
     spec: RunSpec
     found: Scan
     capacity: Capacity
     started: float
+    scanned_at: float | None = None
+    phases: PhaseChoice = TOGETHER
     problems: Sequence[Problem] = ()
+    reservation: NodeReservation | None = None
     before: Mapping[str, Any] = field(default_factory=dict)
     resume_state: ResumeState = field(default_factory=ResumeState)
 

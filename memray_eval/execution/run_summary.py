@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import pyarrow.dataset as pads
+
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.ray.affect_stage import DEGRADED_TRAITS
@@ -28,14 +30,24 @@ def summarise_run(
     plan: RunPlan, folder: RunFolder, telemetry: RunTelemetry, stopped: str | None
 ) -> Summary:
     """A run's summary, of the records in its folder."""
+    with folder.local_records() as records:
+        return _summarise_records(plan, folder, records, telemetry, stopped)
+
+
+def _summarise_records(
+    plan: RunPlan,
+    folder: RunFolder,
+    records: pads.Dataset,
+    telemetry: RunTelemetry,
+    stopped: str | None,
+) -> Summary:
     spec = plan.spec
     stages = telemetry.stages
     # A session that only did a part cannot say how fast the whole was generated.
     generation_s = None if plan.before else stages["generate"].span_s
-    records = folder.records()
     reduced = reduce_records(records, spec.metrics, generation_s)
     tasks = spec.suite.tasks
-    headline, performance = _performance(spec, folder)
+    headline, performance = _performance(spec, records)
     broken = break_down(records, spec.metrics) if tasks or compares(spec.metrics) else Breakdown()
     return Summary(
         run_id=folder.run_id,
@@ -59,7 +71,7 @@ def summarise_run(
         else None,
         headline=headline,
         performance=performance,
-        recommendation=recommend(performance, _quality_pairs(spec, folder, headline, performance)),
+        recommendation=recommend(performance, _quality_pairs(spec, records, headline, performance)),
         sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
         notes=(
             *_reading_notes(plan, reduced.n_units, stopped, telemetry.counts),
@@ -80,19 +92,19 @@ def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
     )
 
 
-def _performance(spec: RunSpec, folder: RunFolder) -> tuple[str, tuple[Performance, ...]]:
+def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Performance, ...]]:
     """The metric that stands for quality, and speed beside it, where a run compares candidates
     or its suite is about both."""
     names, suite = {metric.name: metric for metric in spec.metrics}, spec.suite
     headline = suite.quality_metric(list(names))
     if len(spec.candidates) == 1 and not suite.reports_speed:
         return headline, ()
-    rows = measure_speed(folder.records(), names.get(headline))
+    rows = measure_speed(records, names.get(headline))
     return headline, tuple(sorted(rows, key=lambda row: _task_order(row.task, suite.tasks)))
 
 
 def _quality_pairs(
-    spec: RunSpec, folder: RunFolder, headline: str, performance: Sequence[Performance]
+    spec: RunSpec, records: pads.Dataset, headline: str, performance: Sequence[Performance]
 ) -> tuple[QualityPair, ...]:
     """What the candidates differ by on common prompts, where there are several and they have a
     quality."""
@@ -100,9 +112,7 @@ def _quality_pairs(
     rated = sorted(
         row.candidate for row in performance if row.task is None and row.quality is not None
     )
-    return (
-        paired_qualities(folder.records(), metric, rated, RULE.level) if metric is not None else ()
-    )
+    return paired_qualities(records, metric, rated, RULE.level) if metric is not None else ()
 
 
 def _reading_notes(

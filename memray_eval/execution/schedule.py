@@ -9,8 +9,15 @@ from itertools import groupby
 from typing import TypeAlias
 
 from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.plan import Device, Pool, explain_lack, judge_actors, pipeline_pools
-from memray_eval.execution.run_plan import RunSpec
+from memray_eval.execution.plan import (
+    Device,
+    Pool,
+    explain_lack,
+    judge_actors,
+    judging_pools,
+    pipeline_pools,
+)
+from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.types import Candidate
 
 Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
@@ -25,16 +32,18 @@ def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]
     return [tuple(group) for _, group in groupby(sorted(candidates, key=shared), key=shared)]
 
 
-def schedule(spec: RunSpec, capacity: Capacity, device: Device) -> list[tuple[Group, ...]]:
+def schedule(
+    spec: RunSpec, capacity: Capacity, device: Device, scores: bool = True
+) -> list[tuple[Group, ...]]:
     """The groups of a run's candidates in the order they run, those of one wave side by side: at
     most `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on
-    CPUs, where engines would only share the cores."""
+    CPUs, where engines would only share the cores. `scores`: each pipeline has judges too."""
     asked = spec.cluster.models_at_once
     most = asked if asked != "auto" else 1 if device == "cpu" else len(spec.candidates)
     waves: list[tuple[Group, ...]] = []
     for group in engine_groups(spec.candidates):
         joined = (*waves[-1], group) if waves else (group,)
-        pools = wave_pools(spec, joined, capacity, device)
+        pools = wave_pools(spec, joined, capacity, device, scores)
         fits = asked != "auto" or explain_lack(pools, capacity) is None
         if waves and len(joined) <= most and fits:
             waves[-1] = joined
@@ -53,8 +62,11 @@ def wave_pools(
     wave: Sequence[Group],
     capacity: Capacity,
     device: Device,
+    scores: bool = True,
 ) -> list[Pool]:
-    """The pools of all pipelines of a wave; they share one server for an embedded judge."""
+    """The pools of all pipelines of a wave; they share one server for an embedded judge. `scores`
+    as in `schedule`: without, only the affect stage may ask that judge."""
+    has_server = spec.embedded_judge is not None if scores else spec.embedded_affect_judge
     actors = judge_actors_per_pipeline(spec, wave, capacity.cpus)
     return [
         pool
@@ -63,10 +75,24 @@ def wave_pools(
             spec,
             group,
             device,
-            judge_server=spec.embedded_judge is not None and not index,
+            judge_server=has_server and not index,
             judge_actors=actors,
+            scores=scores,
         )
     ]
+
+
+def pools_in_turn(
+    spec: RunSpec, capacity: Capacity, device: Device, order: PhaseOrder
+) -> list[list[Pool]]:
+    """The pools of a run, those that are up at the same time together, in the order they come."""
+    judging = judging_pools(spec, device, judge_actors(spec, capacity.cpus_beside_gpus))
+    if order == "judge":
+        return [judging]
+    scores = order == "together"
+    waves = schedule(spec, capacity, device, scores)
+    turns = [wave_pools(spec, wave, capacity, device, scores) for wave in waves]
+    return turns if scores else [*turns, judging]
 
 
 def run_concurrently(

@@ -1,38 +1,31 @@
-"""The store of judge calls: a paid call is never paid twice.
-
-`CallCache` is one SQLite file on this machine, shared by every process that judges here.
-`SegmentLog` keeps the same calls in a folder of any pyarrow file system, for runs whose folder is
-in the cloud, where no file can be appended to."""
+"""Judge calls by key in one SQLite file on this machine, shared by every process that judges here:
+a paid call is never paid twice. Runs whose folder is in the cloud keep them in segments as well:
+see segment_log.py."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow as pa
-from pyarrow import fs
 from pydantic import AfterValidator, Field
 
 from memray_eval.config.environment import calls_file
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.storage.paths import is_object_store, locate, write_whole
 from memray_eval.types import Frozen, Message, dumps
 
 BUSY_S = 30.0  # how long to wait for another process's write
 # Before a run: how long to wait for that, and how long to look for damage.
 CHECK_BUSY_S, CHECK_S = 10.0, 5.0
+SCRATCH_CACHE_KB = 64 << 10  # of pages: the index of two million keys is written at random
 KEYS_A_QUERY = 500  # an older SQLite takes 999 parameters a statement
-SUFFIX = ".jsonl.zst"
-READERS = 16  # segments read at once
 _ELSEWHERE = "name another file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
 _APPLICATION = 0x4D45_4A43  # "MEJC" in the file's header
 _VERSION = 1  # of the table below
@@ -40,9 +33,10 @@ _FIELDS = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created
 _COLUMNS = ", ".join(_FIELDS)
 # Not INSERT OR IGNORE: that would drop a row with a forbidden NULL as well, without a word.
 _INSERT = (
-    f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join(f':{field}' for field in _FIELDS)}) ON "
+    f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join('?' * len(_FIELDS))}) ON "
     "CONFLICT (key) DO NOTHING"
 )
+_row = attrgetter(*_FIELDS)
 _TABLE = """
 CREATE TABLE calls (
   key TEXT PRIMARY KEY NOT NULL,
@@ -127,9 +121,12 @@ class CallCache:
     disk, locked for more than `busy_s`), ConfigError where it is damaged. Build it in the process
     that uses it."""
 
-    def __init__(self, path: Path | str, busy_s: float = BUSY_S) -> None:
-        """Opens the file, made with its folders if need be. Raises ConfigError where it cannot be,
-        or holds something else."""
+    def __init__(
+        self, path: Path | str, busy_s: float = BUSY_S, *, is_scratch: bool = False
+    ) -> None:
+        """Opens the file, made with its folders if need be. `is_scratch`: the file is a copy of
+        what lies elsewhere, so that a power cut may take it. Raises ConfigError where it cannot be
+        opened, or holds something else."""
         self.path = Path(path)
         self._lock = threading.Lock()
         try:
@@ -141,6 +138,9 @@ class CallCache:
             raise _cannot_open(self.path, error) from None
         try:
             _prepare(self._connection, self.path, busy_s)
+            if is_scratch:
+                self._connection.execute("PRAGMA synchronous = OFF")
+                self._connection.execute(f"PRAGMA cache_size = -{SCRATCH_CACHE_KB}")
         except BaseException:
             self._connection.close()
             raise
@@ -161,9 +161,8 @@ class CallCache:
         nothing."""
         if not calls:
             return
-        rows = [call.model_dump() for call in calls]
         with self._transaction() as connection:
-            connection.executemany(_INSERT, rows)
+            connection.executemany(_INSERT, map(_row, calls))
 
     def check(self) -> None:
         """Raises where calls could not be kept now, or the file is damaged as far as CHECK_S of
@@ -347,70 +346,3 @@ def _unusable(path: Path, what: str) -> ConfigError:
 
 def _clear_command(path: Path) -> str:
     return "`memray-eval cache clear`" + ("" if path == calls_file() else f" and --cache {path}")
-
-
-class SegmentLog:
-    """Judge calls as many whole objects in a folder, local or a cloud URL. Any number of processes
-    may append at once.
-
-    `n_unreadable` counts the segments that the last load had to skip.
-    """
-
-    def __init__(self, folder: str) -> None:
-        """Raises ConfigError for a scheme that pyarrow does not know. Nothing is made before the
-        first append."""
-        self.folder = folder.rstrip("/")
-        self.n_unreadable = 0
-        self._filesystem, self._inner = locate(self.folder)
-
-    def append(self, calls: Sequence[CachedCall]) -> None:
-        """Writes the calls as one object, whole or not at all. Raises ResourceError where it cannot
-        be written."""
-        if not calls:
-            return
-        sink = pa.BufferOutputStream()
-        with pa.CompressedOutputStream(sink, "zstd") as stream:
-            stream.write("".join(f"{call.model_dump_json()}\n" for call in calls).encode())
-        # sorts by time, for load
-        name = f"calls-{calls[0].created * 1000:015.0f}-{secrets.token_hex(8)}{SUFFIX}"
-        try:
-            if not is_object_store(self._filesystem):
-                self._filesystem.create_dir(self._inner, recursive=True)
-            write_whole(self._filesystem, f"{self._inner}/{name}", sink.getvalue().to_pybytes())
-        except OSError as error:
-            raise ResourceError(f"cannot write judge calls to {self.folder}: {error}") from None
-
-    def load(self) -> Iterator[list[CachedCall]]:
-        """The calls of each segment, earlier segments first. Skips a segment that cannot be read,
-        and counts it. Raises ConfigError where the folder cannot be listed; one that is not there
-        holds nothing."""
-        self.n_unreadable = 0
-        with ThreadPoolExecutor(READERS) as readers:  # far away it is the waiting that takes long
-            for calls in readers.map(self._try_read, self._segments()):
-                if calls is None:
-                    self.n_unreadable += 1
-                else:
-                    yield calls
-
-    def _try_read(self, path: str) -> list[CachedCall] | None:
-        try:
-            return self._read(path)
-        except (OSError, ValueError):  # gone, cut off, not zstd, not JSON, not a call
-            return None
-
-    def _segments(self) -> list[str]:
-        try:
-            infos = self._filesystem.get_file_info(
-                fs.FileSelector(self._inner, allow_not_found=True)
-            )
-        except OSError as error:
-            raise ConfigError(f"cannot list the judge calls in {self.folder}: {error}") from None
-        # What a kill left pending ends otherwise.
-        return sorted(info.path for info in infos if info.path.endswith(SUFFIX))
-
-    def _read(self, path: str) -> list[CachedCall]:
-        with self._filesystem.open_input_stream(path, compression="zstd") as stream:
-            data = bytes(stream.read())
-        if not data:  # none is written empty, but zstd takes a file cut off at its start for one
-            raise ValueError(f"{path} is empty")
-        return [CachedCall.model_validate_json(line) for line in data.splitlines()]

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
+from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
@@ -44,6 +45,7 @@ from memray_eval.judges.structured_judge import (
     JudgeSpec,
     RepeatedJudge,
     StructuredJudge,
+    judge_key,
 )
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge, Verdict
@@ -52,6 +54,8 @@ from memray_eval.types import Message, Usage
 
 SERVER_MODEL = "judge"  # how the embedded judge's server calls its model
 EMBEDDED_OUTPUT_TOKENS = 1024
+# The run's own server is started again where it dies: its calls wait for it, by time, not by tries.
+EMBEDDED_TRIES, EMBEDDED_FAILURES, EMBEDDED_OUTAGE_S = 1000, 3, 900.0
 IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
 
 
@@ -67,14 +71,15 @@ class LedgerPort(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members`; `say` takes lines that a person should read; calls that still wait when `is_stopping`
-    are not made; `embedded_url` is where the embedded judge's server answers; `watch` gives who
-    hears of a judge's calls."""
+    `members` of its `run`; `say` takes lines that a person should read; calls that still wait when
+    `is_stopping` are not made; `embedded_url` is where the embedded judge's server answers; `watch`
+    gives who hears of a judge's calls."""
 
     limiter: LimiterPort
     member: str
     say: Callable[[str], None]
     is_stopping: Callable[[], bool] = lambda: False
+    run: str = ""
     members: int = 1
     max_in_flight: int = IN_FLIGHT
     calls: CallStore | None = None
@@ -139,7 +144,10 @@ class _JudgeFactory:
             parameters=self._table.models.get(name, ModelEntry()).parameters,
             price=price_of(name, config, self._table) or FREE,
         )
-        return builder(spec, self._build_policy(name, config.max_output_tokens, server or ""))
+        endpoint = JudgeEndpoint(
+            name, server_address(provider, server), key_digest(judge_key(spec, provider))
+        )
+        return builder(spec, self._build_policy(endpoint, config.max_output_tokens, config))
 
     def _build_embedded(self, name: str) -> StructuredJudge:
         from memray_eval.judges.providers.openai import openai_judge
@@ -154,18 +162,34 @@ class _JudgeFactory:
             max_output_tokens=tokens,
             parameters={"temperature": 0, "seed": 0},
         )
-        return openai_judge(spec, self._build_policy(name, tokens, ""), is_small=True)
+        endpoint = JudgeEndpoint(name, server_address("openai", spec.base_url))
+        breaker = self._config.breaker
+        patient = self._config.model_copy(
+            update={
+                "tries": EMBEDDED_TRIES,
+                "breaker": breaker.model_copy(
+                    update={
+                        "failures": min(breaker.failures, EMBEDDED_FAILURES),
+                        "outage_s": max(breaker.outage_s, EMBEDDED_OUTAGE_S),
+                    }
+                ),
+            }
+        )
+        return openai_judge(spec, self._build_policy(endpoint, tokens, patient), is_small=True)
 
-    def _build_policy(self, name: str, max_output_tokens: int, address: str) -> CallPolicy:
-        config, services = self._config, self._services
+    def _build_policy(
+        self, endpoint: JudgeEndpoint, max_output_tokens: int, config: JudgingConfig
+    ) -> CallPolicy:
+        services, name = self._services, endpoint.name
         limits, is_firm = limits_of(name, config, self._table)
         watch = services.watch(name)
         gate = AdmissionController(
-            JudgeEndpoint(name, address),
+            endpoint,
             services.limiter,
             Breaker(name, config.breaker, services.say),
             AdmissionOptions(
                 member=services.member,
+                run=services.run,
                 members=services.members,
                 limits=limits,
                 is_firm=is_firm,

@@ -168,6 +168,8 @@ def assign_judges(
 
 def _withheld(metric: JudgedMetric, is_wanted: bool | None) -> str:
     """Why the rules give no estimate of a metric; "" where they do."""
+    if not metric.has_estimate:
+        return "it has no offline estimate; name a judge with --judge PROVIDER/MODEL"
     if is_wanted is False:
         return f"estimates.{metric.name} is false, and no judge is named"
     if is_wanted or metric.worth is None or not metric.worth.cannot_tell:
@@ -236,19 +238,20 @@ def _check_one_stage(
 def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
     """The rubric that a metric is judged by: its first, the named one of its own, or the text of a
     file."""
-    if not metric.rubrics:
-        if named is not None:
-            raise ConfigError(
-                f"rubrics: {metric.name} has one rubric, which cannot be changed; leave {key!r} out"
-            )
+    if metric.prompt_with is None and named is not None:
+        raise ConfigError(
+            f"rubrics: {metric.name} has one rubric, which cannot be changed; leave {key!r} out"
+        )
+    name = named or next(iter(metric.rubrics), None)
+    if name is None:
         return None
-    name = named or next(iter(metric.rubrics))
     if name in metric.rubrics:
         return Rubric(name=name, text=metric.rubrics[name])
     if not names_a_file(name):
-        known = ", ".join(metric.rubrics)
+        known = "".join(f"{one}, " for one in metric.rubrics)
         raise ConfigError(
-            f"rubrics: {key} has no rubric {name!r}; there are: {known}, or the path of a text file"
+            f"rubrics: {key} has no rubric {name!r}; write {known and f'{known}or '}the path of a "
+            "text file"
         )
     try:
         text = Path(name).read_text("utf-8").strip()

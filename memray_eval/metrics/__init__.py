@@ -13,7 +13,9 @@ from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics.companion._metric import with_emotion_words
+from memray_eval.metrics.own import load_own_metric
 from memray_eval.metrics.text._features import WEIGHTS, coherence_metric, overall
+from memray_eval.types import Message, Response, Sample
 
 DEFAULTS = MetricOptions()
 
@@ -36,7 +38,7 @@ def all_metrics() -> dict[str, Metric]:
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
     """The named metrics, in the order given, with these options. Raises ConfigError that lists the
     known ones, or says what is wrong with an option."""
-    known = (
+    known = {own.name: load_own_metric(own) for own in options.own} | (
         all_metrics()
         if options == DEFAULTS
         else all_metrics() | {m.name: m for m in _with_options(options)}
@@ -67,4 +69,25 @@ def _discover() -> Iterator[Metric]:
         for file in pkgutil.iter_modules(package.__path__):
             if not file.name.startswith("_"):
                 module = importlib.import_module(f"{package.__name__}.{file.name}")
-                yield replace(module.METRIC, name=file.name, family=family.name)
+                metric = replace(module.METRIC, name=file.name, family=family.name)
+                rubric = getattr(module, "RUBRIC", None)
+                yield _with_any_rubric(metric, rubric) if rubric else metric
+
+
+def _with_any_rubric(metric: Metric, rubric: str) -> Metric:
+    """A judged metric of one rubric that can also be asked by a user's, in the place of its own."""
+    if not isinstance(metric, JudgedMetric) or metric.prompt_with is not None:
+        return metric
+    ask = metric.prompt
+
+    def ask_with(text: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+        return tuple(
+            message.model_copy(
+                update={"content": message.content.replace(rubric.strip(), text.strip())}
+            )
+            if message.role == "system"
+            else message
+            for message in ask(sample, response)
+        )
+
+    return replace(metric, prompt_with=ask_with)

@@ -3,26 +3,32 @@
 results/<run_id>/run.yaml            the resolved config, no secrets
                  manifest.json       versions, dataset fingerprint, judge per metric, timings,
                                      counts, status
-                 records/*.parquet   one row per unit
+                 records/*.parquet   one row per unit, in parts of up to 2,048 (results/parts.py)
+                 responses/*.parquet the same of units that are not judged yet; deleted at the end
+                 spending.json       what judge calls have cost so far, for a resumed run's budget
                  problems.jsonl      the dataset's invalid entries, when a run skipped them
                  disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
+                 scan.json           what the scan of the dataset found, for resumes
                  log.jsonl           what the run logged (execution/run_log.py)
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import io
 import json
+import logging
 import secrets
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -32,9 +38,23 @@ from pydantic import ValidationError
 
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.results.parts import (
+    Part,
+    UnitIndex,
+    digest_name,
+    encode_part,
+    index_file,
+    index_in,
+    join_rows,
+    new_part_name,
+    unit_numbers,
+)
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
 from memray_eval.storage.leases import hold_lease, taken_over_error
+from memray_eval.storage.parallel import map_ahead
 from memray_eval.storage.paths import (
+    GCS,
+    REQUESTS_AT_ONCE,
     is_object_store,
     locate,
     translate_cloud_errors,
@@ -47,6 +67,10 @@ Kind = Literal["records", "responses"]
 RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
 LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
+LOCAL_READS_AT_ONCE = 8
+_PARQUET = pads.ParquetFileFormat()
+
+logger = logging.getLogger(__name__)
 
 
 class RunFolder:
@@ -65,6 +89,12 @@ class RunFolder:
     def local_path(self) -> Path | None:
         """Where the folder lies on this machine's disk; None where it lies elsewhere."""
         return Path(self._inner) if isinstance(self._filesystem, fs.LocalFileSystem) else None
+
+    @property
+    def rewrite_pause_s(self) -> float:
+        """How long a file must rest before it is written again: Google's store takes one write a
+        second of the same object."""
+        return 1.0 if self._filesystem.type_name == GCS else 0.0
 
     def create(self) -> None:
         """Creates the folder. Raises ConfigError if it cannot be written; in an object store that
@@ -136,6 +166,17 @@ class RunFolder:
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
 
+    def write_scan(self, stored: Mapping[str, Any]) -> None:
+        """Writes what the scan of the dataset found (datasets/scan_store.py)."""
+        self._write("scan.json", json.dumps(stored, ensure_ascii=False, separators=(",", ":")))
+
+    def read_scan(self) -> Any:
+        """What write_scan wrote; None where there is nothing, or it is no JSON."""
+        try:
+            return json.loads(self._read("scan.json"))
+        except (DataError, ValueError):
+            return None
+
     def write_problems(self, problems: Iterable[Frozen]) -> None:
         self._write(
             "problems.jsonl", "".join(problem.model_dump_json() + "\n" for problem in problems)
@@ -168,6 +209,17 @@ class RunFolder:
                 "problems"
             ) from None
 
+    def write_spending(self, spending: Mapping[str, Any]) -> None:
+        """Writes what the run's judge calls have cost over all of its sessions."""
+        self._write("spending.json", json.dumps(dict(spending)) + "\n")
+
+    def read_spending(self) -> dict[str, Any]:
+        """What write_spending wrote last; {} where nothing was, or it cannot be read."""
+        try:
+            return dict(json.loads(self._read("spending.json")))
+        except (DataError, ValueError, TypeError):
+            return {}
+
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""
         self._write(name, data.decode("utf-8", "replace"))  # a full disk cuts lines anywhere
@@ -176,35 +228,80 @@ class RunFolder:
         """Raises DataError where there is none."""
         return self._read(name)
 
-    def write_part(self, table: pa.Table, kind: Kind = RECORDS) -> str:
-        """Writes a block as one file, named after its units, so that a retried task overwrites the
-        same file. Returns the file's name."""
-        units = "\n".join(table.column("unit_id").to_pylist())
-        name = f"part-{hashlib.blake2b(units.encode(), digest_size=8).hexdigest()}.parquet"
-        buffer = io.BytesIO()
-        pq.write_table(table.cast(RECORD_SCHEMA), buffer, compression="zstd")
+    def write_part(self, table: pa.Table, kind: Kind = RECORDS, name: str | None = None) -> str:
+        """Writes rows as one file that appears whole or not at all, and returns its name. Without a
+        name it is named after its units, so that a retried task overwrites the same file."""
+        name = digest_name(table) if name is None else name
         with translate_cloud_errors(self.path):
-            write_whole(self._filesystem, f"{self._inner}/{kind}/{name}", buffer.getvalue())
+            write_whole(self._filesystem, self._path_of(name, kind), encode_part(table))
         return name
 
-    def parts(self, kind: Kind = RECORDS) -> list[str]:
-        """Lists the names of the parts written so far, sorted."""
+    def write_parts(self, tables: Iterable[pa.Table], kind: Kind = RECORDS) -> None:
+        """Writes rows as few parts as they fit into, under names that no part has yet."""
+        names = ((table, kind, new_part_name()) for table in join_rows(tables))
+        for _ in map_ahead(lambda one: self.write_part(*one), names, self._requests_at_once):
+            pass
+
+    def list_parts(self, kind: Kind = RECORDS) -> list[Part]:
+        """Lists the parts written so far, sorted by name."""
         selector = fs.FileSelector(f"{self._inner}/{kind}", allow_not_found=True)
         with translate_cloud_errors(self.path):
             infos = self._filesystem.get_file_info(selector)
-        return sorted(info.base_name for info in infos if info.base_name.endswith(".parquet"))
+        return sorted(
+            Part(info.base_name, info.size or 0)
+            for info in infos
+            if info.base_name.endswith(".parquet")
+        )
+
+    def parts(self, kind: Kind = RECORDS) -> list[str]:
+        """Lists the names of the parts written so far, sorted."""
+        return [part.name for part in self.list_parts(kind)]
 
     def read_part(
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
-        with translate_cloud_errors(self.path):
-            return pq.read_table(
-                f"{self._inner}/{kind}/{name}", columns=columns, filesystem=self._filesystem
-            )
+        """Reads a part: all of it in one request, or some of its columns, named as in Parquet
+        (scores.list.element.status)."""
+        with (
+            translate_cloud_errors(self.path),
+            self._filesystem.open_input_file(self._path_of(name, kind)) as file,
+        ):
+            source = pa.BufferReader(file.read_buffer()) if columns is None else file
+            table = pq.ParquetFile(source).read(columns=columns)
+        return table.replace_schema_metadata(None)
+
+    def read_parts(
+        self, names: Sequence[str], kind: Kind = RECORDS, columns: list[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yields parts in the order of their names, several read at once."""
+        read = partial(self.read_part, kind=kind, columns=columns)
+        return map_ahead(read, names, self._requests_at_once)
+
+    def read_indexes(self, parts: Sequence[Part], kind: Kind = RECORDS) -> Iterator[UnitIndex]:
+        """Yields the index of each part, in their order, several read at once. Raises DataError for
+        a part that cannot be read."""
+        return map_ahead(partial(self._read_index, kind), parts, self._requests_at_once)
+
+    def find_responses(self, unit_ids: Collection[str]) -> pa.Table:
+        """The responses that are kept of some units, a row each, in no order. It looks through the
+        indexes of all parts: for the few units that have to be done again."""
+        wanted, parts = unit_numbers(unit_ids), self.list_parts(RESPONSES)
+        indexes = zip(parts, self.read_indexes(parts, RESPONSES), strict=True)
+        names = [part.name for part, index in indexes if np.isin(index.units, wanted).any()]
+        found, missing = [RECORD_SCHEMA.empty_table()], set(unit_ids)
+        for rows in self.read_parts(names, RESPONSES):
+            here = [unit in missing for unit in rows.column("unit_id").to_pylist()]
+            found.append(rows.filter(pa.array(here, pa.bool_())).cast(RECORD_SCHEMA))
+            missing -= set(found[-1].column("unit_id").to_pylist())
+        return pa.concat_tables(found)
 
     def delete_part(self, name: str, kind: Kind = RECORDS) -> None:
         with translate_cloud_errors(self.path):
-            self._filesystem.delete_file(f"{self._inner}/{kind}/{name}")
+            self._filesystem.delete_file(self._path_of(name, kind))
+
+    def delete_parts(self, names: Sequence[str], kind: Kind = RECORDS) -> None:
+        for _ in map_ahead(partial(self.delete_part, kind=kind), names, self._requests_at_once):
+            pass
 
     def last_written(self) -> float:
         """When the folder was last written to, in epoch seconds; 0.0 for an empty one."""
@@ -229,12 +326,39 @@ class RunFolder:
 
     def records(self) -> pads.Dataset:
         """All records written so far, as an Arrow dataset. Raises DataError if there are none."""
-        files = [f"{self._inner}/{RECORDS}/{name}" for name in self.parts()]
-        if not files:
+        if not (parts := self.list_parts()):
             raise DataError(f"{self.path} holds no records")
-        return pads.dataset(
-            files, schema=RECORD_SCHEMA, format="parquet", filesystem=self._filesystem
+        return _open_dataset(
+            [(self._path_of(part.name, RECORDS), part.size) for part in parts], self._filesystem
         )
+
+    @contextmanager
+    def local_records(self) -> Iterator[pads.Dataset]:
+        """The records as files of this machine while the block runs, for several passes over them:
+        those of a cloud are copied to the temporary folder, a request each, where they fit twice
+        over; otherwise they are read where they are. Raises DataError if there are none."""
+        parts = self.list_parts()
+        total = sum(part.size for part in parts)
+        with ExitStack() as stack:
+            if (
+                not parts
+                or isinstance(self._filesystem, fs.LocalFileSystem)
+                or 2 * total > shutil.disk_usage(tempfile.gettempdir()).free
+            ):
+                yield self.records()
+                return
+            copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="memray-eval-records-"))
+            started = time.monotonic()
+            copy = partial(self._copy_part, copies)
+            files = list(map_ahead(copy, parts, self._requests_at_once))
+            logger.info(
+                "%d parts (%.0f MB) copied from %s in %.1f s",
+                len(parts),
+                total / 1e6,
+                self.path,
+                time.monotonic() - started,
+            )
+            yield _open_dataset(files, fs.LocalFileSystem())
 
     def each(self) -> Iterator[Record]:
         """Yields all records, holding one block in memory at a time. A row that broke a stage and
@@ -243,6 +367,40 @@ class RunFolder:
             yield from from_table_apart(
                 pa.Table.from_batches([batch]), lambda sample_id, error: None
             )[0]
+
+    @property
+    def _requests_at_once(self) -> int:
+        is_local = isinstance(self._filesystem, fs.LocalFileSystem)
+        return LOCAL_READS_AT_ONCE if is_local else REQUESTS_AT_ONCE
+
+    def _path_of(self, name: str, kind: Kind) -> str:
+        return f"{self._inner}/{kind}/{name}"
+
+    def _read_index(self, kind: Kind, part: Part) -> UnitIndex:
+        path = self._path_of(part.name, kind)
+        try:
+            with translate_cloud_errors(self.path):
+                footer = _fragment(path, part.size, self._filesystem).metadata
+                if (index := index_in(footer)) is not None:
+                    return index
+                with self._filesystem.open_input_file(path) as file:
+                    return index_file(file)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as error:
+            raise DataError(
+                f"{self.path}/{kind}/{part.name} cannot be read ({error}); put it back from a "
+                "copy, or delete it to have its units done again"
+            ) from None
+
+    def _copy_part(self, copies: str, part: Part) -> tuple[str, int]:
+        """Copies a part to a local folder; returns its path there and its size."""
+        with (
+            translate_cloud_errors(self.path),
+            self._filesystem.open_input_file(self._path_of(part.name, RECORDS)) as file,
+        ):
+            data = file.read_buffer()
+        path = Path(copies) / part.name
+        path.write_bytes(data)
+        return str(path), data.size
 
     def _has_file(self, name: str) -> bool:
         with translate_cloud_errors(self.path):
@@ -266,6 +424,16 @@ class RunFolder:
             raise DataError(
                 f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)"
             ) from None
+
+
+def _open_dataset(files: Sequence[tuple[str, int]], filesystem: fs.FileSystem) -> pads.Dataset:
+    fragments = [_fragment(path, size, filesystem) for path, size in files]
+    return pads.FileSystemDataset(fragments, RECORD_SCHEMA, _PARQUET, filesystem)
+
+
+def _fragment(path: str, size: int, filesystem: fs.FileSystem) -> pads.ParquetFileFragment:
+    """A part as it was listed: who knows its size need not ask for it."""
+    return _PARQUET.make_fragment(path, filesystem, file_size=size)
 
 
 def new_run_id(suite: str, candidate: str) -> str:

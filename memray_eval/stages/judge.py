@@ -87,6 +87,17 @@ def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseExceptio
     return record.model_copy(update={"scores": (*record.scores, *scores)})
 
 
+def fail_ungenerated(record: Record, metrics: Sequence[Metric]) -> Record:
+    """Adds, for each metric that the record has no score for, the score of a record whose
+    generation failed. Both stages that score would add the same."""
+    response = record.response or Response(error="not generated")
+    found = (
+        unscorable(metric, record.sample, response) for metric in _missing_metrics(record, metrics)
+    )
+    scores = [score for score in found if score is not None]
+    return record.model_copy(update={"scores": (*record.scores, *scores)})
+
+
 def _missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
     there = {score.metric for score in record.scores}
     return [metric for metric in metrics if metric.name not in there]

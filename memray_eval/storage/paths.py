@@ -19,6 +19,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import IO, Any, cast
 
+import pyarrow as pa
 from pyarrow import fs
 
 from memray_eval.errors import ConfigError, EvalError, ResourceError
@@ -28,6 +29,7 @@ from memray_eval.errors import ConfigError, EvalError, ResourceError
 JOB_FILE = "job://"
 S3, GCS, ANONYMOUS = "s3", "gcs", "anonymous@"
 GCS_RETRY_S = 20  # the library's default is 15 minutes
+REQUESTS_AT_ONCE = 32  # of a process: they mostly wait
 IN_MEMORY_BYTES = 8 << 20  # a longer file is buffered on the local disk before it is uploaded
 _SCHEMES = {"s3": S3, "gs": GCS, "gcs": GCS}
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
@@ -108,6 +110,8 @@ def _open_cloud(
 def _make_filesystem(
     kind: str, bucket: str, is_anonymous: bool, environment: tuple[str | None, ...]
 ) -> fs.FileSystem:
+    # As many connections, too; pyarrow's default of eight is for disks
+    pa.set_io_thread_count(max(REQUESTS_AT_ONCE, pa.io_thread_count()))
     if kind == GCS:
         return fs.GcsFileSystem(
             anonymous=is_anonymous, retry_time_limit=timedelta(seconds=GCS_RETRY_S)

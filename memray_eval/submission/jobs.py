@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.execution.interrupts import DRAIN_S
 from memray_eval.execution.ray.ray_compat import (
     JOB_LOGGERS,
     AuthenticationError,
@@ -26,6 +27,8 @@ for _name in JOB_LOGGERS:
     # They report each upload and stream; we report once
     logging.getLogger(_name).setLevel(logging.WARNING)
 
+# Ray's time between a job's SIGTERM and SIGKILL, 3 s unless it is set: enough to end in order.
+STOP_WAIT = {"RAY_JOB_STOP_WAIT_TIME_S": str(int(DRAIN_S) + 5)}
 TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
 _TOKEN = (
     "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in "
@@ -51,8 +54,8 @@ class Jobs:
 
     def submit(self, package: Package) -> str:
         """Sends the package, unless the cluster has it already, and starts the job; returns its id.
-        It gets no environment variable: what the nodes have, it has. Raises ConfigError where a job
-        is at work on its run."""
+        It gets no environment variable but the time it has to end when it is stopped: what the
+        nodes have, it has. Raises ConfigError where a job is at work on its run."""
         run_id = package.metadata["run_id"]
         if busy := [job.job_id for job in self.list() if job.run_id == run_id and not job.is_over]:
             raise ConfigError(
@@ -64,7 +67,7 @@ class Jobs:
             path.write_bytes(package.data)
             job_id: str = self._client.submit_job(
                 entrypoint=package.entrypoint,
-                runtime_env={"working_dir": str(path)},
+                runtime_env={"working_dir": str(path), "env_vars": STOP_WAIT},
                 metadata=dict(package.metadata),
             )
         return job_id

@@ -25,8 +25,9 @@ import yaml
 import memray_eval
 from memray_eval.config.schema import DEFAULT_OUT, RunConfig
 from memray_eval.config.secrets import held_keys, refuse_keys, refuse_keys_in_file, variables_of
-from memray_eval.config.sections import names_a_file
+from memray_eval.config.sections import is_rubric_file, names_a_file
 from memray_eval.errors import ConfigError
+from memray_eval.extensions import read_own_file, split_reference
 from memray_eval.storage.paths import JOB_FILE
 from memray_eval.types import Frozen
 
@@ -148,11 +149,37 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     for number, (key, rubric) in enumerate(config.rubrics.items()):
         if names_a_file(rubric):  # relative to job.yaml, as load_config has it
             data["rubrics"][key] = packed.put(f"rubrics.{key}", rubric, f"files/rubrics/{number}")
+    _relocate_metrics(config, data, packed)
     if config.judging.models is not None:  # relative to the working directory in any config
         data["judging"]["models"] = packed.put(
             "judging.models", config.judging.models, "files/judges"
         )
     return data
+
+
+def _relocate_metrics(config: RunConfig, data: dict[str, Any], packed: _PackedFiles) -> None:
+    """Packs the files of the metrics that a job brings, with what they import."""
+
+    def place(reference: str, number: int) -> str:
+        path, attribute = split_reference(reference) or ("", "")
+        if not path.endswith(".py"):
+            return reference
+        file, folder = read_own_file(path), f"files/own/{number}"
+        for name, _ in file.sources:
+            packed.put(
+                f"metrics: {path}", str(Path(path).parent / name), f"{folder}/{Path(name).parent}"
+            )
+        return ":".join(filter(None, (f"{folder}/{file.name}", attribute)))
+
+    for number, entry in enumerate(config.metrics):
+        if isinstance(entry, str):
+            data["metrics"][number] = place(entry, number)
+        elif is_rubric_file(entry.rubric):
+            data["metrics"][number]["rubric"] = packed.put(
+                f"metrics: {entry.name}", entry.rubric, f"files/own/{number}"
+            )
+    for number, path in enumerate(config.include, len(config.metrics)):
+        data["include"][number - len(config.metrics)] = place(path, number)
 
 
 def _check_dataset(path: str) -> None:

@@ -75,6 +75,7 @@ def bare(config: RunConfig) -> Callable[[], float]:
     from vllm import LLM, SamplingParams
 
     from memray_eval.datasets.scan import read_samples
+    from memray_eval.execution.plan import fit_engine
     from memray_eval.execution.prepare import resolve, scan_dataset
     from memray_eval.execution.ray.engine import engine_kwargs
     from memray_eval.models.embedded_model import resolve_model
@@ -89,7 +90,8 @@ def bare(config: RunConfig) -> Callable[[], float]:
         for sample in read_samples(shard, spec.read.reader)
     ]
     prompts = [{"prompt_token_ids": render(one, tokenizer, None).tokens} for one in asked]
-    llm = LLM(resolve_model(candidate.model), **engine_kwargs(config.engine, "cpu"))
+    engine = fit_engine(config.engine, 0.0, "cpu")
+    llm = LLM(resolve_model(candidate.model), **engine_kwargs(engine, "cpu"))
     params = SamplingParams(**asked[0].sampling(candidate).model_dump(mode="json"))
 
     def measure() -> float:

@@ -14,11 +14,13 @@ import pytest
 from memray_eval.affect.labels import EKMAN
 from memray_eval.config.sections import ClusterConfig
 from tests.conftest import REPOSITORY
+from tests.servers.s3 import interpreter
 
 ALONE = {
     "interval_coverage": "--draws 2",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "many_judges": "--members 8 --minutes 1",
+    "record_files": "--units 300 --latency-ms 1",
     "reduction": "--units 300 --rounds 1",
     "text_family": "--responses 6 --rounds 1",
     "view": "--units 200",
@@ -37,6 +39,9 @@ WITH_ENGINE = {
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 WITH_DATA = {"speech_worth"}
+WITH_S3 = {
+    "paid_calls": "--actors 2 --seconds 0.5 --latency-s 0.05 --delay-ms 5 10 --index 2000",
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +61,7 @@ def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_benchmark_is_tried() -> None:
     files = Path(__file__).parent.glob("*.py")
     mains = {file.stem for file in files if "\ndef main(" in file.read_text("utf-8")}
-    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *WITH_DATA}
+    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *WITH_DATA, *WITH_S3}
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -75,6 +80,17 @@ def test_the_benchmark_of_speech_runs(
     data.write_text("\n".join(lines) + "\n", "utf-8")
     run_main("speech_worth", f"--each 1 --data {data}", monkeypatch)
     assert "7 texts: accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(
+    interpreter() is None, reason="no moto: name a Python that has it in MEMRAY_EVAL_MOTO"
+)
+@pytest.mark.parametrize("name", WITH_S3)
+def test_a_benchmark_over_s3_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_main(name, WITH_S3[name], monkeypatch)
+    assert capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("ray_session")

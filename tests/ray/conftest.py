@@ -21,7 +21,7 @@ from tests.servers.provider import Provider
 @pytest.fixture(scope="session", autouse=True)
 def _cluster() -> Iterator[None]:
     # Before Ray starts: its workers inherit this environment.
-    os.environ["MY_TEST_KEY"] = "test-key"
+    os.environ |= {"MY_TEST_KEY": "test-key", "SECOND_TEST_KEY": "second-test-key"}
     with cluster.connected(ClusterConfig(num_cpus=2)):
         assert ray.is_initialized()
         yield

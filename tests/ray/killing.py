@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from memray_eval.config.sections import Budget
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.benchmarks.judging import job, responses
@@ -55,14 +56,16 @@ def books(folder: RunFolder, server: ServerProcess) -> Books:
     )
 
 
-def config_file(tmp_path: Path, server: ServerProcess, actors: int) -> Path:
+def config_file(
+    tmp_path: Path, server: ServerProcess, actors: int, budget: Budget = Budget()
+) -> Path:
     """A job that judges UNITS responses with `actors` judge actors, IN_FLIGHT calls in each, in
     small blocks."""
     dataset = responses(tmp_path, UNITS)
     config = job(
         dataset, tmp_path / "out", server.base_url, METRICS, actors=actors, max_in_flight=IN_FLIGHT
     )
-    config = config.model_copy(update={"rows_per_block": 10})
+    config = config.model_copy(update={"rows_per_block": 10, "budget": budget})
     path = tmp_path / "job.yaml"
     path.write_text(config.model_dump_json())
     return path

@@ -4,13 +4,15 @@ elsewhere; and what is said where S3 does not let us in. Skipped where no Python
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -24,8 +26,14 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.prepare.stored_config import read_config, write_config
+from memray_eval.execution.resume_state import drop_duplicates, load_resume_state
+from memray_eval.judges.call_cache import CallCache
+from memray_eval.judges.paid_calls import PaidCalls
+from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
 from memray_eval.storage.paths import locate, write_whole
+from memray_eval.types import Record
 from tests.benchmarks.judging import job, responses
 from tests.conftest import REPOSITORY
 from tests.ray.killing import (
@@ -41,6 +49,7 @@ from tests.ray.killing import (
 )
 from tests.servers.process import ServerProcess, serving_process
 from tests.servers.s3 import KEY, SECRET, S3Server, interpreter, serving_s3
+from tests.unit.judges.test_paid_calls import made
 
 pytestmark = pytest.mark.skipif(
     interpreter() is None, reason="no moto: name a Python that has it in MEMRAY_EVAL_MOTO"
@@ -145,6 +154,84 @@ def test_a_small_file_is_one_request_and_listed_at_once(here: S3Server) -> None:
     assert (info.base_name, info.size) == ("part.zst", 100_000)  # not packed for its name
 
 
+def test_paid_calls_are_written_together_and_merged(here: S3Server, tmp_path: Path) -> None:
+    folder, n_actors, n_calls = f"{ROOT}/paid/calls", 40, 10
+
+    async def actor(calls: PaidCalls, number: int) -> None:
+        for call in range(n_calls):
+            await calls.put([made(f"{number}-{call}")])
+
+    async def main(calls: PaidCalls) -> int:
+        before = here.calls()["PUT"]
+        await asyncio.gather(*(actor(calls, number) for number in range(n_actors)))
+        n_objects = here.calls()["PUT"] - before
+        await calls.compact()
+        return n_objects
+
+    cache = CallCache(tmp_path / "calls", is_scratch=True)
+    with contextlib.closing(PaidCalls(cache, SegmentLog(folder))) as calls:
+        assert asyncio.run(main(calls)) <= n_actors * n_calls / 10
+    log = SegmentLog(folder)
+    (segment,) = log.load()
+    assert len({call.key for call in segment.calls}) == n_actors * n_calls
+    assert log.n_unreadable == 0
+
+
+def test_a_key_that_may_not_write_is_told_for_each_call(
+    here: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
+
+    async def main(calls: PaidCalls) -> None:
+        for key in "ab":
+            with pytest.raises(ConfigError, match=r"s3://.*/refused: access denied"):
+                await calls.put([made(key)])
+        assert await calls.get(["a", "c"]) == [made("a"), None]
+
+    cache = CallCache(tmp_path / "calls", is_scratch=True)
+    with contextlib.closing(PaidCalls(cache, SegmentLog(f"{ROOT}/refused"))) as calls:
+        asyncio.run(main(calls))
+
+
+def test_an_index_is_one_request_and_a_whole_part_two(here: S3Server, record: Record) -> None:
+    """A request takes 100 ms, and a large run has a thousand parts."""
+    folder = RunFolder(f"{ROOT}/parts/run")
+    units = [f"{number:016x}" for number in range(2048)]
+    table = pa.concat_tables([to_table([record])] * 2048).set_column(0, "unit_id", pa.array(units))
+
+    def requests(call: Callable[[], object]) -> Counter[str]:
+        before = here.calls()
+        call()
+        return here.calls() - before
+
+    assert requests(lambda: folder.write_part(table)) == {"PUT": 1}
+    folder.write_parts([table.slice(0, 1)])
+    parts = folder.list_parts()
+    assert len(parts) == 2
+    assert requests(lambda: list(folder.read_indexes(parts))) == {"GET": 2}
+    assert requests(lambda: folder.read_part(parts[0].name)) == {"HEAD": 1, "GET": 1}
+    with folder.local_records() as copied:
+        assert requests(lambda: copied.count_rows() == 2049) == {}
+        assert sum(part.num_rows for part in folder.read_parts(folder.parts())) == 2049
+
+
+def test_parts_are_read_side_by_side(here: S3Server, record: Record) -> None:
+    folder = RunFolder(f"{ROOT}/many/run")
+    for number in range(64):
+        row = record.model_copy(update={"unit_id": f"{number:016x}"})
+        folder.write_part(to_table([row]))
+    here.set_latency(LATENCY_S)
+    try:
+        began = time.monotonic()
+        state = load_resume_state(folder)
+        assert drop_duplicates(folder) == 0
+        took = time.monotonic() - began
+    finally:
+        here.set_latency(0.0)
+    assert len(state.finished) == 64
+    assert took < 64 * LATENCY_S  # 128 indexes and some listings
+
+
 def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
     """A machine is lost in the middle, and the run goes on in a process that shares nothing with it
     but S3. Then its reports, beside a run that nobody killed."""
@@ -174,6 +261,8 @@ def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
             "killed",
             "finished",
         ]
+        (segment,) = SegmentLog(f"{folder.path}/calls").load()  # both sessions' calls, merged
+        assert len(segment.calls) == CALLS
         server.reset()
         config = configured(
             tmp_path, server, f"{ROOT}/whole", cache=f"{ROOT}/killed/results/{folder.run_id}/calls"

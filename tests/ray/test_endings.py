@@ -104,7 +104,10 @@ def test_a_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
         assert last.endswith(f"Go on with `memray-eval resume {folder.path}`.")
         kept = folder.records().count_rows() if folder.parts() else 0
         assert f"{kept} of {UNITS} units are finished and kept" in last
-        text = resumed(tmp_path, server, IN_FLIGHT)
+        assert f"Stopping: {number.name} came: what is in flight is finished and written" in (
+            log.read_text()
+        )
+        text = resumed(tmp_path, server, lost=0)
     assert f"write {kept}/{UNITS}" in text  # its progress begins where the first session ended
     assert [one["status"] for one in run_folder(tmp_path).read_manifest()["sessions"]] == [
         "interrupted",

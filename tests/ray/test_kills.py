@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from memray_eval.config.sections import Budget
+from memray_eval.judges.limits.budget import AHEAD
 from tests.ray.killing import (
     CALLS,
     IN_FLIGHT,
@@ -33,6 +36,13 @@ on_demand = pytest.mark.skipif(
     "MEMRAY_EVAL_KILLS" not in os.environ, reason="a minute a kill: set MEMRAY_EVAL_KILLS=3"
 )
 LATENCY_S = 0.2
+BUDGET_TOKENS = 10**7
+MOST_TOKENS = 6000  # that a call may take, by its reservation
+
+
+def tokens(stats: dict[str, Any]) -> int:
+    """What the provider has answered with, and was asked, in tokens."""
+    return int(stats["input_tokens"] + stats["output_tokens"])
 
 
 def hold(found: Books, in_flight: int) -> None:
@@ -44,17 +54,23 @@ def hold(found: Books, in_flight: int) -> None:
 @rounds
 def test_the_driver(tmp_path: Path, round_: int) -> None:
     with serving_process(latency_s=LATENCY_S) as server:
-        config = config_file(tmp_path, server, actors=1)
+        config = config_file(tmp_path, server, actors=1, budget=Budget(tokens=BUDGET_TOKENS))
         with evaluating(config, tmp_path / "log") as process:
             wait_for(server, some_moment(), process)
             children = psutil.Process(process.pid).children(recursive=True)
             process.kill()
         gone(children, limit_s=10)
         before = run_folder(tmp_path).parts()
+        stats = server.stats()
+        beyond = run_folder(tmp_path).read_spending()["tokens"] - tokens(stats)
+        assert 0 <= beyond <= AHEAD * BUDGET_TOKENS + IN_FLIGHT * MOST_TOKENS
         with evaluating(config, tmp_path / "log") as process:
             assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
         found = books(run_folder(tmp_path), server)
+        paid, spent = tokens(server.stats()), run_folder(tmp_path).read_spending()["tokens"]
     counted(f"driver, {len(before)} parts written before", found)
+    print(f"tokens at the kill: {beyond} counted too many; at the end {spent - paid}")
+    assert spent - paid == pytest.approx(beyond, abs=IN_FLIGHT * MOST_TOKENS)
     hold(found, IN_FLIGHT)
     killed, finished = run_folder(tmp_path).read_manifest()["sessions"]
     assert (killed["status"], finished["status"]) == ("killed", "finished")

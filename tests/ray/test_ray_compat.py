@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import ray
 import ray._private.services
@@ -11,8 +14,13 @@ import ray._private.worker
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
+    free_resources,
+    held_resources,
+    is_repeated_task,
+    living_jobs,
     local_node,
-    set_repartition_cpus,
+    set_repartition_options,
+    worker_output_path,
 )
 
 
@@ -23,15 +31,74 @@ def test_the_local_node_names_its_session_and_its_raylets_socket() -> None:
     assert {"raylet", "gcs_server"} == set(cluster._vital_processes())
 
 
-def test_a_repartition_asks_for_the_cpus_that_it_is_told() -> None:
+def test_a_repartition_takes_the_options_that_it_is_given() -> None:
     rows = ray.data.from_items([{"row": row} for row in range(10)], override_num_blocks=1)
     spread = rows.repartition(target_num_rows_per_block=2)
-    set_repartition_cpus(spread, 0.25)
+    set_repartition_options(spread, num_cpus=0.25, label_selector={"ray.io/node-id": "!in(none)"})
     assert spread._logical_plan.dag.ray_remote_args["num_cpus"] == 0.25
     assert sum(batch.num_rows for batch in spread.iter_batches(batch_format="pyarrow")) == 10
+
+
+def test_a_task_that_ray_runs_again_knows_it(tmp_path: Path) -> None:
+    """Also one that yields its blocks, as the stages of a pipeline do."""
+
+    @ray.remote(num_cpus=0.1, max_retries=1)
+    def dies_once() -> Iterator[bool]:
+        yield is_repeated_task()
+        if not (mark := tmp_path / "died").exists():
+            mark.touch()
+            os._exit(1)
+        yield is_repeated_task()
+
+    told = [ray.get(one) for one in dies_once.options(num_returns="streaming").remote()]
+    assert told[-1] is True
+    assert not is_repeated_task()
+    (first,) = ray.get(
+        [ray.remote(num_cpus=0.1)(is_repeated_task).remote()]  # type: ignore[arg-type]
+    )
+    assert first is False
 
 
 def test_the_loggers_that_are_silenced_are_those_that_ray_writes_to() -> None:
     """Ray Data sets levels of its own when it runs, so they are not what is looked at."""
     written_to = {ray._private.worker.logger.name, ray._private.services.logger.name}
     assert written_to <= set(DRIVER_LOGGERS)
+
+
+def test_a_worker_knows_the_file_of_its_output() -> None:
+    told = ray.get(ray.remote(worker_output_path).remote())
+    assert told.endswith(".out")
+    assert os.path.isfile(told)
+    assert worker_output_path() == ""
+
+
+@ray.remote(num_cpus=0.5)
+class Holder:
+    def node(self) -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+
+def test_what_actors_and_placement_groups_hold_is_told_with_their_job() -> None:
+    job = ray.get_runtime_context().get_job_id()
+    holder = Holder.remote()  # type: ignore[attr-defined]
+    node = ray.get(holder.node.remote())
+    group = ray.util.placement_group([{"CPU": 0.25}, {"CPU": 0.25}])
+    assert group.wait(30)
+    idle = Holder.options(num_cpus=0).remote()  # type: ignore[attr-defined]
+    ray.get(idle.node.remote())
+    held = [(one.job_id, one.node_id, one.resources.get("CPU", 0.0)) for one in held_resources()]
+    assert held.count((job, node, 0.5)) == 1
+    assert held.count((job, node, 0.25)) == 2
+    assert free_resources()[node].get("CPU", 0.0) <= 1.0
+    ray.util.remove_placement_group(group)
+    ray.kill(holder)
+    deadline = time.monotonic() + 20
+    while any(one.resources.get("CPU", 0.0) in (0.5, 0.25) for one in held_resources()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_living_job_is_told_with_what_it_runs() -> None:
+    jobs = living_jobs()
+    assert list(jobs) == [ray.get_runtime_context().get_job_id()]
+    assert "pytest" in next(iter(jobs.values()))

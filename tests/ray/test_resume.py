@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -94,6 +95,36 @@ def test_failed_scores_are_tried_again_and_nothing_else(job: Job) -> None:
         "finished",
     ]
     assert second.folder.parts("responses") == []
+
+
+def test_a_budget_counts_every_paid_call_of_the_sessions_before(job: Job) -> None:
+    """Also those that came to nothing, of units that are tried again."""
+
+    n_safety = itertools.count(1)
+
+    def cut_off(body: dict[str, Any]) -> str | Answer | Fault:
+        if "safety" in json.dumps(body.get("response_format", "")) and next(n_safety) <= 2:
+            return Answer('{"safety": 1', ending="truncated")
+        return reply(body)
+
+    with serving(reply) as candidates, serving(cut_off) as judge:
+
+        def spent() -> int:
+            return judge.input_tokens + judge.output_tokens
+
+        config = job(candidates, limit=4, budget={"tokens": 10**6}, **judged_by(judge))
+        first = run(config, quiet, quiet=True)
+        assert first.summary.n_failed_units == 2
+        assert first.folder.read_spending()["tokens"] == spent()
+        paid = spent()
+        enough_for_none = [f"budget.tokens={paid + 500}"]
+        second = resume(first.folder.path, quiet, quiet=True, settings=enough_for_none)
+        assert "the next judge call does not fit the budget" in (second.stopped or "")
+        assert spent() == paid
+        third = resume(first.folder.path, quiet, quiet=True, settings=["budget.tokens=null"])
+        assert (third.exit_code, third.summary.n_failed_units) == (0, 0)
+        assert spent() > paid
+        assert third.folder.read_spending()["tokens"] == spent()
 
 
 def test_failed_answers_are_asked_for_again(job: Job) -> None:

@@ -89,10 +89,13 @@ def test_every_unit_is_written_once(finished: RunResult) -> None:
 
 def test_samples_flow_in_blocks_and_do_not_wait_for_each_other(finished: RunResult) -> None:
     stages = finished.folder.read_manifest()["stages"]
-    files = sorted(Path(finished.folder.path).glob("records/*.parquet"))
-    assert len(files) >= 5
     assert {stage["rows"] for stage in stages.values()} == {120}
     assert stages["write"]["started"] < stages["generate"]["ended"]
+
+
+def test_small_blocks_are_written_to_one_file(finished: RunResult) -> None:
+    assert len(finished.folder.parts()) == 1
+    assert len(list(Path(finished.folder.path).glob("records/*"))) == 1  # nothing pending
 
 
 def test_records_have_the_schema_and_no_context(finished: RunResult) -> None:
@@ -248,14 +251,20 @@ def test_candidates_are_asked_side_by_side_with_their_own_sampling(job: Job) -> 
 def test_a_combined_json_flows_too(job: Job, tmp_path: Path) -> None:
     raws = [sample.model_dump(mode="json", exclude={"suite"}) for sample in shipped_samples()]
     (tmp_path / "data.json").write_text(json.dumps(raws))
-    with serving(lambda body: ANSWER) as server:
+    with serving(lambda body: ANSWER, latency_s=0.2) as server:
         # Judges that leave less than a CPU, as an engine does on two: spreading the rows must not
         # want a whole one.
         done = answered(
-            job(server, dataset=str(tmp_path / "data.json"), judging={"actors": 1, "cpus": 1.2})
+            job(
+                server,
+                dataset=str(tmp_path / "data.json"),
+                judging={"actors": 1, "cpus": 1.2},
+                server={"max_in_flight": 3},
+            )
         )
     assert done.summary.n_units == 120
-    assert len(list(Path(done.folder.path).glob("records/*.parquet"))) >= 5
+    stages = done.folder.read_manifest()["stages"]
+    assert stages["write"]["started"] < stages["generate"]["ended"]
 
 
 def test_invalid_samples_stop_a_run_before_it_writes_anything(job: Job, tmp_path: Path) -> None:
@@ -279,7 +288,7 @@ def test_invalid_samples_stop_a_run_before_it_writes_anything(job: Job, tmp_path
 def test_a_plan_that_would_hang_is_refused(job: Job, tmp_path: Path) -> None:
     with (
         serving(lambda body: ANSWER) as server,
-        pytest.raises(ResourceError, match=r"needs 50\.6 CPUs"),
+        pytest.raises(ResourceError, match=r"needs 50\.45 CPUs"),
     ):
         answered(job(server, judging={"actors": 50, "cpus": 1.0}))
     assert not (tmp_path / "results").exists()

@@ -47,3 +47,6 @@ def test_what_had_failed_is_judged_and_nothing_else_is_asked(tmp_path: Path) -> 
         assert now["empathy"].value is not None
     manifest = folder.read_manifest()
     assert [session["status"] for session in manifest["sessions"]] == ["finished", "finished"]
+    # Which code ran is known of the session that went on
+    before_14, now = (session.get("package") for session in manifest["sessions"])
+    assert (before_14, now) == (None, manifest["package"]["digest"])

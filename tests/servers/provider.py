@@ -203,7 +203,8 @@ Write = Callable[
 @dataclass
 class Provider(Tally):
     """The running server: its root address, and what it was asked. `down`: every request is
-    answered 500. `count_tokens`: a token for every four characters, in and out, instead of the
+    answered 500. `by_key`: the limits hold for each key by itself, as accounts have theirs.
+    `count_tokens`: a token for every four characters, in and out, instead of the
     fixed figures. `more_headers` go with every reply."""
 
     reply: Reply
@@ -212,6 +213,8 @@ class Provider(Tally):
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     window: SlidingWindow = field(default_factory=lambda: SlidingWindow(Limits()))
+    by_key: bool = False
+    windows: dict[str, SlidingWindow] = field(default_factory=dict)
     count_tokens: bool = False
     keep_requests: bool = True
     down: bool = False
@@ -235,7 +238,7 @@ class Provider(Tally):
         """Forgets what was asked, and what the limits let in; requests in flight stay in flight."""
         vars(self).update(vars(Tally(in_flight=self.in_flight, max_in_flight_seen=self.in_flight)))
         self.window = SlidingWindow(self.window.limits)
-        for kept in (self.requests, self.headers, self.held):
+        for kept in (self.requests, self.headers, self.held, self.windows):
             kept.clear()
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -279,11 +282,12 @@ class Provider(Tally):
             self.headers.append(dict(request.headers))
         if self.down:
             return await failed(request, Fault(hang_s=self.latency_s))
-        now_s, digest = self.clock(), body_digest(body)
-        outcome, spent, wait_s = self._let_in(body, digest, now_s)
-        headers = (
-            announced(self.window, now_s) if self.window.limits.announce else {}
-        ) | self.more_headers
+        now_s, digest, window = self.clock(), body_digest(body), self.window
+        if self.by_key:
+            key = request.headers.get("authorization", "")
+            window = self.windows.setdefault(key, SlidingWindow(self.window.limits))
+        outcome, spent, wait_s = self._let_in(body, digest, now_s, window)
+        headers = (announced(window, now_s) if window.limits.announce else {}) | self.more_headers
         if wait_s:
             self.n_429 += 1
             return await failed(
@@ -312,20 +316,20 @@ class Provider(Tally):
             self.in_flight -= 1
 
     def _let_in(
-        self, body: dict[str, Any], digest: str, now_s: float
+        self, body: dict[str, Any], digest: str, now_s: float, window: SlidingWindow
     ) -> tuple[Outcome, Spent, float]:
         """What to answer, its tokens, and 0.0; or seconds to wait, where it does not fit the
         limits. What was scripted for a request that is refused waits for the next with that
         body."""
-        if wait_s := self.window.wait_s(now_s):
+        if wait_s := window.wait_s(now_s):
             return Fault(), Spent(), wait_s
         scripted = self.held.pop(digest) if digest in self.held else self.reply(body)
         outcome = Answer(scripted) if isinstance(scripted, str) else scripted
         spent = self._spent(body, outcome)
-        if wait_s := self.window.wait_s(now_s, sum(spent)):
+        if wait_s := window.wait_s(now_s, sum(spent)):
             self.held[digest] = scripted
             return outcome, spent, wait_s
-        self.window.let_in(now_s, sum(spent))
+        window.let_in(now_s, sum(spent))
         self.counts[digest] += 1
         self.times.append(now_s)
         return outcome, spent, 0.0

@@ -2,10 +2,11 @@
 older dateutil than this project's lock. MEMRAY_EVAL_MOTO names that interpreter (a Python with
 `moto flask flask-cors`); tests that need it are skipped where there is none.
 
-    MEMRAY_EVAL_MOTO=/path/to/python python -m tests.servers.s3
+    MEMRAY_EVAL_MOTO=/path/to/python python -m tests.servers.s3 [LEAST_DELAY_S MOST_DELAY_S]
 
-No key, and the access key `denied`, may do nothing; `reader` may not write. GET /_calls says how
-many requests came, by method."""
+Every request waits for a delay between the two first, as a far server's would; GET /_latency/0.1
+makes it a tenth of a second from then on. No key, and the access key `denied`, may do nothing;
+`reader` may not write. GET /_calls says how many requests came, by method."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ import http.client
 import importlib.util
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -58,6 +61,10 @@ class S3Server:
         """The requests so far, by method."""
         return Counter(json.loads(self._asked("GET", "/_calls")))
 
+    def set_latency(self, seconds: float) -> None:
+        """Has each request from now on take so much longer."""
+        self._asked("GET", f"/_latency/{seconds}")
+
     def make_bucket(self, name: str = BUCKET) -> None:
         self._asked("PUT", f"/{name}")
 
@@ -74,13 +81,14 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def serving_s3() -> Iterator[S3Server]:
-    """Runs the server with one bucket until the block ends, or this process does. Raises
-    RuntimeError where moto is not."""
+def serving_s3(delay_s: tuple[float, float] = (0.0, 0.0)) -> Iterator[S3Server]:
+    """Runs the server with one bucket until the block ends, or this process does; each request
+    takes a delay between the two more. Raises RuntimeError where moto is not."""
     if (python := interpreter()) is None:
         raise RuntimeError("no moto: name a Python that has it in MEMRAY_EVAL_MOTO")
     pipe = subprocess.PIPE
-    with subprocess.Popen([python, __file__], text=True, stdin=pipe, stdout=pipe) as process:
+    command = [python, __file__, *map(str, delay_s)]
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as process:
         try:
             assert process.stdout is not None
             if not (line := process.stdout.readline()):
@@ -94,17 +102,25 @@ def serving_s3() -> Iterator[S3Server]:
             process.terminate()
 
 
-def guarded(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
-    """The server with its requests counted, and refused to the keys that may not."""
-    calls, lock = Counter[str](), threading.Lock()
+def guarded(
+    app: Callable[..., Iterable[bytes]], delay_s: tuple[float, float]
+) -> Callable[..., Iterable[bytes]]:
+    """The server with its requests counted, delayed, and refused to the keys that may not."""
+    calls, lock, delays_s = Counter[str](), threading.Lock(), [delay_s]
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         method, whose = environ["REQUEST_METHOD"], environ.get("HTTP_AUTHORIZATION", "")
         if environ["PATH_INFO"] == "/_calls":
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(calls).encode()]
+        if environ["PATH_INFO"].startswith("/_latency/"):
+            latency_s = float(environ["PATH_INFO"].rpartition("/")[2])
+            delays_s[0] = (latency_s, latency_s)
+            start("200 OK", [])
+            return [b""]
         with lock:
             calls[method] += 1
+        time.sleep(random.uniform(*delays_s[0]))
         if (
             "Credential=" not in whose
             or "Credential=denied/" in whose
@@ -124,9 +140,9 @@ def main() -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server(
-        "127.0.0.1", 0, guarded(DomainDispatcherApplication(create_backend_app)), threaded=True
-    )
+    least, most = map(float, sys.argv[1:] or (0.0, 0.0))
+    app = guarded(DomainDispatcherApplication(create_backend_app), (least, most))
+    server = make_server("127.0.0.1", 0, app, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.port, flush=True)
     sys.stdin.read()

@@ -3,29 +3,36 @@ dataset, and hands a RunPlan to its session. The only part of execution/ that kn
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from memray_eval.benchmarks import check_prompts
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.scan import Scan, scan
+from memray_eval.datasets.scan import FINGERPRINT_2, EachSource, Scan, scan
+from memray_eval.datasets.scan_store import read_states, restore_scan, store_scan
 from memray_eval.datasets.sharding import coalesce
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.plan import engine_device
 from memray_eval.execution.prepare.checks import (
     check_cost,
+    check_device,
     check_judges,
     check_machine,
-    cluster_capacity,
+    check_turns,
+    decide_phases,
     estimate_run,
-    local_capacity,
+    free_capacity,
+    wait_for_room,
 )
 from memray_eval.execution.prepare.resolve import (
     check_affect,
@@ -42,14 +49,17 @@ from memray_eval.execution.prepare.stored_config import (
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.cluster_spec import ClusterSpec
 from memray_eval.execution.ray.placement import Placement, plan_placement
+from memray_eval.execution.ray.placement_groups import NodeReservation
+from memray_eval.execution.ray.scan_tasks import LARGE_BYTES, ScanTasks
 from memray_eval.execution.resume_state import load_resume_state
 from memray_eval.execution.run_manifest import (
     judges_of,
+    own_code_of,
     prompts_of,
     rubrics_of,
     with_ended_sessions,
 )
-from memray_eval.execution.run_plan import ReadSpec, RunPlan, RunSpec
+from memray_eval.execution.run_plan import PhaseOrder, ReadSpec, RunPlan, RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.results.run_folder import RunFolder, new_run_id
@@ -92,10 +102,17 @@ def run(
         return _resume(folder, check_same_run(read_config(folder), config), say, quiet)
     # The folder is let go when nothing of the run is up any more.
     with ExitStack() as locks, ExitStack() as stack:
-        plan = prepare(config, folder.path, stack, say, generate_only, check_found)
-        check_cost(plan, agree)
+
+        def complete(plan: RunPlan) -> RunPlan:
+            check_cost(plan, agree)
+            return plan
+
+        plan = prepare(
+            config, folder.path, stack, say, generate_only, check_found, complete=complete
+        )
         locks.enter_context(lock_new_folder(folder))
         write_config(folder, config)
+        _keep_scan(plan, folder)
         if plan.problems:
             folder.write_problems(plan.problems)
             say(
@@ -128,28 +145,109 @@ def prepare(
     say: Callable[[str], None],
     generate_only: bool = False,
     check_found: Callable[[Scan], None] = lambda _: None,
+    *,
+    before: Mapping[str, Any] = MappingProxyType({}),
+    complete: Callable[[RunPlan], RunPlan] = lambda plan: plan,
 ) -> RunPlan:
-    """Makes all checks of a run, in the order of what they cost, and scans its dataset; connects to
-    its cluster for as long as `stack` lives. `path` is the run's folder, or where it will be."""
+    """Makes all checks of a run, in the order of what they cost, and scans its dataset before nodes
+    are asked for; connects to its cluster for as long as `stack` lives. `path` is the run's folder,
+    or where it will be, and `before` the manifest that earlier sessions left there. `complete` may
+    refuse the plan, or add to it, before its nodes are asked for."""
     started = time.time()
     spec = resolve(config, generate_only)
+    for name in spec.hidden_metrics:
+        say(f"The metric {name} is built in, and counts; give your own another name.")
     check_prompts(spec.suite, spec.candidates)
     check_affect(spec)
     check_judges(spec, path)
     check_machine(spec)
-    if spec.cluster.address is None and not cluster.is_connected():
-        capacity = local_capacity(spec)  # a Ray of its own is started once the dataset is known
+    is_local = spec.cluster.address is None and not cluster.is_connected()
+    if is_local:
+        capacity = cluster.local_capacity(spec.cluster)
+        check_turns(spec, capacity, "apart" if spec.cluster.phases == "apart" else "together")
     else:
+        check_device(spec)
         capacity = stack.enter_context(cluster.connected(spec.cluster))
-        capacity = cluster_capacity(spec, capacity, say)
+        if not before and not spec.cluster.wait_s:  # would it fit in any order?
+            order: PhaseOrder = "together" if spec.cluster.phases == "together" else "apart"
+            capacity = free_capacity(spec, capacity, order)
+    spec = replace(spec, read=spec.read.with_columns(say))
+    plan = _look_through(spec, RunFolder(path), capacity, before, started, stack)
+    capacity = plan.capacity
+    check_found(plan.found)
+    plan = complete(plan)
+    phases = decide_phases(spec, plan.found, capacity, plan.resume_state)
+    is_worth_a_line = phases.order != "together" or engine_device(spec, capacity.all_gpus) == "gpu"
+    if spec.metrics and not spec.has_responses and is_worth_a_line:
+        say(f"Phases: {phases.order} ({phases.reason}).")
+    if is_local:
+        check_turns(spec, capacity, phases.order)
+        if not cluster.is_connected():
+            capacity = stack.enter_context(cluster.connected(spec.cluster))
+        return replace(plan, capacity=capacity, phases=phases)
+    reservation = stack.enter_context(NodeReservation())
+    capacity = wait_for_room(spec, capacity, phases.order, reservation, say)
+    return replace(plan, capacity=capacity, phases=phases, reservation=reservation)
+
+
+def _look_through(
+    spec: RunSpec,
+    folder: RunFolder,
+    capacity: Capacity,
+    before: Mapping[str, Any],
+    started: float,
+    stack: ExitStack,
+) -> RunPlan:
+    """The plan with what is in the dataset: as an earlier session found it, where its files are the
+    same, else scanned now. Files that are large together are scanned at the same time, in tasks of
+    Ray, which is started for that where the run has none yet. Raises as scan_dataset."""
+    read = spec.read
+    kept = folder.read_scan() if before else None
+    if (found := restore_scan(kept, read.dataset, _how_read(read))) is not None:
+        return RunPlan(spec=spec, found=found, capacity=capacity, started=started, before=before)
+    each_source = None
+    states = read_states(read.dataset) if read.limit is None and capacity.cpus else None
+    if states is not None and states.n_sources > 1 and states.size >= LARGE_BYTES:
+        if not cluster.is_connected():
+            capacity = stack.enter_context(cluster.connected(spec.cluster))
+        each_source = ScanTasks(capacity.cpus_beside_gpus)
     problems: list[Problem] = []
-    found = scan_dataset(spec.read, problems)
-    check_found(found)
-    if not cluster.is_connected():
-        capacity = stack.enter_context(cluster.connected(spec.cluster))
+    is_old = bool(before) and not before["dataset"]["fingerprint"].startswith(FINGERPRINT_2)
+    scanned_at = time.time()
     return RunPlan(
-        spec=spec, found=found, capacity=capacity, started=started, problems=tuple(problems)
+        spec=spec,
+        found=scan_dataset(read, problems, each_source, fingerprint_1=is_old),
+        capacity=capacity,
+        started=started,
+        scanned_at=scanned_at,
+        problems=tuple(problems),
+        before=before,
     )
+
+
+def _how_read(read: ReadSpec) -> dict[str, Any]:
+    """All but the dataset's files that the result of a scan depends on."""
+    reader = read.reader
+    return {
+        "version": importlib.metadata.version("memray-eval"),
+        "dataset": read.dataset,
+        "suite": reader.suite,
+        "tasks": sorted(reader.tasks),
+        "has_responses": reader.has_responses,
+        "by_context": reader.by_context,
+        "rows": [read.batch_size, read.rows_per_block, read.engines],
+        "limit": [read.limit, read.limit_order],
+        "columns": None if reader.columns is None else dict(reader.columns.sources),
+    }
+
+
+def _keep_scan(plan: RunPlan, folder: RunFolder) -> None:
+    """Writes what this session's scan found to the run's folder, for those that go on with it."""
+    if plan.scanned_at is not None:
+        read = plan.spec.read
+        stored = store_scan(plan.found, read.dataset, _how_read(read), plan.scanned_at)
+        if stored is not None:
+            folder.write_scan(stored)
 
 
 @contextmanager
@@ -172,16 +270,24 @@ def _resume(
     with folder.held(), ExitStack() as stack:
         # Read only now: who held the folder before may have gone on.
         before = with_ended_sessions(folder.read_manifest(), folder.last_written())
-        plan = prepare(config, folder.path, stack, say, bool(before.get("generate_only")))
-        _check_measures_the_same(plan, before)
-        folder.create()
-        state = load_resume_state(folder)
-        say(
-            f"Resuming {folder.run_id}: {len(state.finished)} of {plan.n_units} units are "
-            f"finished, {len(state.generated)} more generated; {state.n_retried} had failed and "
-            "are tried again."
+
+        def complete(plan: RunPlan) -> RunPlan:
+            _check_measures_the_same(plan, before)
+            folder.create()
+            _keep_scan(plan, folder)
+            state = load_resume_state(folder)
+            say(
+                f"Resuming {folder.run_id}: {len(state.finished)} of {plan.n_units} units are "
+                f"finished, {len(state.generated)} more generated; {state.n_retried} had failed "
+                "and are tried again."
+            )
+            return replace(plan, resume_state=state)
+
+        generate_only = bool(before.get("generate_only"))
+        plan = prepare(
+            config, folder.path, stack, say, generate_only, before=before, complete=complete
         )
-        return RunSession(replace(plan, before=before, resume_state=state), folder).run(quiet)
+        return RunSession(plan, folder).run(quiet)
 
 
 def _check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
@@ -202,6 +308,7 @@ def _check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
         "judge": (before["judges"], judges_of(plan.spec)),
         "rubric": (rubrics_before, rubrics),
         "prompt": (before.get("prompts", {}), prompts_of(plan.spec)),
+        "code": (before.get("own_code", {}), own_code_of(plan.spec)),
     }
     for what, (then, now) in compared.items():
         if other := sorted(name for name in {**then, **now} if then.get(name) != now.get(name)):
@@ -224,9 +331,14 @@ def check_run_id(run_id: str) -> str:
     return run_id
 
 
-def scan_dataset(read: ReadSpec, problems: list[Problem]) -> Scan:
-    """One pass over the dataset. Raises DataError for invalid samples (unless they are to be
-    skipped) and for none at all."""
+def scan_dataset(
+    read: ReadSpec,
+    problems: list[Problem],
+    each_source: EachSource | None = None,
+    fingerprint_1: bool = False,
+) -> Scan:
+    """One pass over the dataset; the last two as `scan` takes them. Raises DataError for invalid
+    samples (unless they are to be skipped) and for none at all."""
     found = scan(
         read.dataset,
         read.reader,
@@ -236,6 +348,9 @@ def scan_dataset(read: ReadSpec, problems: list[Problem]) -> Scan:
         if read.limit is None
         else read.block_rows,
         on_problem=problems.append,
+        engines=read.engines,
+        each_source=each_source,
+        fingerprint_1=fingerprint_1,
     )
     found.shards = coalesce(found.shards, read.block_rows(found.n_samples))
     if problems and not read.skip_invalid:
@@ -258,12 +373,14 @@ def estimate_of(
     samples: int | None = None,
     cluster_spec: ClusterSpec | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Estimate:
     """What a run would take, or one with so many `samples` like those found; on this machine's
     CPUs, or on the nodes of a cluster's file, whose hours may have a price by group. Starts nothing
     and makes no call. Raises ConfigError, DataError."""
     spec = resolve(config)
     placement = None if cluster_spec is None else _place(spec, cluster_spec)
+    spec = replace(spec, read=spec.read.with_columns(say))
     found = scan_dataset(spec.read, [])
     capacity = placement.capacity if placement else cluster.local_capacity(spec.cluster)
     return estimate_run(

@@ -3,24 +3,30 @@ machine or cluster."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from memray_eval.config.environment import server_key
 from memray_eval.datasets.scan import Scan
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.estimate import Estimate, estimate
+from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
 from memray_eval.execution.packages import require_package
+from memray_eval.execution.phases import StageSeconds, choose_phases
 from memray_eval.execution.plan import check_room, engine_device, judge_pool
 from memray_eval.execution.ray import cluster
+from memray_eval.execution.ray.engine import group_of_engine
 from memray_eval.execution.ray.placement import Placement
+from memray_eval.execution.ray.placement_groups import GroupSpec, NodeReservation
 from memray_eval.execution.ray.services import check_calls
-from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.schedule import schedule, wave_pools
+from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.run_plan import PhaseChoice, PhaseOrder, RunPlan, RunSpec
+from memray_eval.execution.schedule import pools_in_turn, schedule
 from memray_eval.judges.router import may_bill, unpriced
 from memray_eval.metric import RULES
 
 ASK_USD = 10.0  # above this a run without a budget asks
+SETTLE_S = 5.0  # what others' tasks hold at a moment may be free in the next
 
 
 def estimate_run(
@@ -40,7 +46,7 @@ def estimate_run(
         found,
         capacity,
         pool,
-        schedule(spec, counted, engine_device(spec, capacity.gpus)),
+        schedule(spec, counted, engine_device(spec, capacity.all_gpus)),
         samples=samples,
         site=placement,
         node_usd_per_hour=node_usd_per_hour,
@@ -113,33 +119,79 @@ def check_machine(spec: RunSpec) -> None:
         )
 
 
-def local_capacity(spec: RunSpec) -> Capacity:
-    """What a Ray of this machine's own would have. Raises ResourceError where the run does not
-    fit."""
-    capacity = cluster.local_capacity(spec.cluster)
-    _check_waves(spec, capacity)
-    return capacity
-
-
-def cluster_capacity(spec: RunSpec, capacity: Capacity, say: Callable[[str], None]) -> Capacity:
-    """The capacity that the run starts with. A cluster that is let grow need hold the first models
-    only; for those that come later it grows while they wait."""
-    device, wait_s = engine_device(spec, capacity.gpus), spec.cluster.wait_s
-    if wait_s and spec.engine.device == "auto" and spec.has_vllm:
+def check_device(spec: RunSpec) -> None:
+    """Raises ConfigError where a cluster that is to grow cannot say yet on what engines will
+    run."""
+    if spec.cluster.wait_s and spec.engine.device == "auto" and spec.has_vllm:
         raise ConfigError(
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "
             "which: gpu or cpu"
         )
-    first = schedule(spec, capacity, device)[0]
-    grown = cluster.wait_for_resources(
-        capacity, wave_pools(spec, first, capacity, device), wait_s, say
-    )
+
+
+def check_turns(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> None:
+    """Raises ResourceError where a part of the run does not fit."""
+    device = engine_device(spec, capacity.all_gpus)
+    for pools in pools_in_turn(spec, capacity, device, order):
+        check_room(pools, capacity)
+
+
+def wait_for_room(
+    spec: RunSpec,
+    capacity: Capacity,
+    order: PhaseOrder,
+    reservation: NodeReservation,
+    say: Callable[[str], None],
+) -> Capacity:
+    """The capacity that the run starts with. A cluster that is let grow need hold the first models
+    only, whose nodes `reservation` holds from then on; for those that come later it grows while
+    they wait."""
+    device, wait_s = engine_device(spec, capacity.all_gpus), spec.cluster.wait_s
     if not wait_s:
-        _check_waves(spec, grown)
-    return grown
+        return free_capacity(spec, capacity, order)
+    engines: list[GroupSpec] = []
+    if order != "judge":
+        for candidate, *_ in schedule(spec, capacity, device, scores=order == "together")[0]:
+            if candidate.backend == "vllm":
+                engine = spec.engine_of(candidate.model)
+                engines += [group_of_engine(engine, device)] * engine.replicas
+    pools = pools_in_turn(spec, capacity, device, order)[0]
+    return cluster.wait_for_nodes(capacity, pools, engines, reservation, wait_s, say)
 
 
-def _check_waves(spec: RunSpec, capacity: Capacity) -> None:
-    device = engine_device(spec, capacity.gpus)
-    for wave in schedule(spec, capacity, device):
-        check_room(wave_pools(spec, wave, capacity, device), capacity)
+def free_capacity(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> Capacity:
+    """The capacity, looked at again for some seconds where others hold what the run needs: tasks
+    come and go. Raises ResourceError where the run does not fit."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            check_turns(spec, capacity, order)
+            return capacity
+        except ResourceError:
+            if not capacity.holdings or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.5)
+        capacity = cluster.cluster_capacity(capacity.where)
+
+
+def decide_phases(
+    spec: RunSpec, found: Scan, capacity: Capacity, state: ResumeState
+) -> PhaseChoice:
+    """The order of the phases, by what earlier sessions left to do."""
+    units = max(1, found.n_samples * len(spec.candidates))
+    n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
+
+    def seconds_left() -> StageSeconds:
+        alone = stage_seconds(estimate_run(spec, found, capacity).stages)
+        return StageSeconds(
+            alone.generate_s * (units - n_generated) / units,
+            alone.judge_s * (units - n_scored) / units,
+        )
+
+    return choose_phases(
+        spec,
+        engine_device(spec, capacity.all_gpus),
+        has_cpu_nodes=has_cpu_nodes(spec, capacity),
+        is_generated=n_generated >= units,
+        seconds=seconds_left,
+    )

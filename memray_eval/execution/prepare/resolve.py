@@ -20,6 +20,7 @@ from memray_eval.execution.ray.affect_stage import AFFECT
 from memray_eval.execution.run_plan import ReadSpec, RunSpec
 from memray_eval.judges.router import JudgeAssignment, assign_judges, check_judge, load_table
 from memray_eval.metrics import pick
+from memray_eval.metrics.own import find_own_metrics
 from memray_eval.types import EXISTING
 
 
@@ -28,16 +29,17 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
     for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
     that is missing."""
     suite = _suite_of(config)
-    named = config.metrics or suite.metrics
-    metrics = () if generate_only else pick(named, config.metric_options)
+    named, own = find_own_metrics(config.metrics, config.include)
+    options = config.metric_options.model_copy(update={"own": own})
+    metrics = () if generate_only else pick(named or suite.metrics, options)
     table = load_table(config.judging.models)
     spec = RunSpec(
         suite=suite,
         read=resolve_reading(config),
         candidates=config.candidates,
         metrics=metrics,
-        named_metrics=config.metrics,
-        metric_options=config.metric_options,
+        named_metrics=named,
+        metric_options=options,
         judges=assign_judges(metrics, config.judge_request, table, suite.tasks),
         affect_judges=_affect_judges(config),
         judge_table=table,
@@ -84,11 +86,16 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
             has_responses=has_responses,
             by_context=suite.has_contexts and not has_responses,
         ),
+        columns=config.columns,
         batch_size=config.engine.batch_size,
         rows_per_block=config.rows_per_block,
         limit=config.limit,
         limit_order=config.limit_order,
         skip_invalid=config.skip_invalid,
+        engines=max(
+            config.engine_of(candidate.model).replicas if candidate.backend == "vllm" else 1
+            for candidate in config.candidates
+        ),
     )
 
 

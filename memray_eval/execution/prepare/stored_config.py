@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from memray_eval.config.loading import PATH_FIELDS, RUBRICS, with_settings
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import PLANNED_KWARGS, RubricMetric, is_rubric_file
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
@@ -17,6 +18,7 @@ from memray_eval.storage.paths import locate
 SAME = (
     "suite",
     "dataset",
+    "columns",
     "tasks",
     "templates",
     "affect",
@@ -51,6 +53,11 @@ def read_config(folder: RunFolder) -> RunConfig:
             data.setdefault("limit_order", "first")
         # what text metrics counted before there were two lists
         data.setdefault("transitions", "extended")
+        # what vLLM was told past the plan
+        for engine in (data.get("engine"), *(data.get("engines") or {}).values()):
+            told = (engine or {}).get("engine_kwargs") or {}
+            for name in PLANNED_KWARGS.keys() & told.keys():
+                engine[PLANNED_KWARGS[name].removeprefix("engine.")] = told.pop(name)
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
@@ -94,4 +101,13 @@ def _value_without_folders(key: str, config: RunConfig) -> Any:
         return Path(value).name
     if key == RUBRICS:
         return {metric: Path(rubric).name for metric, rubric in value.items()}
+    if key == "metrics":
+        return tuple(
+            one.model_copy(update={"rubric": Path(one.rubric).name})
+            if isinstance(one, RubricMetric) and is_rubric_file(one.rubric)
+            else Path(one).name
+            if isinstance(one, str) and ".py" in one
+            else one
+            for one in value
+        )
     return value

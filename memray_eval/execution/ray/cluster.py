@@ -9,7 +9,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -18,20 +17,29 @@ import ray
 
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError, describe_error
-from memray_eval.execution.capacity import Capacity, Node
-from memray_eval.execution.plan import Pool, explain_lack
+from memray_eval.execution.capacity import Capacity, Holding, Node
+from memray_eval.execution.plan import ENGINES, SLACK, Pool, explain_lack, first_homeless
+from memray_eval.execution.ray.placement_groups import (
+    ACCELERATOR,
+    GroupSpec,
+    NodeReservation,
+    accelerator_share,
+)
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
     AuthenticationError,
+    Held,
+    accelerator_names,
+    free_resources,
+    held_resources,
+    living_jobs,
     local_node,
-    request_resources,
 )
 
 MIN_LOCAL_CPUS = 2.0
 _GIB = 1 << 30
-_ACCELERATOR = "accelerator_type:"  # Ray's resource of the nodes that have such GPUs
-_TRACE = 0.001  # of it, as Ray asks for it: a node has one of it, however many GPUs
-_POLL_S = 2.0
+_TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
+_NODE_LABEL = "ray.io/node-id"  # of every node
 WATCH_S = 0.5  # how often Ray's own processes are looked after
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -41,6 +49,8 @@ _QUIET = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
+
+logger = logging.getLogger(__name__)
 
 
 def local_capacity(config: ClusterConfig) -> Capacity:
@@ -199,58 +209,155 @@ def _connect(address: str) -> None:
 
 
 def cluster_capacity(where: str) -> Capacity:
-    """What the connected cluster has, over all its living nodes."""
-    living = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    """What the connected cluster has for this run, over all its living nodes, and what others hold
+    of them."""
+    left, holdings = _look_at_nodes()
     return Capacity(
         where=where,
-        cpus=sum(has.get("CPU", 0.0) for has in living),
-        gpus=sum(has.get("GPU", 0.0) for has in living),
-        memory_gib=sum(has.get("memory", 0.0) for has in living) / _GIB,
-        nodes=tuple(_node(has) for has in living),
+        cpus=sum(has.get("CPU", 0.0) for has in left.values()),
+        gpus=sum(has.get("GPU", 0.0) for has in left.values()),
+        memory_gib=sum(has.get("memory", 0.0) for has in left.values()) / _GIB,
+        nodes=tuple(map(_node, left.values())),
+        holdings=holdings,
     )
 
 
+def _look_at_nodes() -> tuple[dict[str, dict[str, float]], tuple[Holding, ...]]:
+    nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    own = ray.get_runtime_context().get_job_id()
+    return subtract_holdings(nodes, free_resources(), held_resources(), living_jobs(), own)
+
+
+def subtract_holdings(
+    nodes: Mapping[str, Mapping[str, float]],
+    free: Mapping[str, Mapping[str, float]],
+    held: Sequence[Held],
+    jobs: Mapping[str, str],
+    own_job: str,
+) -> tuple[dict[str, dict[str, float]], tuple[Holding, ...]]:
+    """What is left of each node for this job, by the node's id, and what others hold. `nodes` have
+    all resources of each node, `free` those that Ray calls free there, `jobs` the names of jobs
+    that have not ended.
+
+    What is neither free nor with an actor or a placement group is with tasks: of the other jobs,
+    where there are any, else of this one, which an earlier run in this process has left to end."""
+    left = {node_id: dict(has) for node_id, has in nodes.items()}
+    busy = {
+        (node_id, name): has.get(name, 0.0) - free.get(node_id, {}).get(name, 0.0)
+        for node_id, has in nodes.items()
+        for name in ("CPU", "GPU")
+    }
+    by_job: dict[str, dict[str, float]] = {}
+
+    def take(job: str, node_id: str, name: str, amount: float) -> None:
+        left[node_id][name] = max(0.0, left[node_id].get(name, 0.0) - amount)
+        has = by_job.setdefault(job, {})
+        has[name] = has.get(name, 0.0) + amount
+
+    for one in held:
+        for name, amount in one.resources.items() if one.node_id in nodes else ():
+            if (one.node_id, name) in busy:
+                busy[one.node_id, name] -= amount
+            if one.job_id != own_job and name in ("CPU", "GPU", "memory"):
+                runs = jobs.get(one.job_id, "which has ended, and left what it holds")
+                take(f"job {one.job_id} ({runs})", one.node_id, name, amount)
+    others = ", ".join(f"{job} ({runs})" for job, runs in jobs.items() if job != own_job)
+    for (node_id, name), amount in busy.items():
+        if others and amount > SLACK:
+            take(f"tasks that run now, of job {others}", node_id, name, amount)
+    holdings = [
+        Holding(
+            job=job,
+            cpus=has.get("CPU", 0.0),
+            gpus=has.get("GPU", 0.0),
+            memory_gib=has.get("memory", 0.0) / _GIB,
+        )
+        for job, has in by_job.items()
+    ]
+    return left, tuple(holdings)
+
+
 def _node(has: Mapping[str, float]) -> Node:
-    kinds = [name.removeprefix(_ACCELERATOR) for name in has if name.startswith(_ACCELERATOR)]
+    kinds = [name.removeprefix(ACCELERATOR) for name in has if name.startswith(ACCELERATOR)]
     return Node(
         cpus=has.get("CPU", 0.0),
         gpus=has.get("GPU", 0.0),
         accelerator_type=kinds[0] if kinds else None,
+        memory_gib=has.get("memory", 0.0) / _GIB,
     )
 
 
-def wait_for_resources(
-    capacity: Capacity, pools: Sequence[Pool], wait_s: float, say: Callable[[str], None]
+def wait_for_nodes(
+    capacity: Capacity,
+    pools: Sequence[Pool],
+    engines: Sequence[GroupSpec],
+    reservation: NodeReservation,
+    wait_s: float,
+    say: Callable[[str], None],
 ) -> Capacity:
-    """The cluster's capacity once the pools fit on it: asks its autoscaler for what they need, and
-    waits as long as `wait_s`.
+    """The cluster's capacity once the pools have room on it, for which it waits as long as
+    `wait_s`. `reservation` then holds a placement group for each of `engines`, which are to take
+    them over; those of other pools are given back.
 
-    Raises ResourceError when they fit not even then. The request ends with the wait, or the cluster
-    would stay as large."""
-    if (why := explain_lack(pools, capacity)) is None:
-        return capacity
-    if not wait_s:
-        raise ResourceError(why)
-    say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {why.partition(';')[0]}")
-    deadline = time.monotonic() + wait_s
-    bundles: list[dict[str, float]] = []
-    for pool in pools:
-        kind = {f"{_ACCELERATOR}{pool.accelerator_type}": _TRACE} if pool.accelerator_type else {}
-        gpus = {"GPU": pool.gpus} if pool.gpus else {}
-        bundles += [{"CPU": pool.cpus} | gpus | kind] * pool.actors
-    request_resources(bundles=bundles)
-    try:
-        while why is not None and time.monotonic() < deadline:
-            time.sleep(min(_POLL_S, wait_s))
-            capacity = cluster_capacity(capacity.where)
-            why = explain_lack(pools, capacity)
-    finally:
-        request_resources(bundles=[])
-    if why is not None:
+    Raises ResourceError when there is no room even then."""
+    others = [_group_of_pool(pool) for pool in pools if pool.name != ENGINES]
+    told = False
+
+    def look() -> str | None:
+        nonlocal told
+        why = explain_lack(pools, cluster_capacity(capacity.where))
+        if why is not None and not told:
+            told = True
+            wanted = why.partition(";")[0]
+            say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {wanted}")
+        return why
+
+    if not reservation.wait_for([*engines, *others], wait_s, lambda: look() is None):
+        why = look() or "The nodes have what the plan needs, but not where all engines find room."
         raise ResourceError(
             f"{why}\nThe cluster did not grow to it in {wait_s:g} s (cluster.wait_s)."
         )
-    return capacity
+    # As long as they stand, they are this run's
+    grown = cluster_capacity(capacity.where)
+    reservation.remove(but=engines)
+    return grown
+
+
+def _group_of_pool(pool: Pool) -> GroupSpec:
+    """A bundle for each actor of a pool, wherever it finds room."""
+    bundle = {"CPU": pool.cpus}
+    if pool.gpus:
+        bundle["GPU"] = pool.gpus
+    if pool.accelerator_type is not None:
+        bundle |= accelerator_share(pool.accelerator_type)
+    return GroupSpec((bundle,) * pool.actors)
+
+
+def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
+    """A selector of Ray's labels that keeps work off nodes with GPUs. None where the others have no
+    room for all of `pools` that need none, or where GPUs are neither there nor asked for.
+
+    Nodes that come later are told by the label of their GPUs' type, as Ray sets it; those that are
+    there without one, as where Ray does not know the GPUs, by their ids."""
+    living = [node for node in ray.nodes() if node["Alive"]]
+    with_gpus = [node for node in living if node["Resources"].get("GPU")]
+    without = [node for node in living if node not in with_gpus and node["Resources"].get("CPU")]
+    if not without or not (with_gpus or any(pool.gpus for pool in pools)):
+        return None
+    left, _ = _look_at_nodes()
+    has_room = [_node(left[node["NodeID"]]) for node in without if node["NodeID"] in left]
+    pool = first_homeless([pool for pool in pools if not pool.gpus], has_room)
+    if pool is not None:
+        logger.warning("nodes without GPUs have no room for all %s: GPU nodes take some", pool.name)
+        return None
+    types = [{node["Labels"].get(_TYPE_LABEL) for node in some} for some in (with_gpus, without)]
+    named = {name for name in accelerator_names() | types[0] if name} - types[1]
+    selector = {_TYPE_LABEL: f"!in({','.join(sorted(named))})"}
+    if unnamed := [
+        node["NodeID"] for node in with_gpus if node["Labels"].get(_TYPE_LABEL) not in named
+    ]:
+        selector[_NODE_LABEL] = f"!in({','.join(sorted(unnamed))})"
+    return selector
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,34 @@ import numpy as np
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import TASK_CPUS, Device
+from memray_eval.execution.ray.log_collection import follow_engine_output, send_logs_to
+from memray_eval.execution.ray.placement_groups import (
+    EnginePlacement,
+    GroupSpec,
+    accelerator_share,
+)
 from memray_eval.execution.ray.prompt_stage import TOKENS
-from memray_eval.execution.ray.ray_compat import engine_stage_class
+from memray_eval.execution.ray.ray_compat import engine_stage_class, worker_output_path
 from memray_eval.models.embedded_model import resolve_model
 
 logger = logging.getLogger(__name__)
 
 
-def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
+def build_engine(
+    config: EngineConfig,
+    model: str,
+    device: Device,
+    placement: EnginePlacement,
+    task_options: Mapping[str, Any],
+    counter: Any = None,
+) -> Any:
     """A ray.data.llm processor: rows of ENGINE_SCHEMA (execution/ray/prompt_stage.py) -> the same
     with generated_text, generated_tokens, finish_reason, num_input_tokens, num_cached_tokens and
-    metrics, and without the prompt's tokens.
+    metrics, and without the prompt's tokens. Its engines are in the groups of `placement`, and
+    `task_options` are Ray's options of the tasks around them.
 
-    A prompt that the engine refuses is a row with `__inference_error__`.
+    A prompt that the engine refuses is a row with `__inference_error__`. The engines' warnings go
+    to the run's `counter`.
     """
     # Seconds to import: only where an engine is built
     from ray.data.llm import (
@@ -40,8 +55,8 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         batch_size=config.batch_size,
         max_concurrent_batches=config.concurrent_batches,
         accelerator_type=config.accelerator_type,
-        placement_group_config=_placement(config, device),
-        runtime_env={"env_vars": _environment(config, model, device)},
+        placement_group_config=_bundles(config, device),
+        runtime_env={"env_vars": engine_environment(config, model, device)},
         should_continue_on_error=True,
         log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
         chat_template_stage={"enabled": False},
@@ -53,17 +68,21 @@ def build_engine(config: EngineConfig, model: str, device: Device) -> Any:
         processor,
         preprocess=_identity,
         postprocess=_identity,
-        preprocess_map_kwargs={"num_cpus": TASK_CPUS},
-        postprocess_map_kwargs={"num_cpus": TASK_CPUS},
+        preprocess_map_kwargs={"num_cpus": TASK_CPUS, **task_options},
+        postprocess_map_kwargs={"num_cpus": TASK_CPUS, **task_options},
     )
+    stage = built.get_stage_by_name("vLLMEngineStage")
     # Past pydantic: an assignment would run the stage's validator again, which has used up its
     # placement group by then.
-    vars(built.get_stage_by_name("vLLMEngineStage"))["fn"] = telling_engine()
+    vars(stage)["fn"] = telling_engine(counter)
+    # In place of groups that nobody removes, where an engine has several workers
+    stage.map_batches_kwargs["ray_remote_args_fn"] = placement.next_engine
     return built
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
-    """What vLLM is started with; `config.engine_kwargs` has the last word."""
+    """What vLLM is started with; `config.engine_kwargs` has the last word on what the run does not
+    plan itself."""
     kwargs: dict[str, Any] = {
         "dtype": config.dtype,
         "max_num_seqs": config.max_num_seqs,
@@ -77,7 +96,23 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
     return kwargs | config.engine_kwargs
 
 
-def _placement(config: EngineConfig, device: Device) -> dict[str, Any]:
+def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
+    """What the placement group of one engine asks for. A bundle holds one worker, or all where
+    vLLM starts them itself, as processes of the actor."""
+    asked = _bundles(config, device)
+    bundles: list[dict[str, float]] = asked["bundles"]
+    workers = len(bundles)
+    backend = config.engine_kwargs.get(
+        "distributed_executor_backend", "uni" if workers == 1 else "ray"
+    )
+    if backend != "ray":
+        bundles = [{name: amount * workers for name, amount in bundles[0].items()}]
+    if config.accelerator_type is not None:
+        bundles = [bundle | accelerator_share(config.accelerator_type) for bundle in bundles]
+    return GroupSpec(tuple(bundles), asked["strategy"])
+
+
+def _bundles(config: EngineConfig, device: Device) -> dict[str, Any]:
     """One bundle a worker: tensor x pipeline parallel. Workers of one stage exchange every layer's
     results, so they must lie on one node; the stages of a pipeline may lie on several."""
     bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
@@ -88,7 +123,8 @@ def _placement(config: EngineConfig, device: Device) -> dict[str, Any]:
     }
 
 
-def _environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:
+def engine_environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:
+    """The environment variables that vLLM is started with, beside the node's own."""
     variables = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     if device == "cpu":
         variables["VLLM_CPU_KVCACHE_SPACE"] = f"{max(1, round(config.kv_cache_gib))}"
@@ -97,14 +133,18 @@ def _environment(config: EngineConfig, model: str, device: Device) -> dict[str, 
     return variables
 
 
-@cache
-def telling_engine() -> type:
+def telling_engine(counter: Any = None) -> type:
     """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt
-    came from the prefix cache, takes prompts as bytes, and hands none of their tokens on."""
+    came from the prefix cache, takes prompts as bytes, hands none of their tokens on, and sends
+    what vLLM and its processes warn of to the run's `counter`."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
+            if counter is not None:
+                follow_engine_output(counter, worker_output_path())
             super().__init__(*args, **kwargs)
+            if counter is not None:  # vLLM sets its loggers up when it is imported
+                send_logs_to(counter, logging.INFO)
             self._told: dict[int, dict[str, Any]] = {}
             generate = self.llm._generate_async
 

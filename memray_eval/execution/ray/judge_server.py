@@ -33,6 +33,10 @@ from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
 
 READY_S = 600.0
+RESTARTS = 3  # of a server whose process died, in one session
+LAST_LINES = 5  # of the server's log, in the error that tells of its end
+
+Command = Callable[[str, EngineConfig, str, int], list[str]]  # by model, engine, host, port
 
 logger = logging.getLogger(__name__)
 
@@ -43,26 +47,46 @@ def judge_server(
     engine: EngineConfig,
     device: Device,
     on_death: Callable[[str], None] = lambda reason: None,
+    say: Callable[[str], None] = lambda line: None,
+    command: Command | None = None,
+    memory_gib: float = 0.0,
 ) -> Iterator[str | None]:
-    """The base URL of a server on `model` for the time of a run; None without a model. Raises
-    JudgeError if it does not come up; `on_death` hears why it ended, where it ends before the block
-    does."""
+    """The base URL of a server on `model` for the time of a run; None without a model. A server
+    whose process dies is started again at the same address, RESTARTS times at most, of which `say`
+    hears; calls wait for it meanwhile, as for any judge that is down. Raises JudgeError if it does
+    not come up; `on_death` hears why it ended for good before the block did. `command` is what the
+    server is started with (None: vLLM); it declares `memory_gib` to Ray."""
     if model is None:
         yield None
         return
     logger.info("starting the embedded judge, %s, on the %s", model, device)
     gpus = 1 if device == "gpu" else 0
-    placed = JudgeServer.options(num_cpus=SERVER_CPUS, num_gpus=gpus)  # type: ignore[attr-defined]
-    server: Any = placed.remote(resolve_model(model), engine)
+    placed = JudgeServer.options(  # type: ignore[attr-defined]
+        num_cpus=SERVER_CPUS, num_gpus=gpus, memory=int(memory_gib * (1 << 30)) or None
+    )
+    server: Any = placed.remote(resolve_model(model), engine, command or vllm_command)
     is_wanted = True
 
     def watch() -> None:
-        try:
-            reason = str(ray.get(server.ended.remote()))
-        except ray.exceptions.RayError as error:
-            reason = f"the actor JudgeServer has died: {failure_reason(error)}"
-        if is_wanted:
-            on_death(reason)
+        n_restarts = 0
+        while is_wanted:
+            try:
+                reason = str(ray.get(server.ended.remote()))
+            except ray.exceptions.RayError as error:
+                reason, n_restarts = (
+                    f"the actor JudgeServer has died: {failure_reason(error)}",
+                    RESTARTS,
+                )
+            if not is_wanted:
+                return
+            if n_restarts == RESTARTS:
+                on_death(reason)
+                return
+            n_restarts += 1
+            say(f"{reason.splitlines()[0]}; it is started again ({n_restarts} of {RESTARTS})")
+            # One that does not come up has ended as well: the next round tells of it
+            with suppress(ray.exceptions.RayError):
+                ray.get(server.start.remote())
 
     try:
         url = str(ray.get(server.start.remote()))
@@ -81,27 +105,32 @@ def judge_server(
 
 @ray.remote(max_restarts=0, max_concurrency=2)
 class JudgeServer:
-    """One OpenAI-compatible vLLM server as a process of this actor's node."""
+    """One OpenAI-compatible server as a process of this actor's node."""
 
-    def __init__(self, model: str, engine: EngineConfig) -> None:
-        self._model, self._engine = model, engine
+    def __init__(self, model: str, engine: EngineConfig, command: Command) -> None:
+        self._model, self._engine, self._command = model, engine, command
         self._process: subprocess.Popen[bytes] | None = None
+        self._port: int | None = None
         self._log = Path(tempfile.gettempdir()) / f"memray_eval_judge_server_{os.getpid()}.log"
 
     def start(self) -> str:
-        """Starts the server and waits until it answers. Its base URL, as other nodes reach it."""
+        """Starts the server, or starts it again at the same address, and waits until it answers.
+        Its base URL, as other nodes reach it."""
         host = ray.util.get_node_ip_address()
-        with socket.socket() as probe:  # a free port
-            probe.bind(("", 0))
-            port = int(probe.getsockname()[1])
+        if self._port is None:
+            with socket.socket() as probe:  # a free port
+                probe.bind(("", 0))
+                self._port = int(probe.getsockname()[1])
+        port = self._port
+        self._kill_group()
         environment = os.environ | {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
         }
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(host, port),
+                self._command(self._model, self._engine, host, port),
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -112,7 +141,7 @@ class JudgeServer:
             if self._process.poll() is not None:
                 raise JudgeError(
                     f"the embedded judge ended with code {self._process.returncode}; its log: "
-                    f"{self._log}"
+                    f"{self._log}{self._last_lines()}"
                 )
             if _answers(f"http://{host}:{port}/health"):
                 return f"http://{host}:{port}/v1"
@@ -126,11 +155,15 @@ class JudgeServer:
         """Waits for the server's end, and says how it came."""
         assert self._process is not None
         code = self._process.wait()
-        return f"the server of the embedded judge ended with code {code}; its log: {self._log}"
+        told = f"the server of the embedded judge ended with code {code}; its log: {self._log}"
+        return told + self._last_lines()
 
     def stop(self) -> None:
         """Ends the server with all its processes."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None:
+            return
+        if self._process.poll() is not None:
+            self._kill_group()
             return
         os.killpg(self._process.pid, signal.SIGTERM)
         try:
@@ -138,37 +171,35 @@ class JudgeServer:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _command(self, host: str, port: int) -> list[str]:
-        # `vllm serve` looks up the distribution's name, which the CPU build has not.
-        command = [
-            sys.executable,
-            "-m",
-            "vllm.entrypoints.openai.api_server",
-            "--model",
-            self._model,
-        ]
-        command += [
-            "--served-model-name",
-            SERVER_MODEL,
-            "--host",
-            host,
-            "--port",
-            str(port),
-            "--dtype",
-            self._engine.dtype,
-        ]
-        command += ["--max-num-seqs", "16", "--enforce-eager"]
-        # Without this a small model fills its output limit with the white space that JSON allows
-        # anywhere.
-        command += [
-            "--structured-outputs-config",
-            json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
-        ]
-        return command + (
-            ["--max-model-len", str(self._engine.max_model_len)]
-            if self._engine.max_model_len
-            else []
-        )
+    def _kill_group(self) -> None:
+        """Ends what a server whose first process has died left behind: an engine holds memory."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _last_lines(self) -> str:
+        """The end of the server's log, for a message; "" where there is none."""
+        try:
+            text = self._log.read_text("utf-8", "replace")
+        except OSError:
+            return ""
+        lines = [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
+        return "".join(f"\n  {line[:300]}" for line in lines)
+
+
+def vllm_command(model: str, engine: EngineConfig, host: str, port: int) -> list[str]:
+    """A vLLM server."""
+    # `vllm serve` looks up the distribution's name, which the CPU build has not.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    command += ["--served-model-name", SERVER_MODEL, "--host", host, "--port", str(port)]
+    command += ["--dtype", engine.dtype, "--max-num-seqs", "16", "--enforce-eager"]
+    # Without this a small model fills its output limit with the white space that JSON allows
+    # anywhere.
+    structured = {"backend": "xgrammar", "disable_any_whitespace": True}
+    command += ["--structured-outputs-config", json.dumps(structured)]
+    return command + (
+        ["--max-model-len", str(engine.max_model_len)] if engine.max_model_len else []
+    )
 
 
 def _answers(url: str) -> bool:

@@ -4,9 +4,12 @@ run's counter in batches, and the driver fetches them from there."""
 from __future__ import annotations
 
 import logging
+import re
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -18,6 +21,8 @@ from memray_eval.execution.run_log import (
     LogEntry,
     RunLogFile,
     entry_of,
+    hide_held_keys,
+    make_entry,
     terminal_handlers,
 )
 from memray_eval.log_once import ONCE, forget_logged
@@ -26,6 +31,13 @@ from memray_eval.results.run_folder import RunFolder
 BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
 MAX_WAITING = 5_000  # entries in the counter that no driver has fetched
 FETCH_S, ANSWER_S = 2.0, 10.0
+LIBRARIES = ("ray.llm", "vllm")  # whose loggers hand nothing on to the root
+# A warning in the output of a process that vLLM started: (EngineCore_DP0 pid=7) WARNING 11-23 ...
+_ENGINE_WARNING = re.compile(
+    r"\((?P<process>[\w.]+) pid=(?P<pid>\d+)\) (?P<level>WARNING|ERROR|CRITICAL) \S+ \S+ "
+    r"\[(?P<place>[^\]]+)\] (?P<message>.*)"
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 logger = logging.getLogger(__name__)
 
@@ -65,20 +77,78 @@ class WorkerHandler(logging.Handler):
                 self.counter.record_logs.remote(batch)
 
 
+class LibraryHandler(WorkerHandler):
+    """Sends what a library warns of to the run's counter, each kind of message once a run."""
+
+    def __init__(self, counter: Any) -> None:
+        super().__init__(counter)
+        self.setLevel(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        setattr(record, ONCE, _kind_of(record.name, str(record.msg)))
+        super().emit(record)
+
+
 def send_logs_to(counter: Any, level: int) -> None:
-    """Has this process, a worker, send its log records to a run's counter from now on. The driver,
-    which writes them itself, is left as it is."""
+    """Has this process, a worker, send its log records to a run's counter from now on, and the
+    warnings of vLLM and of Ray's stage around it. The driver, which writes them itself, is left as
+    it is."""
     package = logging.getLogger(PACKAGE)
     if any(isinstance(handler, FileHandler) for handler in package.handlers):
         return
     package.setLevel(level)
-    mine = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
+    if _replace_handler(package, WorkerHandler, counter):
+        forget_logged()
+    for name in LIBRARIES:
+        _replace_handler(logging.getLogger(name), LibraryHandler, counter)
+
+
+def _replace_handler(logger: logging.Logger, kind: type[WorkerHandler], counter: Any) -> bool:
+    """Whether the logger had no handler for this counter. One of another run goes: Ray keeps idle
+    workers."""
+    mine = [handler for handler in logger.handlers if isinstance(handler, WorkerHandler)]
     if any(handler.counter == counter for handler in mine):
-        return
-    for handler in mine:  # of another run: Ray keeps idle workers
-        package.removeHandler(handler)
-    forget_logged()
-    package.addHandler(WorkerHandler(counter))
+        return False
+    for handler in mine:
+        logger.removeHandler(handler)
+    logger.addHandler(kind(counter))
+    return True
+
+
+def follow_engine_output(counter: Any, path: str) -> None:
+    """Sends the warnings of the processes that vLLM starts to the run's counter, as they come:
+    they have no logger here, and print to this worker's output, the file at `path`."""
+
+    def follow() -> None:
+        rest = ""
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as output:
+            while True:
+                lines, newline, rest = (rest + output.read()).rpartition("\n")
+                if entries := engine_warnings(lines + newline):
+                    with suppress(Exception):  # the run is over
+                        counter.record_logs.remote(entries)
+                time.sleep(FETCH_S)
+
+    if Path(path).is_file():
+        threading.Thread(target=follow, daemon=True, name="engine-output").start()
+
+
+def engine_warnings(output: str) -> list[LogEntry]:
+    """What processes of vLLM warn of in a piece of a worker's output."""
+    entries = []
+    for line in output.splitlines():
+        if found := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
+            text = f"{found['process']} (pid {found['pid']}), {found['place']}: {found['message']}"
+            entry = make_entry(
+                logging.getLevelNamesMapping()[found["level"]], "vllm", hide_held_keys(text)
+            )
+            entries.append(entry | {ONCE: _kind_of("vllm", found["message"])})
+    return entries
+
+
+def _kind_of(logger: str, message: str) -> str:
+    """Messages that differ in their figures alone are of one kind."""
+    return f"{logger}/{re.sub(r'[0-9.]+', '0', message)}"
 
 
 class CollectedLogs:

@@ -7,10 +7,11 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 from ray.data.exceptions import ExecutionTimeoutError
@@ -19,15 +20,25 @@ from memray_eval import errors
 from memray_eval.config.sections import EngineConfig
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
-from memray_eval.execution.plan import STAGE_CPUS, TASK_CPUS, Device
+from memray_eval.execution.plan import (
+    ACTOR_GIB,
+    AFFECT_GIB,
+    EMBED_GIB,
+    STAGE_CPUS,
+    TASK_CPUS,
+    WRITER_CPUS,
+    Device,
+)
 from memray_eval.execution.ray.affect_stage import EnrichSamples
-from memray_eval.execution.ray.engine import build_engine
+from memray_eval.execution.ray.engine import build_engine, group_of_engine
+from memray_eval.execution.ray.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
+from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
 from memray_eval.execution.ray.prompt_stage import (
     PromptSpec,
     prompts_for_engine,
     prompts_for_servers,
 )
-from memray_eval.execution.ray.ray_compat import set_repartition_cpus
+from memray_eval.execution.ray.ray_compat import set_repartition_options
 from memray_eval.execution.ray.services import Handles
 from memray_eval.execution.ray.workers import (
     PART,
@@ -36,15 +47,18 @@ from memray_eval.execution.ray.workers import (
     JudgeRecords,
     WorkerContext,
     collect_engine_answers,
+    finish_ungenerated,
     read_answers,
     read_waiting,
     shard_rows,
-    write_records,
 )
 from memray_eval.execution.run_plan import RunPlan
+from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate
 
 logger = logging.getLogger(__name__)
+
+FEW_UNITS = 64  # of a run whose blocks are written as they come, a file each
 
 _OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
@@ -59,7 +73,8 @@ BLOCKS = {
 @dataclass(frozen=True, kw_only=True)
 class PipelineSetup:
     """A run's plan with what was started for it, as its pipelines take it. `engine` is that of the
-    pipeline's model, `handles` are the services of the run's judges, None where no model judges."""
+    pipeline's model, `handles` are the services of the run's judges, None where no model judges.
+    `label_selector` keeps what needs no GPU off nodes with GPUs; None: it may be anywhere."""
 
     plan: RunPlan
     context: WorkerContext
@@ -67,9 +82,23 @@ class PipelineSetup:
     engine: EngineConfig
     handles: Handles | None = None
     embedded_url: str | None = None
+    reservation: NodeReservation = field(default_factory=NodeReservation)
+    label_selector: dict[str, str] | None = None
     tasks_at_once: int = 2
     judge_actors: int = 1
     judge_tasks: int = 4
+
+    def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
+        """Where a stage's actors run and what each takes. On a machine's own Ray memory is not
+        declared: Ray hands out less than there is, and the check before the run counted what is
+        there."""
+        is_on_cluster = bool(self.plan.capacity.nodes)
+        return {
+            **BLOCKS,
+            "num_cpus": cpus,
+            "memory": int(memory_gib * (1 << 30)) if is_on_cluster else None,
+            "label_selector": self.label_selector,
+        }
 
     @property
     def blocks(self) -> int:
@@ -95,35 +124,90 @@ def run_pipeline(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
-    dataset = add_generation(add_prompts(setup, candidates), setup, candidates[0])
-    return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
+    group = group_of_engine(setup.engine, setup.device)
+    with EnginePlacement(group, setup.reservation) as placement:
+        asked = add_prompts(setup, candidates)
+        dataset = add_generation(asked, setup, candidates[0], placement)
+        return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
 
 
-def judge_waiting(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int:
-    """Judges what an earlier session generated. Returns how many units were written."""
+def generate_responses(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int:
+    """Only generates, into the folder's responses, for candidates that share an engine; units that
+    failed are finished with that. Returns how many wait to be scored. Raises as `run_pipeline`."""
+    logger.info("generating begins: %s", ", ".join(one.name for one in candidates))
+    spec = setup.plan.spec
+    set_up_data_context(spec.cluster.no_progress_timeout_s)
+    at_judge, at_embed = spec.by_stage()
+    stages = {"judge": at_judge, "embed": at_embed, "write": True}
+    failed = {
+        "metrics": [*at_judge, *at_embed],
+        "options": spec.metric_options,
+        "stages": [stage for stage, is_there in stages.items() if is_there],
+        "context": setup.context,
+    }
+    group = group_of_engine(setup.engine, setup.device)
+    with EnginePlacement(group, setup.reservation) as placement:
+        asked = add_prompts(setup, candidates)
+        dataset = add_generation(asked, setup, candidates[0], placement)
+        kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
+        return sum(batch.num_rows for batch in _run_to_end(kept, setup, candidates[0].model))
+
+
+def judge_waiting(
+    setup: PipelineSetup, candidates: tuple[Candidate, ...], is_earlier: bool = True
+) -> int:
+    """Judges what was generated, `is_earlier`: by an earlier session. Returns how many units were
+    written."""
     state, names = setup.plan.resume_state, ", ".join(one.name for one in candidates)
-    logger.info("%d earlier responses are judged: %s", len(state.generated), names)
+    logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     rows = [{PART: part} for part in state.waiting]
     read = {
-        "generated": setup.plan.resume_state.generated,
+        "generated": state.generated,
+        "elsewhere": state.elsewhere,
         "candidates": [one.name for one in candidates],
         "context": setup.context,
+        "is_earlier": is_earlier,
     }
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
     waiting = parts.map_batches(read_waiting, fn_kwargs=read, **task_options(setup, len(rows)))
-    return _finish(add_scoring(waiting, setup, len(rows)), setup, candidates[0].model, len(rows))
+    # A part holds more rows than should be judged and written together
+    block_rows = setup.plan.block_rows
+    waiting = waiting.repartition(target_num_rows_per_block=block_rows)
+    set_repartition_options(waiting, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
+    blocks = max(1, math.ceil(len(state.generated) / block_rows))
+    return _finish(add_scoring(waiting, setup, blocks), setup, candidates[0].model)
 
 
-def _finish(dataset: Dataset, setup: PipelineSetup, model: str, blocks: int = 0) -> int:
-    written = dataset.map_batches(
-        write_records, fn_kwargs={"context": setup.context}, **task_options(setup, blocks)
+def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
+    """Adds the stage that writes rows to the run folder, in one actor: the more go through it, the
+    fewer the files. Few units are not worth one more process."""
+    context = setup.context
+    if setup.plan.n_units <= FEW_UNITS:
+        told = {"folder": context.folder, "kind": kind, "counter": context.counter}
+        return dataset.map_batches(write_block, fn_kwargs=told, **task_options(setup))
+    at_once = ActorPoolStrategy(
+        size=1,
+        max_tasks_in_flight_per_actor=BLOCKS_AT_ONCE,
+        max_concurrent_calls_per_actor=BLOCKS_AT_ONCE,
     )
+    return dataset.map_batches(
+        WriteParts,
+        fn_constructor_args=(context.folder, kind, context.counter, context.log_level),
+        compute=at_once,
+        **setup.actor_options(WRITER_CPUS, ACTOR_GIB),
+    )
+
+
+def _finish(dataset: Dataset, setup: PipelineSetup, model: str) -> int:
+    written = write_parts(dataset, setup, RECORDS)
+    return sum(batch.num_rows for batch in _run_to_end(written, setup, model))
+
+
+def _run_to_end(dataset: Dataset, setup: PipelineSetup, model: str) -> Iterator[pa.Table]:
+    """Yields a pipeline's output as it comes. Raises EvalError where the pipeline ends early."""
     try:
-        return sum(
-            batch.num_rows
-            for batch in written.iter_batches(batch_format="pyarrow", batch_size=None)
-        )
+        yield from dataset.iter_batches(batch_format="pyarrow", batch_size=None)
     except ExecutionTimeoutError as error:
         still = ", ".join(_WAITING.findall(str(error)))
         raise GenerationError(
@@ -159,11 +243,13 @@ def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
         setup.plan.spec.embedding.cpus,
         setup.plan.spec.affect.cpus,
         STAGE_CPUS,
+        WRITER_CPUS,
     }
     cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
     return {
         **BLOCKS,
         "num_cpus": cpus,
+        "label_selector": setup.label_selector,
         "compute": TaskPoolStrategy(size=min(setup.tasks_at_once, inputs or setup.blocks)),
     }
 
@@ -175,7 +261,7 @@ def shard_dataset(shards: Sequence[Shard]) -> Dataset:
 
 
 def _is_one_file(shards: Sequence[Shard]) -> bool:
-    return any(shard.kind == "json" for shard in shards)
+    return any(shard.is_read_from_start for shard in shards)
 
 
 def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
@@ -183,7 +269,7 @@ def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
     spread afterwards."""
     if _is_one_file(setup.plan.found.shards):
         spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.batch_size)
-        set_repartition_cpus(spread_out, TASK_CPUS)
+        set_repartition_options(spread_out, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
         return spread_out
     return dataset
 
@@ -229,8 +315,7 @@ def add_affect(
         EnrichSamples,
         fn_constructor_args=(*known, setup.handles, setup.embedded_url, setup.context),
         compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.found.shards))),
-        num_cpus=affect.cpus,
-        **BLOCKS,
+        **setup.actor_options(affect.cpus, AFFECT_GIB),
     )
 
 
@@ -249,21 +334,28 @@ def add_existing_responses(setup: PipelineSetup) -> Dataset:
     )
 
 
-def add_generation(dataset: Dataset, setup: PipelineSetup, candidate: Candidate) -> Dataset:
+def add_generation(
+    dataset: Dataset, setup: PipelineSetup, candidate: Candidate, placement: EnginePlacement
+) -> Dataset:
+    """Records with their responses; engines are in the groups of `placement`."""
     server = setup.plan.spec.server
     if candidate.backend == "openai":
         pool = ActorPoolStrategy(size=min(server.actors, setup.blocks))
-        return dataset.map_batches(
+        answered = dataset.map_batches(
             AskServers,
             fn_constructor_args=(server, setup.context),
             compute=pool,
-            num_cpus=STAGE_CPUS,
-            **BLOCKS,
+            **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
-    answered = build_engine(setup.engine, candidate.model, setup.device)(dataset)
-    return answered.map_batches(
-        collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
-    )
+    else:
+        tasks, counter = {"label_selector": setup.label_selector}, setup.context.counter
+        engine = build_engine(
+            setup.engine, candidate.model, setup.device, placement, tasks, counter
+        )
+        answered = engine(dataset).map_batches(
+            collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
+        )
+    return write_parts(answered, setup, RESPONSES)
 
 
 def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Dataset:
@@ -286,16 +378,14 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
                 max_tasks_in_flight_per_actor=setup.judge_tasks,
                 max_concurrent_calls_per_actor=setup.judge_tasks,
             ),
-            num_cpus=spec.judging.cpus,
-            **BLOCKS,
+            **setup.actor_options(spec.judging.cpus, ACTOR_GIB),
         )
     if at_embed:
         dataset = dataset.map_batches(
             EmbedRecords,
             fn_constructor_args=(at_embed, spec.embedding, setup.context),
             compute=ActorPoolStrategy(size=min(spec.embedding.actors, inputs)),
-            num_cpus=spec.embedding.cpus,
-            **BLOCKS,
+            **setup.actor_options(spec.embedding.cpus, EMBED_GIB),
         )
     return dataset
 

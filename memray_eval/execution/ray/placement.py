@@ -16,6 +16,7 @@ from memray_eval.execution.plan import (
     explain_lack,
     has_room,
     placement_order,
+    without,
 )
 from memray_eval.execution.ray.cluster_spec import NO_BOUND, ClusterSpec, NodeGroup
 from memray_eval.execution.run_plan import RunSpec
@@ -151,12 +152,7 @@ def _place_pools(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _PlacedPoo
                 homeless[pool.name] = None
                 break
             group, node = up[place]
-            up[place] = _RunningNode(
-                group,
-                node.model_copy(
-                    update={"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus}
-                ),
-            )
+            up[place] = _RunningNode(group, without(node, pool))
             if pool.name == JUDGES:
                 judges.add(place)
     nodes = {group.name: sum(one.group == group for one in up) for group in cluster_spec.groups}

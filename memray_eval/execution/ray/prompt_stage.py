@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,15 +17,19 @@ import pyarrow as pa
 from memray_eval.benchmarks import Suite, get_suite
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
-from memray_eval.datasets.sources import Shard
+from memray_eval.datasets.sources import Entry, Shard
 from memray_eval.errors import describe_error
+from memray_eval.execution.ray.ray_compat import is_repeated_task
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
-from memray_eval.results.schema import unanswered
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table_apart, unanswered
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import render
-from memray_eval.types import Candidate, Prompt, Record, Sample
+from memray_eval.types import Candidate, Prompt, Record, Sample, unit_id
+
+logger = logging.getLogger(__name__)
 
 SHARD, SAMPLE, RECORD, PROMPT = "shard", "sample", "record", "prompt"
 TOKENS, SAMPLING, FORM, TRUNCATED = (
@@ -172,16 +177,20 @@ def _report_unfit(
 
 
 def _rows(table: pa.Table, asking: PromptSpec, asked: Asked, unasked: Row) -> Iterator[Row]:
+    if asking.context.is_stopping():
+        return
     suite = _suite(asking.reading.suite, asking.templates)
-    for sample in [] if asking.context.is_stopping() else _samples(table, asking):
+    stored = _stored_records(table, asking) if is_repeated_task() else {}
+    for sample in _samples(table, asking, asking.context.record_unreadable):
         for candidate in asking.candidates:
             try:
                 record = new_record(sample, candidate)
-                row = (
-                    None
-                    if asking.resume_state.has(record.unit_id)
-                    else _row(record, sample, suite, asked, unasked)
-                )
+                if asking.resume_state.has(record.unit_id):
+                    row = None
+                elif record.unit_id in stored:
+                    row = {RECORD: stored[record.unit_id].model_dump_json(), **unasked}
+                else:
+                    row = _row(record, sample, suite, asked, unasked)
             except Exception as error:
                 asking.context.record_stage_failure("read", sample.id, error)
                 continue  # its unit is missing at the run's end, and counted so
@@ -202,15 +211,31 @@ def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Ro
         return {RECORD: unanswered(record, why).model_dump_json(), **unasked}
 
 
-def _samples(table: pa.Table, asking: PromptSpec) -> Iterator[Sample]:
+def _stored_records(table: pa.Table, asking: PromptSpec) -> dict[str, Record]:
+    """The units of a block whose responses were written before the block was lost with its node,
+    by their ids. An engine would answer them with other texts, and the judges be paid again."""
+    ids = [
+        unit_id(sample.id, candidate, sample.suite)
+        for sample in _samples(table, asking, lambda entry, error: None)
+        for candidate in asking.candidates
+    ]
+    rows = RunFolder(asking.context.folder).find_responses(ids)
+    logger.info(
+        "a block is made again: %d of its %d units have responses already", rows.num_rows, len(ids)
+    )
+    records, _ = from_table_apart(rows, lambda sample_id, error: None)
+    return {record.unit_id: record for record in records}
+
+
+def _samples(
+    table: pa.Table, asking: PromptSpec, on_unreadable: Callable[[Entry, BaseException], None]
+) -> Iterator[Sample]:
     """The samples of a block of shards, or of samples that the affect stage read."""
     if SAMPLE in table.column_names:
         yield from map(Sample.model_validate_json, table.column(SAMPLE).to_pylist())
         return
     for text in table.column(SHARD).to_pylist():
-        yield from read_samples(
-            Shard.model_validate_json(text), asking.reading, asking.context.record_unreadable
-        )
+        yield from read_samples(Shard.model_validate_json(text), asking.reading, on_unreadable)
 
 
 _suite = cache(get_suite)  # templates are read once a process

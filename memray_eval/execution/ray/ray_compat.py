@@ -3,10 +3,10 @@ fails where an upgrade lacks one."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import ray
-from ray.autoscaler.sdk import request_resources
 from ray.dashboard.modules.job.pydantic_models import JobDetails
 from ray.data import Dataset
 from ray.exceptions import AuthenticationError
@@ -14,10 +14,11 @@ from ray.job_submission import JobSubmissionClient
 
 # The names below are public, but for JobDetails: who submits jobs takes them from here, so that Ray
 # is imported in one room.
-__all__ = ["AuthenticationError", "JobDetails", "JobSubmissionClient", "request_resources"]
+__all__ = ["AuthenticationError", "JobDetails", "JobSubmissionClient"]
 
 DRIVER_LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker", "ray._private.services")
 JOB_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
+_INTERNAL = "_ray_internal"  # the namespace of jobs that Ray runs for itself begins with it
 
 
 def local_node() -> Any:
@@ -26,11 +27,23 @@ def local_node() -> Any:
     return ray._private.worker.global_worker.node
 
 
-def set_repartition_cpus(dataset: Dataset, cpus: float) -> None:
-    """Makes the tasks of a repartition that was just added ask for so many CPUs. It takes no
-    options, and its tasks want a whole CPU each: beside an engine on two CPUs they would wait for
+def worker_output_path() -> str:
+    """The file that takes what this worker and its child processes print; empty in a driver."""
+    return str(ray._private.worker.global_worker.get_out_file_path())
+
+
+def is_repeated_task() -> bool:
+    """Whether Ray runs this task again: it failed, or what it made was lost with a node. False
+    outside a task."""
+    worker = ray._private.worker.global_worker
+    return bool(worker.connected and worker.core_worker.get_current_task_attempt_number() > 0)
+
+
+def set_repartition_options(dataset: Dataset, **options: Any) -> None:
+    """Gives the tasks of a repartition that was just added these options of Ray's. It takes none
+    itself, and its tasks want a whole CPU each: beside an engine on two CPUs they would wait for
     ever."""
-    dataset._logical_plan.dag.ray_remote_args["num_cpus"] = cpus
+    dataset._logical_plan.dag.ray_remote_args.update(options)
 
 
 def engine_stage_class() -> Any:
@@ -38,3 +51,68 @@ def engine_stage_class() -> Any:
     from ray.llm._internal.batch.stages.vllm_engine_stage import vLLMEngineStageUDF
 
     return vLLMEngineStageUDF
+
+
+class Held(NamedTuple):
+    """What one actor, or one bundle of a placement group, holds of a node: Ray's resources by
+    name."""
+
+    job_id: str
+    node_id: str
+    resources: Mapping[str, float]
+
+
+def held_resources() -> list[Held]:
+    """What all jobs hold for as long as they like: by their living actors, and by placement groups.
+    Running tasks are not in it. Ray's public listings ask the dashboard, which a cluster may
+    lack."""
+    from ray.core.generated import gcs_pb2
+
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    found = []
+    for raw in accessor.get_actor_table(None, "ALIVE"):
+        actor = gcs_pb2.ActorTableData.FromString(raw)
+        # In a placement group their names are the group's own, and its bundles are counted
+        resources = dict(actor.required_resources)
+        found.append(Held(actor.job_id.hex(), actor.address.node_id.hex(), resources))
+    for raw in accessor.get_placement_group_table():
+        group = gcs_pb2.PlacementGroupTableData.FromString(raw)
+        if group.state == gcs_pb2.PlacementGroupTableData.REMOVED:
+            continue
+        for bundle in group.bundles:
+            if bundle.node_id:  # it has its place
+                resources = dict(bundle.unit_resources)
+                found.append(Held(group.creator_job_id.hex(), bundle.node_id.hex(), resources))
+    return found
+
+
+def free_resources() -> dict[str, dict[str, float]]:
+    """What Ray calls free of each node, by the node's id; some 100 ms old."""
+    found: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()
+    return found
+
+
+def accelerator_names() -> set[str]:
+    """The types of accelerators that Ray knows, as it labels nodes with them."""
+    from ray.util.accelerators import accelerators
+
+    return {str(value) for name, value in vars(accelerators).items() if name.isupper()}
+
+
+def living_jobs() -> dict[str, str]:
+    """Each job that has not ended, by its id, with the name it was submitted under, if it was, and
+    what it runs. Ray's public listing asks the dashboard, which a cluster may lack."""
+    from ray.core.generated import gcs_pb2
+
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    jobs = {}
+    for raw in accessor.get_job_table(
+        skip_submission_job_info_field=True, skip_is_running_tasks_field=True
+    ):
+        job = gcs_pb2.JobTableData.FromString(raw)
+        if job.is_dead or job.config.ray_namespace.startswith(_INTERNAL):
+            continue
+        submitted = job.config.metadata.get("job_submission_id")
+        names = [name for name in (submitted, job.entrypoint) if name]
+        jobs[job.job_id.hex()] = ", ".join(names)
+    return jobs

@@ -6,12 +6,13 @@ The ports on this side translate: a service that cannot be reached is a JudgeErr
 
 from __future__ import annotations
 
+import logging
 import re
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import ray
@@ -20,21 +21,30 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
-from memray_eval.judges.call_cache import CachedCall, CallCache, SegmentLog, check_file
+from memray_eval.execution.spending import SpendingBook
+from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
 from memray_eval.judges.limits.budget import BudgetLedger, Spending
 from memray_eval.judges.limits.rate_limiter import HORIZON_S, Grant, Limiter, Reservation, Standing
+from memray_eval.judges.paid_calls import PaidCalls
+from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.models.batching import Batcher
+
+logger = logging.getLogger(__name__)
 
 NAMESPACE = "memray_eval"
 # it outlives runs: another number when what it is asked, or answers, changes
-LIMITER = "memray_eval_limiter_4"
+LIMITER = "memray_eval_limiter_5"
+HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
+LEAVE_S = 5.0
 AUTO, OFF = "auto", "off"
 CALLS, LEDGER = (
     "the memory of paid calls (CallsActor)",
     "the ledger of the run's budget (LedgerActor)",
 )
+PUTS = 4  # batches of paid calls on their way from one judge actor
+FINISH_S = 60.0  # for merging segments at the end of a run
 _MANY = 10_000  # calls that may wait in a service at once
 
 
@@ -58,8 +68,11 @@ class LimiterActor:
     async def learn(self, judge: str, limits: RateLimits) -> None:
         await self._limiter.learn(judge, limits)
 
-    async def pause(self, judge: str, known: float) -> float:
-        return await self._limiter.pause(judge, known)
+    async def pause(self, judge: str, known: float, member: str) -> float:
+        return await self._limiter.pause(judge, known, member)
+
+    async def leave(self, run: str) -> None:
+        await self._limiter.leave(run)
 
     async def standing(self, judge: str) -> Standing:
         return await self._limiter.standing(judge)
@@ -68,61 +81,76 @@ class LimiterActor:
         return dict(self._limiter.known())
 
 
-@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
 class CallsActor:
     """The memory of paid calls: a file on its node, and a folder of segments where the file does
     not outlive the run."""
 
     def __init__(self, file: str | None, segments: str | None, counter: Any = None) -> None:
-        self._log = SegmentLog(segments) if segments is not None else None
-        self._cache = CallCache(
-            file or Path(tempfile.mkdtemp(prefix="memray_eval_calls_")) / calls_file().name
+        log = SegmentLog(segments) if segments is not None else None
+        self._scratch = tempfile.mkdtemp(prefix="memray_eval_calls_") if file is None else None
+        cache = (
+            CallCache(file)
+            if file is not None
+            else CallCache(f"{self._scratch}/{calls_file().name}", is_scratch=True)
         )
-        for calls in self._log.load() if self._log is not None else ():
-            self._cache.put(calls)
-        if self._log is not None and self._log.n_unreadable and counter is not None:
+        self._calls = PaidCalls(cache, log)
+        n_unreadable = self._calls.load()
+        if log is not None and n_unreadable and counter is not None:
             counter.add_line.remote(
-                f"Segments of paid calls in {self._log.folder} that cannot be read (cut off, or of "
-                f"another version): {self._log.n_unreadable}. Their calls will be paid again, "
+                f"Segments of paid calls in {log.folder} that cannot be read (cut off, or of "
+                f"another version): {n_unreadable}. Their calls will be paid again, "
                 "unless whole copies are put back before a run."
             )
 
-    def get(self, keys: list[str]) -> list[CachedCall | None]:
-        found = self._cache.get(keys)
-        return [found.get(key) for key in keys]
+    async def get(self, keys: list[str]) -> list[CachedCall | None]:
+        return await self._calls.get(keys)
 
-    def put(self, calls: list[CachedCall]) -> None:
-        if self._log is not None:
-            self._log.append(calls)
-        self._cache.put(calls)
+    async def put(self, calls: list[CachedCall]) -> None:
+        await self._calls.put(calls)
+
+    async def finish(self) -> None:
+        """After the last call of the run: merges what is in small segments."""
+        await self._calls.compact()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=_MANY)
 class LedgerActor:
     """The run's money. It is not restarted: a budget whose spending is forgotten is none."""
 
-    def __init__(self, budget: Budget, spent: Spending) -> None:
-        self._treasury = BudgetLedger(budget, spent)
+    def __init__(self, budget: Budget, spent: Spending, folder: str = "", session: int = 1) -> None:
+        self._book = SpendingBook(folder, session) if folder else None
+        save = self._book.write if self._book is not None else None
+        self._treasury = BudgetLedger(budget, spent, save=save)
 
-    async def draw(self, most: Spending) -> int:
-        return await self._treasury.draw(most)
+    async def draw(self, calls: list[Spending]) -> list[int]:
+        return await self._treasury.draw(calls)
 
-    async def settle(self, ticket: int, spent: Spending) -> None:
-        await self._treasury.settle(ticket, spent)
+    async def settle(self, ended: list[tuple[int, Spending]]) -> None:
+        await self._treasury.settle(ended)
 
     async def spent(self) -> Spending:
         return self._treasury.spent()
 
+    async def close(self) -> None:
+        """Writes down what was spent, to the token; a call that is not settled may have been
+        paid."""
+        if self._book is not None:
+            await self._book.write(self._treasury.committed())
+
 
 class Handles(NamedTuple):
     """The services of a run, as the driver hands them to its judge actors; None: this run has
-    none."""
+    none. `run` is what the limiter knows this session's members by."""
 
     limiter: Any
     calls: Any | None
     ledger: Any | None
     members: int
     max_in_flight: int
+    run: str = ""
 
 
 def start_services(
@@ -133,20 +161,60 @@ def start_services(
     members: int,
     max_in_flight: int,
     counter: Any = None,
+    session: int = 1,
 ) -> Handles:
     """Starts what judge actors share; `counter` hears what a person should know of it. The limiter
     is the cluster's: it outlives the run, for the next one and for others."""
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
-        name=LIMITER, namespace=NAMESPACE, get_if_exists=True, lifetime="detached"
+        name=LIMITER,
+        namespace=NAMESPACE,
+        get_if_exists=True,
+        lifetime="detached",
+        resources=on_head_node(),
     ).remote()
     here = {"scheduling_strategy": on_driver_node()}
     ledger = calls = None
     if budget.is_set:
-        ledger = LedgerActor.options(**here).remote(budget, spent)  # type: ignore[attr-defined]
+        made = LedgerActor.options(**here)  # type: ignore[attr-defined]
+        ledger = made.remote(budget, spent, folder, session)
     if cache != OFF:
         file, segments = calls_location(cache, folder)
         calls = CallsActor.options(**here).remote(file, segments, counter)  # type: ignore[attr-defined]
-    return Handles(limiter, calls, ledger, members, max_in_flight)
+    return Handles(limiter, calls, ledger, members, max_in_flight, uuid.uuid4().hex)
+
+
+def end_services(handles: Handles | None) -> None:
+    """Takes leave of the limiter, so that the run's limits hold no longer for those that go on, and
+    has the ledger write down what was spent."""
+    if handles is None:
+        return
+    farewells = [handles.limiter.leave.remote(handles.run)]
+    if handles.ledger is not None:
+        farewells.append(handles.ledger.close.remote())
+    for farewell in farewells:
+        # The limiter is told by its members' silence as well; the ledger has written ahead
+        with suppress(ray.exceptions.RayError):
+            ray.get(farewell, timeout=LEAVE_S)
+
+
+def on_head_node() -> dict[str, float]:
+    """The resources that put an actor on the cluster's head, where it stays through restarts: on a
+    worker, an actor that outlives its run would keep the node up for ever."""
+    is_there = any(HEAD in node["Resources"] for node in ray.nodes() if node["Alive"])
+    return {HEAD: 0.001} if is_there else {}
+
+
+def finish_calls(handles: Handles | None) -> None:
+    """Merges the small segments of paid calls when no judge asks any more. What takes longer than
+    FINISH_S, or fails, is left to the next session."""
+    if handles is None or handles.calls is None:
+        return
+    try:
+        ray.get(handles.calls.finish.remote(), timeout=FINISH_S)
+    except ray.exceptions.RayError as error:
+        logger.warning(
+            "segments of paid calls are not merged, the next session will: %s", _root_cause(error)
+        )
 
 
 def on_driver_node() -> NodeAffinitySchedulingStrategy:
@@ -189,8 +257,8 @@ class _RemoteLimiter:
     async def learn(self, judge: str, limits: RateLimits) -> None:
         await self._handle.learn.remote(judge, limits)
 
-    async def pause(self, judge: str, known: float) -> float:
-        return float(await self._handle.pause.remote(judge, known))
+    async def pause(self, judge: str, known: float, member: str = "") -> float:
+        return float(await self._handle.pause.remote(judge, known, member))
 
     async def standing(self, judge: str) -> Standing:
         standing: Standing = await self._handle.standing.remote(judge)
@@ -203,7 +271,8 @@ class _RemoteCalls:
     def __init__(self, handle: Any) -> None:
         self._handle = handle
         self.get = Batcher[str, CachedCall | None](self._get)
-        self._puts = Batcher[CachedCall, None](self._put)
+        # a put takes as long as a write: those that come meanwhile need not wait for two
+        self._puts = Batcher[CachedCall, None](self._put, at_once=PUTS)
 
     async def put(self, call: CachedCall) -> None:
         await self._puts(call)
@@ -229,16 +298,25 @@ class _RemoteCalls:
 
 
 class _RemoteLedger:
+    """Draws and settles in batches. A draw that waits for money holds up those after it, as it
+    would at the ledger, and no settlement."""
+
     def __init__(self, handle: Any) -> None:
         self._handle = handle
-
-    async def draw(self, most: Spending) -> int:
-        with services_needed(LEDGER):
-            return int(await self._handle.draw.remote(most))
+        self.draw = Batcher[Spending, int](self._draw)
+        self._settles = Batcher[tuple[int, Spending], None](self._settle)
 
     async def settle(self, ticket: int, spent: Spending) -> None:
+        await self._settles((ticket, spent))
+
+    async def _draw(self, calls: list[Spending]) -> list[int]:
         with services_needed(LEDGER):
-            await self._handle.settle.remote(ticket, spent)
+            return list(await self._handle.draw.remote(calls))
+
+    async def _settle(self, ended: list[tuple[int, Spending]]) -> list[None]:
+        with services_needed(LEDGER):
+            await self._handle.settle.remote(ended)
+        return [None] * len(ended)
 
 
 @contextmanager
@@ -281,6 +359,7 @@ def services_of(
         member=uuid.uuid4().hex,
         say=say,
         is_stopping=is_stopping,
+        run=handles.run,
         members=handles.members,
         max_in_flight=handles.max_in_flight,
         calls=_RemoteCalls(handles.calls) if handles.calls is not None else None,

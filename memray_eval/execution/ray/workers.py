@@ -38,7 +38,12 @@ from memray_eval.results.run_folder import RESPONSES, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart, to_table_apart, unanswered
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
-from memray_eval.stages.judge import JudgingOptions, fail_unjudged, judge_record
+from memray_eval.stages.judge import (
+    JudgingOptions,
+    fail_ungenerated,
+    fail_unjudged,
+    judge_record,
+)
 from memray_eval.types import Candidate, Prompt, Record, Response
 
 if TYPE_CHECKING:
@@ -100,9 +105,8 @@ class WorkerContext:
             self.counter.stop.remote(f"sample {failed.sample.id!r} failed: {why}")
         return failed is not None
 
-    def save_responses(self, records: Sequence[Record]) -> pa.Table:
-        """Writes what was generated, so that it need not be again if the run ends before it is
-        judged; says what it took."""
+    def report_answers(self, records: Sequence[Record]) -> pa.Table:
+        """Says what generating these records took; returns them as a table."""
         by_candidate: dict[str, list[Response]] = {}
         for record in records:
             by_candidate.setdefault(record.candidate.name, []).append(record.response or Response())
@@ -110,11 +114,8 @@ class WorkerContext:
             self.counter.record_answers.remote(
                 {name: answer_usage(responses) for name, responses in by_candidate.items()}
             )
-        table = self.to_table(records, "generate")
-        if table.num_rows:
-            RunFolder(self.folder).write_part(table, RESPONSES)
         self.stop_on_failure(records)
-        return table
+        return self.to_table(records, "generate")
 
 
 def collect_engine_answers(table: pa.Table, context: WorkerContext) -> pa.Table:
@@ -137,16 +138,29 @@ def collect_engine_answers(table: pa.Table, context: WorkerContext) -> pa.Table:
     context.counter.add.remote(
         "generate", len(records), now - longest, now, _n_ungenerated(records)
     )
-    return context.save_responses(records)
+    return context.report_answers(records)
 
 
-def write_records(table: pa.Table, context: WorkerContext) -> pa.Table:
-    """Writes a block to the run folder; hands on only which units it held."""
-    with report_block(context.counter, "write") as done:
-        if table.num_rows:
-            RunFolder(context.folder).write_part(table)
-            done.rows, done.failed = table.num_rows, _n_failed_rows(table)
-    return table.select(["unit_id"])
+def finish_ungenerated(
+    table: pa.Table,
+    metrics: Sequence[str],
+    options: MetricOptions,
+    stages: Sequence[str],
+    context: WorkerContext,
+) -> pa.Table:
+    """Writes the units whose generation failed, where generating comes first and scoring later: no
+    judge is asked of them. `stages` are those that they do not go through any more. Hands on which
+    units wait to be scored."""
+    has_failed = pc.is_valid(table.column("error"))
+    records, broken = context.from_table(table.filter(has_failed), "judge")
+    chosen, started = pick(metrics, options), time.time()
+    failed = [fail_ungenerated(record, chosen) for record in records]
+    rows = pa.concat_tables([context.to_table(failed, "judge"), broken])
+    if rows.num_rows:
+        RunFolder(context.folder).write_part(rows)
+        for stage in stages:
+            context.counter.add.remote(stage, rows.num_rows, started, time.time(), rows.num_rows)
+    return table.filter(pc.invert(has_failed)).select(["unit_id"])
 
 
 def read_answers(
@@ -171,22 +185,30 @@ def read_answers(
 
 
 def read_waiting(
-    table: pa.Table, generated: UnitIdSet, candidates: Sequence[str], context: WorkerContext
+    table: pa.Table,
+    generated: UnitIdSet,
+    elsewhere: Mapping[str, UnitIdSet],
+    candidates: Sequence[str],
+    context: WorkerContext,
+    is_earlier: bool = True,
 ) -> pa.Table:
-    """Parts of responses that an earlier session left to be judged, for some of the candidates."""
+    """Parts of responses that wait to be judged, for some of the candidates; `elsewhere` as in
+    ResumeState; `is_earlier`: an earlier session generated them."""
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
-        rows = folder.read_part(part, RESPONSES)
+        rows, others = folder.read_part(part, RESPONSES), elsewhere.get(part, UnitIdSet())
+        # A unit that failed may stand in one part, and what a later session made of it in another
+        rows = rows.filter(pc.is_null(rows.column("error")))
         mine = zip(
             rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
         )
-        out.append(
-            rows.filter(
-                pa.array([unit in generated and name in candidates for unit, name in mine])
-            ).cast(RECORD_SCHEMA)
-        )
+        is_mine = [
+            name in candidates and unit in generated and unit not in others for unit, name in mine
+        ]
+        out.append(rows.filter(pa.array(is_mine, pa.bool_())).cast(RECORD_SCHEMA))
     waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
-    context.counter.add_carried.remote(waiting.num_rows)
+    if is_earlier:
+        context.counter.add_carried.remote(waiting.num_rows)
     return waiting
 
 
@@ -201,14 +223,6 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
         any(score.status == "error" and score.metric in names for score in record.scores)
         for record in records
     )
-
-
-def _n_failed_rows(table: pa.Table) -> int:
-    """Record.is_failed of rows, without making records of them: judgments are long."""
-    scores = table.column("scores").combine_chunks()
-    is_error = pc.equal(pc.struct_field(pc.list_flatten(scores), "status"), "error")
-    failed = set(pc.filter(pc.list_parent_indices(scores), is_error).to_pylist())
-    return len(failed | set(pc.indices_nonzero(pc.is_valid(table.column("error"))).to_pylist()))
 
 
 class AskServers:
@@ -226,14 +240,17 @@ class AskServers:
         return OpenAIGenerator(Candidate.model_validate_json(candidate_json), self._config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        if await self._context.counter.stopping.remote() is not None:
+            yield RECORD_SCHEMA.empty_table()
+            return
         with report_block(self._context.counter, "generate") as done:
             asked = await asyncio.gather(*(self._ask(row) for row in table.to_pylist()))
             done.rows, done.failed = len(asked), _n_ungenerated(asked)
-        yield self._context.save_responses(asked)
+        yield self._context.report_answers(asked)
 
     async def _ask(self, row: dict[str, Any]) -> Record:
         record = Record.model_validate_json(row[RECORD])
-        if row[PROMPT] is None:  # its prompt could not be built
+        if row[PROMPT] is None:  # it could not be built, or the answer is there already
             return record
         try:
             prompt, client = (

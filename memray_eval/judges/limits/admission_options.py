@@ -12,27 +12,31 @@ from memray_eval.config.sections import RateLimits
 
 
 class JudgeEndpoint(NamedTuple):
-    """A judge and the server that is asked in its provider's place ("": the provider itself). A
-    person reads the name only: the address may hold a password."""
+    """A judge, the address at which it is asked, and the digest of the key it is asked with. A
+    person reads the name only."""
 
     name: str
     address: str = ""
+    account: str = ""
 
     @property
     def key(self) -> str:
-        """What the limiter calls the judge: one name at two servers has two limits."""
-        return f"{self.name} {self.address}".strip()
+        """What the limiter calls the judge: one name at two servers, or on two accounts, has two
+        limits."""
+        address = f"@{self.address}" if self.address else ""
+        return self.name + address + (f"#{self.account}" if self.account else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionOptions:
     """How one judge actor may ask one judge.
 
-    `member` names the actor, one of `members` that share the limits. `limits` are what is known
-    beforehand, firm when the user set them. A judge that has let no call through for `patience_s`,
-    waiting included, fails the calls that wait for it."""
+    `member` names the actor, one of `members` of its `run` that share the limits. `limits` are what
+    is known beforehand, firm when the user set them. A judge that has let no call through for
+    `patience_s`, waiting included, fails the calls that wait for it."""
 
     member: str
+    run: str = ""
     members: int = 1
     limits: RateLimits = field(default_factory=RateLimits)
     is_firm: bool = False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -42,6 +43,8 @@ class Spending(Frozen):
 
 
 NOTHING = Spending()
+# Of the budget: what a kill may count too much, so that not every call has to wait for a write.
+AHEAD = 0.001
 
 
 class Ledger:
@@ -106,7 +109,11 @@ class Ledger:
 
 class BudgetLedger:
     """The ledger of a run behind one queue: first come, first served. What was reserved and not
-    settled after `stale_s` belongs to an actor that died, and is given back."""
+    settled after `stale_s` belongs to an actor that died, and is given back.
+
+    `save` keeps what the calls may have cost so far where it outlives this process: before a call
+    is made that is not covered by what was saved last. It is called AHEAD of the budget ahead, so
+    that it need not be at every call."""
 
     def __init__(
         self,
@@ -114,37 +121,63 @@ class BudgetLedger:
         spent: Spending = NOTHING,
         stale_s: float = 1800.0,
         clock: Callable[[], float] = time.monotonic,
+        save: Callable[[Spending], Awaitable[None]] | None = None,
     ) -> None:
         self._ledger, self._stale_s, self._clock = Ledger(budget), stale_s, clock
         self._ledger.settle(NOTHING, spent)
+        self._save, self._saved, self._saving = save, spent, asyncio.Lock()
+        self._ahead = Spending(
+            usd=AHEAD * (budget.usd or 0.0), tokens=math.ceil(AHEAD * (budget.tokens or 0))
+        )
         self._tickets: dict[int, tuple[Spending, float]] = {}
         self._numbers = itertools.count(1)
         self._settled = asyncio.Event()
         self._queue = asyncio.Lock()
 
-    async def draw(self, most: Spending) -> int:
-        """Reserves what a call may cost at most, and gives a ticket for it; waits while it does not
-        fit and others may give back. 0: it never will."""
+    async def draw(self, calls: Sequence[Spending]) -> list[int]:
+        """Reserves what calls may cost at most, and gives tickets to those of them, from the first
+        on, that fit now. Waits while not even the first fits and others may give back. [0]: the
+        first never will; the others may."""
         async with self._queue:
-            while not self._ledger.reserve([most]):
+            while not (granted := self._ledger.reserve(calls)):
                 if self._ledger.is_spent:
-                    return 0
+                    return [0]
                 self._settled.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._settled.wait(), LOOK_S)
                 self._give_back_stale()
-            ticket = next(self._numbers)
-            self._tickets[ticket] = most, self._clock()
-            return ticket
+            tickets = list(itertools.islice(self._numbers, granted))
+            now = self._clock()
+            self._tickets |= {
+                ticket: (call, now) for ticket, call in zip(tickets, calls, strict=False)
+            }
+            await self._save_ahead()
+            return tickets
 
-    async def settle(self, ticket: int, spent: Spending) -> None:
-        """Books what a call really cost."""
-        reserved, _ = self._tickets.pop(ticket, (NOTHING, 0.0))
-        self._ledger.settle(reserved, spent)
+    async def settle(self, ended: Sequence[tuple[int, Spending]]) -> None:
+        """Books what calls really cost, by their tickets."""
+        for ticket, spent in ended:
+            reserved, _ = self._tickets.pop(ticket, (NOTHING, 0.0))
+            self._ledger.settle(reserved, spent)
         self._settled.set()
+        await self._save_ahead()  # a call that cost more than its estimate
 
     def spent(self) -> Spending:
         return self._ledger.spent
+
+    def committed(self) -> Spending:
+        """What was spent, and what the calls under way may cost at most."""
+        return self._ledger.spent + self._ledger.reserved
+
+    async def _save_ahead(self) -> None:
+        if self._save is None:
+            return
+        async with self._saving:
+            counted = self.committed()
+            if counted.usd > self._saved.usd + DUST_USD or counted.tokens > self._saved.tokens:
+                ahead = counted + self._ahead
+                await self._save(ahead)
+                self._saved = ahead
 
     def _give_back_stale(self) -> None:
         oldest = self._clock() - self._stale_s

@@ -59,7 +59,7 @@ class LimiterMember:
 
     async def wait_for_pause(self, known_until: float) -> float:
         """Until when nobody may ask the judge, once that is later than `known_until`."""
-        return await self._limiter.pause(self._judge, known_until)
+        return await self._limiter.pause(self._judge, known_until, self._options.member)
 
     async def standing(self) -> Standing:
         return await self._limiter.standing(self._judge)
@@ -131,6 +131,7 @@ class LimiterMember:
             found_per_min=self._found_per_min,
             told=self.told,
             answered=answered,
+            run=self._options.run,
         )
 
     def _count_outlived(self, refused: CallPermit) -> int:

@@ -13,7 +13,8 @@ import asyncio
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from memray_eval.config.sections import RateLimits
@@ -45,6 +46,10 @@ SHYNESS, LEAST_KEPT = 0.95, 0.7
 # A found limit is tried out slowly at first, then faster: at double pace so long after it was
 # reached.
 DOUBLES_S = 200.0
+# A member that has not been heard of for so long is gone; one that waits is heard of in half of it.
+MEMBER_S = 60.0
+# A judge that nobody has asked for so long is forgotten, with what was learnt of it.
+FORGET_S = 86_400.0
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
 
@@ -79,7 +84,8 @@ class Reservation(NamedTuple):
     come the limits that it began with and those that the provider has `told`, so that a limiter
     that was restarted learns them again, and what its last calls really took (`owed`: actual minus
     estimated tokens, `done`: how many ended, those with a 429 apart, `answered`: how many of them
-    by an answer)."""
+    by an answer). `judge` is what the limits hold for: a model, at an address, on one account.
+    `run` is the member's: it takes leave for all of its members."""
 
     judge: str
     member: str
@@ -92,6 +98,7 @@ class Reservation(NamedTuple):
     found_per_min: float | None = None
     told: RateLimits | None = None
     answered: int = 0
+    run: str = ""
 
 
 class HeldBy(NamedTuple):
@@ -163,10 +170,11 @@ class RatePacer:
     """One judge's schedule. Times are epoch seconds, all from the caller.
 
     Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them).
-    After a 429 the pace halves and grows back. A quantity without a limit is free until the first
-    429: then the calls of the minute before it are taken for the limit, and from then on it is
-    searched for: the pace rises to a little below where the last 429 came, stays near it for a
-    while, and rises on, ever faster, to the next."""
+    What was learnt stays below firm limits, and holds again when those are lifted. After a 429 the
+    pace halves and grows back. A quantity without a limit is free until the first 429: then the
+    calls of the minute before it are taken for the limit, and from then on it is searched for: the
+    pace rises to a little below where the last 429 came, stays near it for a while, and rises on,
+    ever faster, to the next."""
 
     def __init__(
         self,
@@ -175,11 +183,11 @@ class RatePacer:
         not_before: float = 0.0,
         told: RateLimits | None = None,
     ) -> None:
-        self._own = limits if is_firm else RateLimits()
-        self._told = set[str]()
-        self._per_min: dict[str, float | None] = {lane: getattr(limits, lane) for lane in LANES}
-        for lane, per_min in self._take_told(told or RateLimits()):
-            self._per_min[lane] = per_min
+        self._firm = limits if is_firm else None
+        self._assumed = RateLimits() if is_firm else limits
+        self._told = _known_lanes(told or RateLimits())
+        self._found: float | None = None
+        self._per_min = self._effective()
         self._free_at = dict.fromkeys(LANES, not_before)
         # The last slot of the limiter before may be just then.
         if not_before and self._per_min[REQUESTS]:
@@ -189,10 +197,9 @@ class RatePacer:
         self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
         self._recovery_per_s = RECOVERY_PER_S
         self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
-        self._is_found, self._found_at, self._moved_at = False, -math.inf, -math.inf
+        self._found_at, self._moved_at = -math.inf, -math.inf
         self._ended: deque[tuple[float, int]] = deque()
         self._last_minute = SlidingWindow()
-        self.concurrency = limits.concurrency
         self.is_proven, self._n_failed = is_firm, 0
         self.refused_since: float | None = None
 
@@ -201,9 +208,19 @@ class RatePacer:
         return all(limit is None for limit in self._per_min.values())
 
     @property
+    def concurrency(self) -> int | None:
+        return (self._firm or self._assumed).concurrency
+
+    @property
     def found_per_min(self) -> float | None:
         """The limit that 429s have taught; None: another is known, or none was met."""
-        return self._per_min[REQUESTS] if self._is_found else None
+        return self._found if self._is_found else None
+
+    @property
+    def _is_found(self) -> bool:
+        """Whether the limit on requests is one that 429s have taught."""
+        is_set = self._firm is not None and self._firm.requests_per_min is not None
+        return self._found is not None and not is_set and REQUESTS not in self._told
 
     def limits(self) -> RateLimits:
         """What is known now."""
@@ -264,24 +281,19 @@ class RatePacer:
             return None
         is_assumed = (
             lane not in self._told
-            and getattr(self._own, lane) is None
+            and (self._firm is None or getattr(self._firm, lane) is None)
             and not (self._is_found and lane == REQUESTS)
         )
         return HeldBy(lane, self._per_min[lane] or 0.0, is_assumed)
 
-    def hold(self, limits: RateLimits) -> None:
-        """Takes over the limits that a user has set for a run that came later."""
-        if limits == self._own:
+    def set_limits(self, firm: RateLimits | None, assumed: RateLimits, now: float) -> None:
+        """Takes the limits that the runs of this moment bring: what their users have set, else
+        (None) what they assume. Those of a run that is over are lifted by it."""
+        if (firm, assumed) == (self._firm, self._assumed):
             return
-        self._own = limits
-        for lane in LANES:
-            own: float | None = getattr(limits, lane)
-            if own is not None or lane not in self._told:
-                self._per_min[lane] = own
-        self._is_found = (
-            self._is_found and limits.requests_per_min is None and REQUESTS not in self._told
-        )
-        self.concurrency, self.is_proven = limits.concurrency, True
+        self._firm, self._assumed = firm, assumed
+        self.is_proven = self.is_proven or firm is not None
+        self._change_rates(now)
 
     def settle(self, owed: CallCost, done: int, now: float, answered: int = 0) -> None:
         """Calls ended: what they took beyond their estimates moves the token lanes on, or back.
@@ -297,9 +309,8 @@ class RatePacer:
             while self._ended[0][0] < now - 60.0:
                 self._ended.popleft()
         elif self._is_found and now - self._found_at <= HORIZON_S:  # they ended before it was found
-            self._per_min[REQUESTS] = max(
-                FIRST_FOUND_PER_MIN, (self._per_min[REQUESTS] or 0.0) + done
-            )
+            self._found = max(FIRST_FOUND_PER_MIN, (self._found or 0.0) + done)
+            self._per_min[REQUESTS] = self._found
         for lane in self._caps(now):
             if lane != REQUESTS:
                 self._free_at[lane] += math.copysign(
@@ -337,7 +348,8 @@ class RatePacer:
         # Within a minute, calls from before the last 429 count still.
         elif self._is_found and now - self._moved_at > 60.0:
             kept = max(LEAST_KEPT, SHYNESS * factor)
-            self._per_min[REQUESTS], self._moved_at = kept * (self._per_min[REQUESTS] or 0.0), now
+            self._found, self._moved_at = kept * (self._found or 0.0), now
+            self._per_min[REQUESTS] = self._found
             factor /= kept
         self._cut_at = now
         self._ease(factor * CUT, now)
@@ -351,21 +363,10 @@ class RatePacer:
         if not self.is_proven:
             self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
-        for lane, after in self._take_told(limits):
-            before, self._per_min[lane] = self._per_min[lane], after
-            if before and self._free_at[lane] > now:  # what waits ahead was planned at the old rate
-                self._free_at[lane] = now + (self._free_at[lane] - now) * before / after
-            if lane == REQUESTS:
-                self._is_found = False
-
-    def _take_told(self, said: RateLimits) -> Iterator[tuple[str, float]]:
-        """What the provider says of each lane that the user has not set; from now on it is told,
-        not assumed."""
-        for lane in LANES:
-            per_min: float | None = getattr(said, lane)
-            if per_min is not None and getattr(self._own, lane) is None:
-                self._told.add(lane)
-                yield lane, per_min
+        self._told |= _known_lanes(limits)
+        if limits.requests_per_min is not None:
+            self._found = None
+        self._change_rates(now)
 
     def resume(self, found_per_min: float, now: float) -> None:
         """Takes over a limit that was found before a restart, where nothing is known."""
@@ -388,8 +389,29 @@ class RatePacer:
         self._factor, self._eased_at, self._recovery_per_s = factor, now, recovery_per_s
 
     def _find(self, per_min: float, now: float) -> None:
-        self._per_min[REQUESTS], self._is_found = per_min, True
+        self._per_min[REQUESTS] = self._found = per_min
         self._found_at = self._moved_at = now
+
+    def _change_rates(self, now: float) -> None:
+        """Goes by what is known now. What waits ahead was planned at the old rates; it is out of
+        every minute's count a window after the last slot, however low the new ones are."""
+        for lane, after in self._effective().items():
+            before, self._per_min[lane] = self._per_min[lane], after
+            if before and after and (ahead_s := self._free_at[lane] - now) > 0:
+                longest_s = max(ahead_s, WINDOW_S + HORIZON_S)
+                self._free_at[lane] = now + min(ahead_s * before / after, longest_s)
+            elif before and not after:
+                self._free_at[lane] = now
+
+    def _effective(self) -> dict[str, float | None]:
+        """The limit of every lane: firm, else told by the provider, else found by 429s, else
+        assumed where nobody set any."""
+        known: dict[str, float | None] = dict.fromkeys(LANES)
+        if self._firm is None:
+            known |= _known_lanes(self._assumed)
+        if self._found is not None:
+            known[REQUESTS] = self._found
+        return known | self._told | _known_lanes(self._firm or RateLimits())
 
     def _due(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
@@ -433,6 +455,34 @@ class RatePacer:
         return 1.0 + (beyond_s / DOUBLES_S) ** 3
 
 
+def _known_lanes(limits: RateLimits) -> dict[str, float]:
+    return {lane: limit for lane in LANES if (limit := getattr(limits, lane)) is not None}
+
+
+def lowest_limits(limits: Iterable[RateLimits]) -> RateLimits:
+    """The limits that all of these keep to: the lowest of each kind."""
+    known: dict[str, list[float]] = {}
+    for one in limits:
+        for kind, limit in one.model_dump(exclude_none=True).items():
+            known.setdefault(kind, []).append(limit)
+    return RateLimits(**{kind: min(found) for kind, found in known.items()})
+
+
+@dataclass
+class _Member:
+    """A member as the limiter knows it: when it was last heard of, its run, and the limits that it
+    brings."""
+
+    heard_at: float
+    run: str
+    limits: RateLimits
+    is_firm: bool
+
+    @property
+    def brings(self) -> tuple[RateLimits, bool]:
+        return self.limits, self.is_firm
+
+
 class LimiterPort(Protocol):
     """The limiter as a judge actor sees it, near or far."""
 
@@ -447,15 +497,16 @@ class LimiterPort(Protocol):
 
     async def learn(self, judge: str, limits: RateLimits) -> None: ...
 
-    async def pause(self, judge: str, known: float) -> float: ...
+    async def pause(self, judge: str, known: float, member: str = "") -> float: ...
 
     async def standing(self, judge: str) -> Standing: ...
 
 
 class Limiter:
-    """The paces of all judges of a cluster, behind one queue each: first come, first served.
-    `hold_s` after a restart nothing is granted, because the slots of the one before may still be in
-    use."""
+    """The paces of all judges of a cluster, behind one queue each: first come, first served. The
+    lowest firm limits of the members that live hold for all of them; who has taken leave, or has
+    not been heard of for MEMBER_S, counts no more. `hold_s` after a restart nothing is granted,
+    because the slots of the one before may still be in use."""
 
     def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
@@ -466,7 +517,10 @@ class Limiter:
         self._pauses: dict[str, asyncio.Event] = {}
         self._canaries: dict[str, float] = {}
         self._slotless: dict[str, tuple[float, HeldBy | None]] = {}
-        self._members: dict[str, dict[str, float]] = {}
+        self._members: dict[str, dict[str, _Member]] = {}
+        self._asked_at: dict[str, float] = {}
+        self._applied_at: dict[str, float] = {}
+        self._left_runs: deque[str] = deque(maxlen=100)
 
     async def reserve(self, wanted: Reservation) -> Grant:
         """At least one slot (waits until there is one within the horizon), or freedom where nothing
@@ -494,12 +548,26 @@ class Limiter:
             granted = Grant()
         return granted._replace(share=self._share(wanted, pace), found_per_min=pace.found_per_min)
 
+    async def leave(self, run: str) -> None:
+        """A run is over: its limits hold no longer, and its members' reservations end with no
+        slot."""
+        self._left_runs.append(run)
+        for judge, members in self._members.items():
+            for name in [name for name, member in members.items() if member.run == run]:
+                del members[name]
+            self._apply_limits(judge)
+            _announce_change(self._changes, judge)
+
     async def _wait_for_slots(self, wanted: Reservation, pace: RatePacer) -> Grant:
         """The first in the queue waits for its slots; for freedom until the given moment; or, while
         nothing is known, to be the one call that goes first."""
         held_by: HeldBy | None = None
         while True:
             now = self._clock()
+            if wanted.run in self._left_runs:
+                return Grant()
+            if now - self._applied_at[wanted.judge] >= LOOK_S:
+                self._apply_limits(wanted.judge)
             if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
                 return Grant(free_until=now + FREE_S)
             if pace.is_proven or now - self._canaries.get(wanted.judge, -math.inf) > CANARY_S:
@@ -545,10 +613,13 @@ class Limiter:
             pace.learn(limits, self._clock())
             _announce_change(self._changes, judge)
 
-    async def pause(self, judge: str, known: float) -> float:
+    async def pause(self, judge: str, known: float, member: str = "") -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
-        the same after a while."""
-        deadline = self._clock() + 30.0
+        the same after a while. A member that waits for slots is heard of by it."""
+        now = self._clock()
+        if (heard := self._members.get(judge, {}).get(member)) is not None:
+            heard.heard_at = now
+        deadline = now + MEMBER_S / 2
         while (pace := self._paces.get(judge)) is None or pace.blocked_until() <= known:
             if self._clock() >= deadline:
                 return known
@@ -565,14 +636,44 @@ class Limiter:
         return {judge: pace.limits() for judge, pace in self._paces.items()}
 
     def _pace(self, wanted: Reservation) -> RatePacer:
-        if wanted.judge not in self._paces:
-            self._paces[wanted.judge] = RatePacer(
+        """The pace of a judge, by the limits of those who ask it now."""
+        now, judge = self._clock(), wanted.judge
+        if judge not in self._paces:
+            self._forget_idle(now)
+            self._paces[judge] = RatePacer(
                 wanted.limits, wanted.is_firm, self._not_before, wanted.told
             )
-            self._queues[wanted.judge] = asyncio.Lock()
-        elif wanted.is_firm:
-            self._paces[wanted.judge].hold(wanted.limits)
-        return self._paces[wanted.judge]
+            self._queues[judge], self._members[judge] = asyncio.Lock(), {}
+        self._asked_at[judge] = now
+        # What the calls of a run that is over took is still reported; it sets no limits any more.
+        if wanted.run not in self._left_runs:
+            members, member = self._members[judge], wanted.member
+            before = members.get(member)
+            members[member] = _Member(now, wanted.run, wanted.limits, wanted.is_firm)
+            is_new = before is None or before.brings != members[member].brings
+            if is_new or now - self._applied_at[judge] >= LOOK_S:
+                self._apply_limits(judge)
+        return self._paces[judge]
+
+    def _forget_idle(self, now: float) -> None:
+        for judge, asked_at in list(self._asked_at.items()):
+            if asked_at < now - FORGET_S and not self._waiting[judge]:
+                del self._paces[judge], self._queues[judge], self._members[judge]
+                del self._asked_at[judge], self._applied_at[judge]
+
+    def _apply_limits(self, judge: str) -> None:
+        """Forgets members that are gone, and has the others' limits hold. Where none is left, those
+        of the last stay: nobody asks."""
+        members, now = self._members[judge], self._clock()
+        self._applied_at[judge] = now
+        for name in [name for name, one in members.items() if one.heard_at < now - MEMBER_S]:
+            del members[name]
+        firm = {one.limits for one in members.values() if one.is_firm}
+        assumed = {one.limits for one in members.values() if not one.is_firm}
+        if members:
+            self._paces[judge].set_limits(
+                lowest_limits(firm) if firm else None, lowest_limits(assumed), now
+            )
 
     def _share(self, wanted: Reservation, pace: RatePacer) -> int | None:
         """A member's part of the calls in flight: an even one, over as many members as the run has
@@ -580,12 +681,10 @@ class Limiter:
         members than places take more than there are."""
         if pace.concurrency is None:
             return None
-        seen, now = self._members.setdefault(wanted.judge, {}), self._clock()
-        seen[wanted.member] = now
-        for member in [member for member, last in seen.items() if last < now - 60.0]:
-            del seen[member]
+        seen = list(self._members[wanted.judge])
         even, left_over = divmod(pace.concurrency, max(wanted.members, len(seen)))
-        return max(1, even + (list(seen).index(wanted.member) < left_over))
+        is_among = wanted.member in seen[:left_over]
+        return max(1, even + is_among)
 
 
 async def _wait_for_change(events: dict[str, asyncio.Event], judge: str, seconds: float) -> None:

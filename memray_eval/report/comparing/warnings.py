@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def find_warnings(
             f"{_join_names(other.scores.suites)}"
         )
     datasets = [side.manifest.get("dataset") or {} for side in (base, other)]
-    if datasets[0].get("fingerprint") != datasets[1].get("fingerprint"):
+    if _describe_samples(datasets[0], datasets[1]) != _describe_samples(datasets[1], datasets[0]):
         yield (
             f"{names} read different datasets: "
             f"{' and '.join(str(each.get('path', 'unknown')) for each in datasets)}"
@@ -48,6 +49,16 @@ def find_warnings(
         )
     if units.n_alone:
         yield f"{units.n_alone} common units of {names} name no cluster: each is one of its own"
+
+
+def _describe_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells one dataset from another: the fingerprint; where versions of memray_eval made the
+    two differently ("2:..." and no number), the name and how many samples it has."""
+    prints = [f"{each.get('fingerprint')}" for each in (dataset, other)]
+    if len({text.partition(":")[0] if ":" in text else "" for text in prints}) == 1:
+        return (prints[0],)
+    name = f"{dataset.get('path')}".rstrip("/").rpartition("/")[2]
+    return name, dataset.get("n_samples"), dataset.get("n_invalid")
 
 
 def _differing_settings(

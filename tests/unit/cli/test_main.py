@@ -71,6 +71,7 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
         if not line.startswith(" ")
     ]
     assert suites == [
+        "chat",
         "companion",
         "infinitebench",
         "instruction",
@@ -78,6 +79,7 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
         "longbench2",
         "memory",
         "needles",
+        "qa",
         "text",
     ]
     judges = cli("list", "judges")[1]

@@ -1,7 +1,8 @@
-"""KubeRay's custom resource definitions as validators: what the Kubernetes API server would say to
-a manifest.
+"""KubeRay's custom resource definitions, and Kubernetes' own schemas, as validators: what the
+Kubernetes API server would say to a manifest.
 
-The definitions are KubeRay's own, unchanged (tests/data/kuberay-crds/README.md). A structural
+The definitions are KubeRay's own, unchanged (tests/data/kuberay-crds/README.md); Kubernetes' are
+strict already (tests/data/kubernetes-schemas/README.md). A structural
 schema says less than a JSON schema must, so `strict` adds what the API server does by itself:
 unknown keys are refused (as `kubectl apply` does), an int-or-string is one of both, and an int32
 has its bounds."""
@@ -9,6 +10,7 @@ has its bounds."""
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +23,7 @@ from jsonschema.validators import extend
 from tests.conftest import REPOSITORY
 
 CRDS = REPOSITORY / "tests" / "data" / "kuberay-crds"
+KUBERNETES = REPOSITORY / "tests" / "data" / "kubernetes-schemas" / "v1.34.json.gz"
 INT32 = {"minimum": -(2**31), "maximum": 2**31 - 1}
 # KubeRay appends to it
 NAMED = {
@@ -76,6 +79,19 @@ def refusals(manifest: dict[str, Any]) -> list[str]:
     return [
         f"{error.json_path}: {error.message}"
         for error in _validator(manifest["kind"]).iter_errors(manifest)
+    ]
+
+
+def core_refusals(manifest: dict[str, Any]) -> list[str]:
+    """The same for an object of Kubernetes' own kinds. Raises KeyError for a kind that
+    tests/data/kubernetes-schemas lacks."""
+    with gzip.open(KUBERNETES) as file:
+        schemas = json.load(file)
+    schema = schemas["kinds"][manifest["kind"]] | {"$defs": schemas["$defs"]}
+    schema["required"] = [*schema.get("required", []), "apiVersion", "kind", "metadata"]
+    return [
+        f"{error.json_path}: {error.message}"
+        for error in Draft202012Validator(schema).iter_errors(manifest)
     ]
 
 

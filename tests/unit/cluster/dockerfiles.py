@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import dockerfile
@@ -89,19 +90,19 @@ def _is_ignored(source: str, patterns: Sequence[str]) -> bool:
 
 
 def _of_image(commands: Sequence[Any]) -> Iterator[str]:
-    user = "root"
+    user, arguments = "root", dict[str, str]()
     for command in commands:
         name, line, words = command.cmd.upper(), command.start_line, command.value
-        if (
-            name == "FROM"
-            and (":" not in words[0] or words[0].endswith(":latest"))
-            and "@" not in words[0]
-        ):
-            yield f"line {line}: {words[0]} may be another image tomorrow; name its tag"
+        if name == "ARG":
+            arguments |= {word.partition("=")[0]: word.partition("=")[2] for word in words}
+        if name == "FROM":
+            base = Template(words[0]).safe_substitute(arguments)
+            if (":" not in base or base.endswith(":latest")) and "@" not in base:
+                yield f"line {line}: {base} may be another image tomorrow; name its tag"
         if name == "USER":
             user = words[0]
         if name in {"ENV", "ARG"}:
-            for variable in words[:: 3 if name == "ENV" else 1]:
+            for variable in words[:: 2 if name == "ENV" else 1]:
                 if SECRET.search(variable.partition("=")[0]):
                     yield f"line {line}: {variable.partition('=')[0]} would lie open in the image"
         if name == "RUN":
@@ -117,5 +118,7 @@ def _of_shell(script: str) -> Iterator[str]:
         yield "apt-get install without --no-install-recommends, or its lists left behind"
     if "pip install" in script and not ("--no-cache-dir" in script and "--no-deps" in script):
         yield "pip install without --no-deps (the lock says all) or --no-cache-dir"
+    if "pip install" in script and "--requirement" in script and "--require-hashes" not in script:
+        yield "a lock without --require-hashes: what is fetched may be something else"
     if "://" in script or "--index" in script:
         yield "an address; where packages come from is the builder's to say"

@@ -5,26 +5,50 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ray.autoscaler._private.kuberay.autoscaling_config import (
     _derive_autoscaling_config_from_ray_cr,
 )
 
 from tests.conftest import REPOSITORY
-from tests.unit.cluster.custom_resources import read, refusals
+from tests.unit.cluster import rendering
+from tests.unit.cluster.custom_resources import core_refusals, refusals
 from tests.unit.cluster.operator_rules import complaints
+from tests.unit.cluster.rendering import KUBERAY, document, documents, rendered, team_values
 
-KUBERAY = REPOSITORY / "cluster" / "kuberay"
 MANIFESTS = ("rayjob", "raycluster")
+KINDS = {"rayjob": "RayJob", "raycluster": "RayCluster", "smoke": "Pod"}
+WITH_PODS = tuple(KINDS)
+README = (REPOSITORY / "cluster" / "README.md").read_text("utf-8")
+OF_KUBERNETES = [
+    (name, made["kind"], made["metadata"]["name"])
+    for name in ("access", "storage", "smoke")
+    for made in documents(name)
+]
 
 
 def manifest(name: str) -> dict[str, Any]:
-    return read(KUBERAY / f"{name}.yaml")
+    return document(name, KINDS[name])
+
+
+def pods_of(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The pod templates that a RayJob or a RayCluster asks for, by group; a Pod is its own."""
+    if made["kind"] == "Pod":
+        return {"smoke": made}
+    groups = {"head": cluster_of(made)["headGroupSpec"]} | {
+        group["groupName"]: group for group in cluster_of(made)["workerGroupSpecs"]
+    }
+    pods = {name: group["template"] for name, group in groups.items()}
+    if "submitterPodTemplate" in made["spec"]:
+        pods["submitter"] = made["spec"]["submitterPodTemplate"]
+    return pods
 
 
 def cluster_of(made: dict[str, Any]) -> dict[str, Any]:
@@ -181,6 +205,13 @@ def test_ray_s_autoscaler_reads_the_groups_as_they_are_meant(name: str) -> None:
     assert types["gpu-1"]["resources"]["accelerator_type:L4"] == 1
     assert types["gpu-8"]["resources"]["accelerator_type:H100"] == 1
     assert read_by_ray["idle_timeout_minutes"] == 10
+    # For a CPU task that asks for nodes without these GPUs the autoscaler buys none with them
+    assert {kind: types[kind]["labels"].get("ray.io/accelerator-type") for kind in types} == {
+        "headgroup": None,
+        "cpu": None,
+        "gpu-1": "L4",
+        "gpu-8": "H100",
+    }
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -220,54 +251,322 @@ def test_a_gpu_group_goes_to_its_gpus_only() -> None:
 
 
 def test_the_pod_monitor_scrapes_a_port_that_every_pod_has() -> None:
-    monitor = manifest("podmonitor")
+    monitor = document("podmonitor", "PodMonitor")
     ports = {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]}
     for container in containers_of(cluster_of(manifest("raycluster"))):
         assert ports <= {port["name"] for port in container["ports"]}
-    # KubeRay puts it on every Ray pod
-    assert monitor["spec"]["selector"]["matchLabels"] == {"ray.io/is-ray-node": "yes"}
+    labels = monitor["spec"]["selector"]["matchLabels"]
+    assert labels.pop("ray.io/is-ray-node") == "yes"  # KubeRay puts it on every Ray pod
+    for pod in pods_of(manifest("raycluster")).values():
+        assert labels.items() <= pod["metadata"]["labels"].items()
 
 
-def test_what_the_pods_refer_to_is_there_or_in_the_readme() -> None:
-    storage, readme = manifest("storage"), (REPOSITORY / "cluster" / "README.md").read_text("utf-8")
-    for container in containers_of(cluster_of(manifest("rayjob"))):
-        configs, secrets = container["envFrom"]
-        assert configs["configMapRef"]["name"] == storage["metadata"]["name"]
-        assert f"create secret generic {secrets['secretRef']['name']}" in readme
-    pods = [group["template"]["spec"] for group in groups_of(cluster_of(manifest("rayjob")))]
-    assert {pod["serviceAccountName"] for pod in pods} == {"memray-eval"}
-    assert "create serviceaccount memray-eval" in readme
-    volumes = pods[0]["volumes"]
-    assert f"create configmap {volumes[0]['configMap']['name']}" in readme
+@pytest.mark.parametrize("name", rendering.MANIFESTS)
+def test_envsubst_puts_in_what_team_env_says(name: str) -> None:
+    """Each parameter is one of team.env, and no other dollar stands in a manifest, which envsubst
+    would take away."""
+    text = rendered(name)
+    assert "$" not in text
+    if shutil.which("envsubst"):
+        made = subprocess.run(
+            ["envsubst"],
+            input=(KUBERAY / f"{name}.yaml").read_text("utf-8"),
+            env=team_values(),
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        assert made.stdout == text
 
 
-def test_the_entrypoint_reaches_the_job_with_the_bucket_of_the_head(tmp_path: Path) -> None:
-    """KubeRay puts the entrypoint into a shell of the submitter, which lacks the variable; Ray
-    joins the words that come out and gives them to a shell on the head, which has it. A stand-in
-    for Python tells what arrives."""
-    spec, out = manifest("rayjob")["spec"], manifest("storage")["data"]["MEMRAY_EVAL_OUT"]
+def test_team_env_is_read_by_a_shell_as_by_us() -> None:
+    made = subprocess.run(
+        ["bash", "-c", f"set -a; . {KUBERAY / 'team.env'}; env"],
+        env={},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    read_by_shell = dict(line.partition("=")[::2] for line in made.stdout.splitlines())
+    assert (team_values() | read_by_shell).keys() == read_by_shell.keys()
+    assert read_by_shell["NAME"] == "memray-eval"
+    assert read_by_shell["IMAGE"].endswith("@sha256:DIGEST")  # by digest, which nobody can know
+
+
+@pytest.mark.parametrize(("name", "kind", "called"), OF_KUBERNETES)
+def test_the_api_server_takes_the_other_objects(name: str, kind: str, called: str) -> None:
+    (made,) = [one for one in documents(name) if one["metadata"]["name"] == called]
+    assert core_refusals(made) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "path", "value", "told"),
+    [
+        ("access", "NetworkPolicy", "spec.ingres", [], "ingres"),
+        ("access", "NetworkPolicy", "spec.ingress.1.ports.0.port", True, "True"),
+        ("access", "NetworkPolicy", "spec.egress.3.to.0.ipBlock.cidr", None, "cidr"),
+        ("access", "PriorityClass", "value", "high", "high"),
+        ("storage", "PersistentVolumeClaim", "spec.accessModes", "ReadWriteMany", "ReadWriteMany"),
+        ("storage", "PersistentVolumeClaim", "spec.storageClass", "x", "storageClass"),
+        ("storage", "ConfigMap", "data.AWS_DEFAULT_REGION", 1, "1 is not"),
+    ],
+)
+def test_what_is_wrong_in_them_is_refused(
+    name: str, kind: str, path: str, value: object, told: str
+) -> None:
+    made = edited(document(name, kind), path, value)
+    assert told in "\n".join(core_refusals(made))
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_pods_are_pods_to_the_api_server(name: str) -> None:
+    """As the operator will make them: its own schema of a pod may be older than Kubernetes'."""
+    for pod in pods_of(manifest(name)).values():
+        made = {"apiVersion": "v1", "kind": "Pod"} | json.loads(json.dumps(pod))
+        made["metadata"]["name"] = "x"
+        assert core_refusals(made) == []
+
+
+def test_two_teams_share_a_namespace_and_two_namespaces_a_cluster() -> None:
+    """No object of one is an object of the other, also of those that belong to the cluster."""
+
+    def objects(**changed: str) -> set[tuple[str, str | None, str]]:
+        # rayjob and raycluster are two ways: one team takes one of them
+        made = [one for name in rendering.MANIFESTS for one in documents(name, **changed)]
+        found = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in made]
+        assert len(found) == len(set(found))
+        return set(found)
+
+    ours = objects(NAME="team-a", NAMESPACE="shared")
+    assert ours.isdisjoint(objects(NAME="team-b", NAMESPACE="shared"))
+    assert ours.isdisjoint(objects(NAME="team-a", NAMESPACE="other"))
+    of_cluster = {kind for kind, namespace, _ in ours if namespace is None}
+    assert of_cluster == {"PriorityClass"}
+
+
+def test_no_team_refers_to_what_is_another_s() -> None:
+    for name in rendering.MANIFESTS:
+        text = rendered(name, NAME="team-a", NAMESPACE="shared", RUN_ID="r", IMAGE="i", OUT="o")
+        stripped = "\n".join(line.partition("#")[0] for line in text.splitlines())
+        # What is the image's own is the same for all
+        left = stripped.replace("/opt/memray_eval", "").replace("[memray-eval, doctor", "")
+        assert "memray" not in left
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_what_the_pods_refer_to_is_there_or_in_the_readme(name: str) -> None:
+    made = {
+        (one["kind"], one["metadata"]["name"])
+        for file in ("access", "storage")
+        for one in documents(file)
+    }
+    for pod in (template["spec"] for template in pods_of(manifest(name)).values()):
+        assert ("ServiceAccount", pod["serviceAccountName"]) in made
+        assert ("PriorityClass", pod.get("priorityClassName", "default-memray-eval-head")) in made
+        for volume in pod["volumes"]:
+            if claim := volume.get("persistentVolumeClaim"):
+                assert ("PersistentVolumeClaim", claim["claimName"]) in made
+            if config := volume.get("configMap"):
+                called = config["name"].replace("memray-eval", "$NAME")
+                assert f"create configmap {called}" in README
+        for source in pod["containers"][0].get("envFrom", []):
+            if config := source.get("configMapRef"):
+                assert ("ConfigMap", config["name"]) in made
+            if secret := source.get("secretRef"):
+                called = secret["name"].replace("memray-eval", "$NAME")
+                assert f"create secret generic {called}" in README
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_head_stays_where_it_is(name: str) -> None:
+    head = pods_of(manifest(name))["head"]
+    assert head["metadata"]["annotations"] == {
+        "karpenter.sh/do-not-disrupt": "true",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    }
+    ours = document("access", "PriorityClass")
+    assert head["spec"]["priorityClassName"] == ours["metadata"]["name"]
+    assert ours["value"] > 0  # of pods without a class
+    spot = [
+        {"karpenter.sh/capacity-type": "spot"},
+        {"eks.amazonaws.com/capacityType": "SPOT"},
+        {"cloud.google.com/gke-spot": "true"},
+        {"kubernetes.azure.com/scalesetpriority": "spot"},
+    ]
+    assert not any(may_run_on(head["spec"], labels) for labels in spot)
+    assert may_run_on(head["spec"], {})
+    assert may_run_on(head["spec"], {"karpenter.sh/capacity-type": "on-demand"})
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_what_needs_no_gpu_stays_off_gpu_nodes(name: str) -> None:
+    pods = pods_of(manifest(name))
+    gpu_nodes = [
+        {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-L4"},
+        {"cloud.google.com/gke-accelerator": "nvidia-l4"},
+    ]
+    for group in ("head", "cpu"):
+        assert not any(may_run_on(pods[group]["spec"], labels) for labels in gpu_nodes)
+    assert may_run_on(pods["gpu-1"]["spec"], gpu_nodes[0])
+
+
+def may_run_on(pod: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Whether a node with these labels is one for a pod, by its selector and its required
+    affinity."""
+
+    def holds(rule: dict[str, Any]) -> bool:
+        has = labels.get(rule["key"])
+        return {
+            "In": has in rule.get("values", ()),
+            "NotIn": has not in rule.get("values", ()),
+            "Exists": has is not None,
+            "DoesNotExist": has is None,
+        }[str(rule["operator"])]
+
+    affinity = pod.get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = required["nodeSelectorTerms"] if required else [{"matchExpressions": []}]
+    fits = any(all(holds(rule) for rule in term["matchExpressions"]) for term in terms)
+    return fits and pod.get("nodeSelector", {}).items() <= labels.items()
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_workers_have_an_account_of_their_own_without_a_token(name: str) -> None:
+    accounts = {
+        one["metadata"]["name"]: one
+        for one in documents("access")
+        if one["kind"] == "ServiceAccount"
+    }
+    for group, pod in pods_of(manifest(name)).items():
+        account = accounts[pod["spec"]["serviceAccountName"]]
+        if group == "head":  # the autoscaler in it asks Kubernetes for pods
+            assert "automountServiceAccountToken" not in pod["spec"] | account
+        else:
+            assert account["metadata"]["name"] == "memray-eval-worker"
+            assert account["automountServiceAccountToken"] is False
+            assert pod["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_judges_keys_are_where_judges_run_and_nowhere_else(name: str) -> None:
+    with_keys = {
+        group
+        for group, pod in pods_of(manifest(name)).items()
+        for container in pod["spec"]["containers"]
+        for source in container.get("envFrom", [])
+        if source.get("secretRef", {}).get("name", "").endswith("-judge-keys")
+    }
+    assert with_keys == {"head", "cpu"}  # the driver checks them, the CPU group's judges use them
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_pods_keep_the_restricted_standard_and_write_to_volumes_only(name: str) -> None:
+    made = manifest(name)
+    scalers = [] if name == "smoke" else [cluster_of(made)["autoscalerOptions"]]
+    for pod in (template["spec"] for template in pods_of(made).values()):
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        for container in [*pod["containers"], *scalers]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+            assert "/tmp" in mounts  # Ray's sessions
+            assert set(mounts.values()) <= volumes
+            for kind in ("requests", "limits"):
+                assert "ephemeral-storage" in container["resources"][kind]
+    assert "hostPath" not in rendered(name)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_models_lie_on_a_shared_volume_and_kernels_beside_it(name: str) -> None:
+    image = (REPOSITORY / "cluster" / "Dockerfile").read_text("utf-8")
+    claim = document("storage", "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]  # of several nodes
+    for group in groups_of(cluster_of(manifest(name))):
+        pod = group["template"]["spec"]
+        sources = {volume["name"]: volume for volume in pod["volumes"]}
+        at = {
+            mount["mountPath"]: sources[mount["name"]]
+            for mount in pod["containers"][0]["volumeMounts"]
+        }
+        assert "HF_HOME=/cache/huggingface" in image
+        shared = at["/cache/huggingface"]["persistentVolumeClaim"]["claimName"]
+        assert shared == claim["metadata"]["name"]
+        assert "VLLM_CACHE_ROOT=/cache/vllm" in image
+        assert "emptyDir" in at["/cache"]
+
+
+def test_the_network_policy_lets_in_and_out_what_a_run_needs() -> None:
+    policy = document("access", "NetworkPolicy")["spec"]
+    selector = policy["podSelector"]["matchLabels"]
+    for pod in pods_of(manifest("rayjob")).values():
+        assert selector.items() <= pod["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    peers = [peer for rule in policy["ingress"] for peer in rule["from"]]
+    assert {"podSelector": {"matchLabels": selector}} in peers
+    assert all(rule["from"] for rule in policy["ingress"])  # nobody from just anywhere
+    ports = {port["port"] for rule in policy["egress"] for port in rule.get("ports", [])}
+    assert {53, 443, 6443} <= ports
+    head = next(containers_of(cluster_of(manifest("rayjob"))))
+    named = {port["containerPort"] for port in head["ports"]}
+    inwards = {port["port"] for rule in policy["ingress"] for port in rule.get("ports", [])}
+    assert inwards <= named
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_every_container_runs_the_image_that_its_digest_names(name: str) -> None:
+    for pod in pods_of(manifest(name)).values():
+        for container in pod["spec"]["containers"]:
+            assert container["image"] == team_values()["IMAGE"]
+    assert "@sha256:" in team_values()["IMAGE"]
+
+
+def test_the_smoke_test_is_the_readme_s_command_where_an_engine_will_be() -> None:
+    smoke = manifest("smoke")
+    pod, engines = smoke["spec"], pods_of(manifest("rayjob"))["gpu-1"]["spec"]
+    command = " ".join(pod["containers"][0]["command"])
+    assert command == "memray-eval doctor --engine Qwen/Qwen2.5-0.5B-Instruct"
+    assert command in README
+    assert README.index(command) < README.index("## KubeRay")  # the first thing to run
+    assert pod["nodeSelector"] == engines["nodeSelector"]
+    assert pod["tolerations"] == engines["tolerations"]
+    assert pod["containers"][0]["envFrom"] == engines["containers"][0]["envFrom"]
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+def test_kueue_s_label_is_a_comment_that_can_be_taken_in() -> None:
+    text = rendered("rayjob").replace("  # labels: {kueue", "  labels: {kueue")
+    assert "kueue.x-k8s.io/queue-name: QUEUE" in text
+    made = yaml.safe_load(text)
+    assert made["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "QUEUE"}
+    assert refusals(made) == []
+    assert "labels" not in manifest("rayjob")["metadata"]
+
+
+def test_the_entrypoint_reaches_the_job_with_its_bucket_and_run(tmp_path: Path) -> None:
+    """KubeRay puts the entrypoint into a shell of the submitter; Ray joins the words that come out
+    and gives them to a shell on the head. A stand-in for Python tells what arrives."""
+    made = document("rayjob", "RayJob", OUT="s3://bucket/runs", RUN_ID="memory-7")
     stand_in = tmp_path / "python"
     stand_in.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n", "utf-8")
     stand_in.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    submitter = f"set -- {spec['entrypoint']}; printf '%s\\0' \"$@\""
+    submitter = f"set -- {made['spec']['entrypoint']}; printf '%s\\0' \"$@\""
     words = subprocess.run(
         ["bash", "-c", submitter], env={"PATH": path}, capture_output=True, check=True, text=True
     ).stdout
     on_head = subprocess.list2cmdline(words.split("\0")[:-1])  # as ray's `job submit` does
     arrived = subprocess.run(
-        on_head,
-        shell=True,
-        env={"PATH": path, "MEMRAY_EVAL_OUT": out},
-        capture_output=True,
-        check=True,
-        text=True,
+        on_head, shell=True, env={"PATH": path}, capture_output=True, check=True, text=True
     ).stdout.splitlines()
     assert arrived[0].endswith("/jobs/evaluate.py")
     assert arrived[1].endswith("/cluster/job.yaml")
-    assert arrived[2:4] == ["--out", out]
-    assert arrived[4] == "--run-id"  # without it a retry (backoffLimit) would start from nothing
-    assert spec["backoffLimit"] > 0
+    assert arrived[2:] == ["--out", "s3://bucket/runs", "--run-id", "memory-7"]
+    assert made["spec"]["backoffLimit"] > 0  # each retry goes on with that run
 
 
 def edited(made: dict[str, Any], path: str, value: object) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.unit.cluster.custom_resources import read
 
 CLUSTER = REPOSITORY / "cluster"
 CLOUDS = ("aws", "gcp")
+SECRETS = {"memray-eval-nodes", "memray-eval-judge-keys"}
 SCHEMA = json.loads((Path(ray.autoscaler.__file__).parent / "ray-schema.json").read_text("utf-8"))
 
 
@@ -75,20 +78,107 @@ def test_the_head_works_at_nothing_and_gpus_are_bought_on_the_spot_market(cloud:
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_keys_come_from_the_cloud_s_secret_through_a_file_of_the_node(cloud: str) -> None:
+def test_keys_come_from_the_cloud_s_secrets_through_a_file_of_the_node(cloud: str) -> None:
+    """Judges' keys are read on the head and the CPU nodes, not where engines run."""
     config = launcher(cloud)
-    written = [
-        command.rpartition("> ")[2]
-        for command in config["initialization_commands"]
-        if "memray-eval-keys" in command
-    ]
-    assert written == ["/home/ubuntu/memray-eval.env"]
-    assert f"--env-file {written[0]}" in config["docker"]["run_options"]
-    assert all(
-        command.startswith("umask 077 && ")
-        for command in config["initialization_commands"]
-        if "> " in command
-    )
+    (file,) = {
+        words[1]
+        for option in config["docker"]["run_options"]
+        if (words := option.split())[0] == "--env-file"
+    }
+    read = {}
+    for name, kind in config["available_node_types"].items():
+        commands = kind.get("initialization_commands", config["initialization_commands"])
+        (command,) = [one for one in commands if "> " in one]
+        assert command.startswith("umask 077 && ")
+        assert command.rpartition("> ")[2] == file
+        read[name] = {word for word in SECRETS if word in command}
+    gpu = {"memray-eval-nodes"}
+    assert read == {"head": SECRETS, "cpu": SECRETS, "gpu_1": gpu, "gpu_8": gpu}
+    readme = (CLUSTER / "README.md").read_text("utf-8")
+    for secret in SECRETS:
+        assert f"create-secret --region us-west-2 --name {secret}" in readme
+        assert f"gcloud secrets create {secret}" in readme
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_the_commands_are_a_shell_s_and_the_file_is_its_user_s_alone(
+    cloud: str, tmp_path: Path
+) -> None:
+    """The cloud's program is a stand-in that prints a line for each secret it is asked for."""
+    program = tmp_path / {"aws": "aws", "gcp": "gcloud"}[cloud]
+    program.write_text("#!/bin/sh\necho \"$@\" | grep -o 'memray-eval-[a-z-]*'\n", "utf-8")
+    program.chmod(0o755)
+    config = launcher(cloud)
+    for name, lines in (("head", sorted(SECRETS)), ("gpu_8", ["memray-eval-nodes"])):
+        kind = config["available_node_types"][name]
+        for command in kind.get("initialization_commands", config["initialization_commands"]):
+            here = command.replace("/home/ubuntu", str(tmp_path))
+            path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+            subprocess.run(["sh", "-c", here], env={"PATH": path}, check=True)
+        file = tmp_path / "memray-eval.env"
+        assert sorted(file.read_text("utf-8").splitlines()) == lines
+        assert file.stat().st_mode & 0o077 == 0
+        file.unlink()
+    assert (tmp_path / "memray-cache").stat().st_mode & 0o777 == 0o777
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_a_secret_that_cannot_be_read_stops_the_node(cloud: str, tmp_path: Path) -> None:
+    program = tmp_path / {"aws": "aws", "gcp": "gcloud"}[cloud]
+    program.write_text("#!/bin/sh\nexit 7\n", "utf-8")
+    program.chmod(0o755)
+    for command in launcher(cloud)["initialization_commands"]:
+        here = command.replace("/home/ubuntu", str(tmp_path))
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(["sh", "-c", here], env={"PATH": path}, check=False)
+        assert (done.returncode != 0) == ("> " in command)
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_gpus_are_handed_to_containers_on_gpu_nodes_only(cloud: str) -> None:
+    """Ray adds --runtime=nvidia, which shows a container what this variable says."""
+    config = launcher(cloud)
+    everywhere = " ".join(config["docker"]["run_options"])
+    assert "NVIDIA" not in everywhere
+    for name, kind in config["available_node_types"].items():
+        options = " ".join(kind.get("docker", {}).get("worker_run_options", []))
+        has_gpus = "GPU" in kind["resources"]
+        assert ("--env NVIDIA_VISIBLE_DEVICES=all" in options) == has_gpus, name
+        assert ("--env NVIDIA_DRIVER_CAPABILITIES=compute,utility" in options) == has_gpus
+        labelled = kind.get("labels", {}).get("ray.io/accelerator-type")
+        types = [one for one in kind["resources"] if one.startswith("accelerator_type:")]
+        assert types == ([f"accelerator_type:{labelled}"] if has_gpus else [])
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_each_kind_of_node_has_its_role(cloud: str) -> None:
+    roles = {}
+    for name, kind in launcher(cloud)["available_node_types"].items():
+        node = kind["node_config"]
+        profile = node.get("IamInstanceProfile") or {"Name": node["serviceAccounts"][0]["email"]}
+        roles[name] = profile["Name"].partition("@")[0]
+    assert roles == {
+        "head": "memray-eval-head",
+        "cpu": "memray-eval-worker",
+        "gpu_1": "memray-eval-gpu",
+        "gpu_8": "memray-eval-gpu",
+    }
+    readme = (CLUSTER / "README.md").read_text("utf-8")
+    assert all(f"| {role} |" in readme for role in roles.values())
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_nodes_fetch_nothing_but_the_image_and_keep_their_models(cloud: str) -> None:
+    """What the autoscaler on the head asks the cloud with is in the image's lock."""
+    config = launcher(cloud)
+    for stage in ("setup_commands", "head_setup_commands", "worker_setup_commands"):
+        assert config[stage] == []
+    assert "@sha256:" in config["docker"]["image"]
+    assert "--volume /home/ubuntu/memray-cache:/cache" in config["docker"]["run_options"]
+    lock = (CLUSTER / "locks" / "gpu.txt").read_text("utf-8")
+    needed = {"aws": "boto3==", "gcp": "google-api-python-client=="}[cloud]
+    assert f"\n{needed}" in lock
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)

@@ -22,6 +22,7 @@ from memray_eval.execution.estimate import (
     parse_sample_count,
 )
 from memray_eval.execution.estimate_text import estimate_lines
+from memray_eval.execution.phases import duration_text
 from memray_eval.execution.prepare import estimate_of
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from tests.benchmarks.judging import JUDGE, job, responses
@@ -226,18 +227,25 @@ def test_no_price_is_invented() -> None:
         estimate_of(config, cluster_spec=OFFER, node_usd_per_hour={"gpu": 2.0})
 
 
-def test_what_binds_what_would_next_and_that_gpus_wait_is_said() -> None:
-    judged = generating(
+def slowly_judged(phases: str) -> RunConfig:
+    """An hour of judging for every three minutes of generating, about."""
+    return generating(
         judge=JUDGE,
         metrics=METRICS,
         judging={
             "base_urls": {"openai": "http://127.0.0.1:9/v1"},
             "limits": {JUDGE: {"requests_per_min": 60}},
         },
+        cluster={"phases": phases},
     )
+
+
+def test_what_binds_what_would_next_and_that_gpus_wait_is_said() -> None:
+    judged = slowly_judged("together")
     made = estimate_of(judged, samples=60_000, cluster_spec=OFFER)
     told = list(estimate_lines(made))
-    start = told.index(f"  bottleneck: judge: {JUDGE}, 60 requests/min")
+    start = told.index("  phases: together (cluster.phases says so)")
+    assert told[start - 1] == f"  bottleneck: judge: {JUDGE}, 60 requests/min"
     assert (
         told[start + 1]
         == f"  binds: {JUDGE}, 60 requests/min: {made.calls * MINUTE_S / 60 / 3600:,.1f} h"
@@ -246,12 +254,36 @@ def test_what_binds_what_would_next_and_that_gpus_wait_is_said() -> None:
         "    to change that: a higher limit from the provider; fewer metrics"
     )
     assert (
-        told[start + 3]
-        == "    GPUs would be done in 100 min; they are held to the end, unless `generate` comes "
-        "first"
+        told[start + 3] == "    GPUs would be done in 100 min; they are held to the end, unless "
+        "cluster.phases is apart"
     )
     assert told[start + 4] == "  next: 1 engine of 1,000 tokens/s: 100 min"
     assert any(line.startswith("    gpus: 1 x (16 CPUs, 2 L4; 0 to 3 spot): ") for line in told)
+
+
+@pytest.mark.parametrize("phases", ["together", "apart", "auto"])
+def test_node_hours_of_both_orders_of_phases(phases: str) -> None:
+    made = estimate_of(slowly_judged(phases), samples=60_000, cluster_spec=OFFER)
+    alone = {stage.stage: stage.seconds for stage in made.stages}
+    start_s, generate_s, judge_s = STARTUP_S["vllm"], alone["generate"], alone["judge"]
+    together, apart = made.phase_uses
+    assert together.wall_s == pytest.approx(start_s + judge_s)
+    assert together.gpu_node_hours == pytest.approx(together.wall_s / 3600)
+    assert apart.wall_s == pytest.approx(start_s + generate_s + STARTUP_S["given"] + judge_s)
+    assert apart.gpu_node_hours == pytest.approx((start_s + generate_s) / 3600)
+    assert apart.cpu_node_hours == pytest.approx(apart.wall_s / 3600)
+    assert apart.gpu_node_hours < together.gpu_node_hours / 10
+    # What the run would do is what its nodes and its length are counted by
+    used = together if phases == "together" else apart
+    assert (made.phase_order, made.wall_s) == (used.order, used.wall_s)
+    assert made.cluster is not None
+    hours = {use.group.name: use.node_hours for use in made.cluster.groups}
+    assert hours["gpus"] == pytest.approx(used.gpu_node_hours)
+    assert hours["cpus"] == pytest.approx(used.cpu_node_hours)
+    assert (
+        f"  phases apart: {duration_text(apart.wall_s)}, {apart.gpu_node_hours:,.1f} node-hours "
+        f"with GPUs and {apart.cpu_node_hours:,.1f} without"
+    ) in estimate_lines(made)
 
 
 def test_a_budget_that_does_not_suffice_is_said(tmp_path: Path) -> None:

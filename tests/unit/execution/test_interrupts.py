@@ -7,6 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ import pytest
 from memray_eval import cli
 from memray_eval.cli.output import escape_what_cannot_be_shown
 from memray_eval.errors import ConfigError, Interrupted, ServiceLost
-from memray_eval.execution.interrupts import handle_termination
+from memray_eval.execution.interrupts import Ending, handle_termination
 from memray_eval.execution.ray.cluster import keep_own_signals
 
 
@@ -35,6 +38,70 @@ def test_either_signal_is_an_interrupt_and_is_told_apart(number: signal.Signals,
         signal.signal(signal.SIGINT, inherited)
     assert ending.exit_code == code
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.fixture
+def _default_handlers() -> Iterator[None]:
+    """A shell starts what it puts in the background with SIGINT ignored."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
+def drain(numbers: Sequence[signal.Signals], limit_s: float = 30.0) -> tuple[list[str], int]:
+    """What became of work that gets these signals one after the other, and takes ten seconds where
+    it is not stopped; the exit code."""
+    stopped, done = threading.Event(), list[str]()
+
+    def work(ending: Ending) -> None:
+        with ending.draining(stopped.set, limit_s):
+            for number in numbers:
+                os.kill(os.getpid(), number)
+                stopped.wait(5)
+            done.append("stopped" if stopped.is_set() else "not stopped")
+            time.sleep(10.0 if limit_s < 1 else 0.0)
+            done.append("finished")
+        done.append("went on")
+
+    with handle_termination() as ending, pytest.raises(KeyboardInterrupt):
+        work(ending)
+    return done, ending.exit_code
+
+
+@pytest.mark.usefixtures("_default_handlers")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_work_under_way_end(number: signal.Signals) -> None:
+    assert drain([number]) == (["stopped", "finished"], 128 + number)
+
+
+def test_a_second_signal_ends_the_work_at_once() -> None:
+    assert drain([signal.SIGTERM, signal.SIGTERM]) == ([], 143)
+
+
+def test_work_that_takes_too_long_to_end_is_ended() -> None:
+    assert drain([signal.SIGTERM], limit_s=0.5) == (["stopped"], 143)
+
+
+def test_without_a_signal_nothing_is_stopped_and_afterwards_one_interrupts_at_once() -> None:
+    stopped = threading.Event()
+    with handle_termination() as ending:
+        with ending.draining(stopped.set):
+            pass
+        with pytest.raises(KeyboardInterrupt):
+            kill_this_process(signal.SIGTERM)
+    assert not stopped.is_set()
+    for thread in [one for one in threading.enumerate() if one.name == "drain"]:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_a_sigint_that_is_ignored_stays_ignored() -> None:
+    inherited = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with handle_termination():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, inherited)
 
 
 def test_a_handler_that_another_library_sets_does_not_stay() -> None:

@@ -3,14 +3,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ResourceError
-from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.capacity import Capacity, Holding, Node
 from memray_eval.execution.plan import (
+    Device,
     JudgePool,
     check_room,
     engine_device,
+    fit_engine,
     judge_pool,
     pipeline_pools,
 )
@@ -96,3 +100,85 @@ def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency(
     assert pool(**firm, actors=1).max_in_flight == 40
     assert pool(**firm, actors=2, max_in_flight=7) == JudgePool(actors=2, max_in_flight=7, tasks=4)
     assert pool(max_in_flight=400).tasks == 64
+
+
+@pytest.mark.parametrize(
+    ("engine", "mean_chars", "device", "fitted"),
+    [
+        ({}, 2_000, "cpu", (64, 16, 8, {})),
+        ({}, 2_000, "gpu", (256, 16, 32, {"max_num_batched_tokens": 8_192})),
+        ({}, 400_000, "gpu", (64, 10, 12, {"max_num_batched_tokens": 16_384})),
+        ({"max_num_seqs": 512}, 2_000, "gpu", (512, 16, 64, {})),
+        ({"max_num_seqs": 4}, 2_000, "cpu", (4, 16, 2, {})),
+        ({"concurrent_batches": 3}, 2_000, "cpu", (64, 16, 3, {})),
+        (
+            {"engine_kwargs": {"max_num_batched_tokens": 4_096}},
+            2_000,
+            "gpu",
+            (256, 16, 32, {"max_num_batched_tokens": 4_096}),
+        ),
+    ],
+)
+def test_an_engine_has_enough_prompts_for_all_its_sequences(
+    engine: dict[str, Any], mean_chars: float, device: Device, fitted: tuple[Any, ...]
+) -> None:
+    made = fit_engine(EngineConfig.model_validate(engine), mean_chars, device)
+    assert (
+        made.max_num_seqs,
+        made.batch_size,
+        made.concurrent_batches,
+        made.engine_kwargs,
+    ) == fitted
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ({"engine_kwargs": {"tensor_parallel_size": 2}}, "write engine.tensor_parallel instead"),
+        ({"engine_kwargs": {"data_parallel_size": 2}}, "write engine.replicas instead"),
+        ({"engine_kwargs": {"max_num_seqs": 512}}, "write engine.max_num_seqs instead"),
+        ({"tensor_parallel": 2, "cpus": 0.5}, "cpus is 0.5.*2 workers.*write cpus: 1 or more"),
+    ],
+)
+def test_what_the_plan_could_not_count_is_refused(engine: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        EngineConfig.model_validate(engine)
+
+
+def shared(cpus: float, gpus: float, nodes: tuple[Node, ...] = ()) -> Capacity:
+    """A cluster of which another job holds four GPUs."""
+    other = Holding(job="job 02000000 (train.py)", gpus=4, cpus=8)
+    return Capacity(
+        where="the cluster",
+        cpus=cpus,
+        gpus=gpus,
+        memory_gib=64,
+        nodes=nodes,
+        holdings=(other,),
+    )
+
+
+def test_a_refusal_says_who_holds_what_the_run_lacks() -> None:
+    job = config(engine={"tensor_parallel": 4, "device": "gpu"})
+    with pytest.raises(ResourceError) as raised:
+        check_room(pipeline_pools(job, job.candidates, "gpu"), shared(cpus=16, gpus=2))
+    told = str(raised.value)
+    assert "needs 4 GPUs and the cluster has 2 free of 6" in told
+    assert "Others hold:\n  job 02000000 (train.py): 4 GPUs, 8 CPUs" in told
+    assert "cluster.wait_s" in told
+
+
+def test_gpus_that_others_hold_do_not_make_a_run_take_cpus() -> None:
+    assert engine_device(config(), shared(cpus=16, gpus=0).all_gpus) == "gpu"
+
+
+def test_an_actor_needs_memory_on_its_node_as_well() -> None:
+    job = config(engine={"device": "gpu"})
+    pools = pipeline_pools(job, job.candidates, "gpu", judge_actors=2)
+    roomy, narrow = (
+        Node(cpus=8, gpus=1, memory_gib=memory_gib, accelerator_type="H100")
+        for memory_gib in (8.0, 1.0)
+    )
+    check_room(pools, shared(8, 1, (roomy,)))
+    with pytest.raises(ResourceError, match=r"room left for .*GiB of memory on one node"):
+        check_room(pools, shared(8, 1, (narrow,) * 8))

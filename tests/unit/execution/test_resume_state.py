@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,3 +110,95 @@ def test_a_unit_set_holds_what_was_put_in(ids: set[int], other: int) -> None:
     assert len(units) == len(ids)
     assert all(f"{number:016x}" in units for number in ids)
     assert (f"{other:016x}" in units) == (other in ids)
+
+
+def test_only_parts_that_overlap_are_read_and_written_again(
+    folder: RunFolder, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = folder.write_part(to_table([unit(number, SCORED) for number in range(10)]))
+    folder.write_part(to_table([unit(number, SCORED) for number in range(10, 20)]))
+    folder.write_part(to_table([unit(number, SCORED) for number in range(15, 25)]))
+    read: list[str] = []
+    read_part = RunFolder.read_part
+
+    def watched(self: RunFolder, name: str, *words: object, **options: object) -> object:
+        read.append(name)
+        return read_part(self, name, *words, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunFolder, "read_part", watched)
+    assert drop_duplicates(folder) == 5
+    assert len(read) == 1  # the later of the two; the first stays as it is
+    assert apart in folder.parts()
+    monkeypatch.undo()
+    assert len(held(folder, RECORDS)) == 25
+
+
+def test_a_part_whose_rows_are_all_elsewhere_is_deleted_unread(
+    folder: RunFolder, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = to_table([unit(number, SCORED) for number in range(10)])
+    folder.write_part(table, RECORDS, "part-a.parquet")
+    folder.write_part(table, RECORDS, "part-b.parquet")
+    monkeypatch.setattr(RunFolder, "read_part", lambda *words, **options: pytest.fail("read"))
+    assert drop_duplicates(folder) == 10
+    assert folder.parts() == ["part-a.parquet"]
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_kill_while_parts_are_written_again_loses_no_unit(
+    folder: RunFolder, unit: Unit, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str]
+) -> None:
+    """What is left of a part stands in another before it goes; both are there after the kill."""
+    folder.write_part(
+        to_table([*(unit(number, SCORED) for number in range(10)), unit(10, SCORED, FAILED)]),
+        RECORDS,
+        f"part-{order[0]}.parquet",
+    )
+
+    def kill(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "delete_parts", kill)
+        patched.setattr(
+            "memray_eval.results.run_folder.new_part_name", lambda: f"part-{order[1]}.parquet"
+        )
+        with pytest.raises(KeyboardInterrupt):
+            load_resume_state(folder)
+    assert len(folder.parts()) == 2
+    state = load_resume_state(folder)
+    assert (len(state.finished), len(state.generated), state.n_retried) == (10, 1, 1)
+    assert len(held(folder, RECORDS)) == 10
+    assert f"{10:016x}" in state.generated
+
+
+def test_a_finished_row_stays_beside_a_failed_one_that_comes_first(
+    folder: RunFolder, unit: Unit
+) -> None:
+    folder.write_part(to_table([unit(1, FAILED), unit(2, SCORED)]), RECORDS, "part-a.parquet")
+    folder.write_part(to_table([unit(1, SCORED)]), RECORDS, "part-b.parquet")
+    assert drop_duplicates(folder) == 1
+    assert held(folder, RECORDS)[f"{1:016x}"].scores == (SCORED,)
+
+
+def test_a_unit_that_waits_in_two_parts_is_judged_once(folder: RunFolder, unit: Unit) -> None:
+    """As after a second try: its first response, and the same with what was scored of it."""
+    folder.write_part(to_table([unit(1), unit(2)]), RESPONSES, "part-a.parquet")
+    folder.write_part(to_table([unit(2, SCORED), unit(3)]), RESPONSES, "part-b.parquet")
+    state = load_resume_state(folder)
+    assert state.waiting == ("part-a.parquet", "part-b.parquet")
+    assert len(state.generated) == 3
+    assert list(state.elsewhere) == ["part-a.parquet"]
+    assert f"{2:016x}" in state.elsewhere["part-a.parquet"]
+    assert f"{1:016x}" not in state.elsewhere["part-a.parquet"]
+
+
+def test_parts_without_an_index_are_resumed_as_well(folder: RunFolder, unit: Unit) -> None:
+    for kind, units in (
+        (RECORDS, [unit(1, SCORED), unit(2, SCORED, FAILED)]),
+        (RESPONSES, [unit(3)]),
+    ):
+        pq.write_table(to_table(units), f"{folder.path}/{kind}/part-old.parquet")
+    state = load_resume_state(folder)
+    assert (len(state.finished), len(state.generated), state.n_retried) == (1, 2, 1)
+    assert sorted(held(folder, RECORDS)) == [f"{1:016x}"]

@@ -25,18 +25,19 @@ from memray_eval.judges.call_cache import (
     CachedCall,
     CacheStats,
     CallCache,
-    SegmentLog,
     call_key,
     check_file,
     discard,
     schema_digest,
 )
+from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.types import Message
 from tests.conftest import REPOSITORY
 
 WRITER = """
 import random, resource, signal, sys
-from memray_eval.judges.call_cache import CachedCall, CallCache, SegmentLog
+from memray_eval.judges.call_cache import CachedCall, CallCache
+from memray_eval.judges.segment_log import SegmentLog
 
 what, where, name, n_calls, size, largest_file = *sys.argv[1:4], *map(int, sys.argv[4:])
 if largest_file:  # the kernel kills this process in the middle of writing a larger one
@@ -492,6 +493,10 @@ def test_a_file_that_is_to_be_made_is_not_made_by_the_check(tmp_path: Path) -> N
         check_file(tmp_path / "file" / "calls")
 
 
+def loaded(log: SegmentLog) -> list[list[CachedCall]]:
+    return [segment.calls for segment in log.load()]
+
+
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_log_gives_back_what_was_appended_in_order(tmp_path: Path, scheme: str) -> None:
     folder = f"{scheme}{tmp_path}/a/log"
@@ -500,20 +505,20 @@ def test_a_log_gives_back_what_was_appended_in_order(tmp_path: Path, scheme: str
         made("b", judgment=None),
     ]
     log = SegmentLog(folder + "/")
-    assert list(log.load()) == []
+    assert loaded(log) == []
     log.append([])
     assert not (tmp_path / "a").exists()
     log.append([made("late", created=3e9)])
     log.append(calls)
     SegmentLog(folder).append([made("early", created=9e8)])
-    assert list(log.load()) == [[made("early", created=9e8)], calls, [made("late", created=3e9)]]
+    assert loaded(log) == [[made("early", created=9e8)], calls, [made("late", created=3e9)]]
     assert log.n_unreadable == 0
 
 
 def test_segments_made_in_one_moment_do_not_meet(tmp_path: Path) -> None:
     for _ in range(20):
         SegmentLog(str(tmp_path)).append([made("a")])
-    assert list(SegmentLog(str(tmp_path)).load()) == [[made("a")]] * 20
+    assert loaded(SegmentLog(str(tmp_path))) == [[made("a")]] * 20
 
 
 def test_a_segment_cut_off_anywhere_is_skipped_and_counted(tmp_path: Path) -> None:
@@ -524,9 +529,9 @@ def test_a_segment_cut_off_anywhere_is_skipped_and_counted(tmp_path: Path) -> No
     whole = first.read_bytes()
     for length in range(len(whole)):
         first.write_bytes(whole[:length])
-        assert (list(log.load()), log.n_unreadable) == ([[made("c", created=2.0)]], 1)
+        assert (loaded(log), log.n_unreadable) == ([[made("c", created=2.0)]], 1)
     first.write_bytes(whole)
-    assert (sum(map(len, log.load())), log.n_unreadable) == (3, 0)
+    assert (sum(map(len, loaded(log))), log.n_unreadable) == (3, 0)
 
 
 def test_what_is_no_segment_is_counted_and_what_was_pending_is_not(tmp_path: Path) -> None:
@@ -534,10 +539,10 @@ def test_what_is_no_segment_is_counted_and_what_was_pending_is_not(tmp_path: Pat
     log.append([made("a")])
     (segment,) = tmp_path.iterdir()
     segment.with_name(f"{segment.name}.pending-1").write_bytes(segment.read_bytes()[:20])
-    assert (list(log.load()), log.n_unreadable) == ([[made("a")]], 0)
+    assert (loaded(log), log.n_unreadable) == ([[made("a")]], 0)
     (tmp_path / "other.jsonl.zst").write_bytes(b'{"key": "not compressed"}')
     (tmp_path / "folder.jsonl.zst").mkdir()
-    assert (list(log.load()), log.n_unreadable) == ([[made("a")]], 2)
+    assert (loaded(log), log.n_unreadable) == ([[made("a")]], 2)
 
 
 @pytest.mark.heavy
@@ -548,7 +553,7 @@ def test_kill_9_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
         go(writer)
         printed |= killed_after(writer, 3)
     log = SegmentLog(str(tmp_path))
-    sizes = {call.key: len(call.judgment or "") for calls in log.load() for call in calls}
+    sizes = {call.key: len(call.judgment or "") for calls in loaded(log) for call in calls}
     assert log.n_unreadable == 0
     assert printed <= set(sizes)
     assert set(sizes.values()) == {4_000_000}
@@ -564,7 +569,7 @@ def test_a_process_killed_inside_a_write_leaves_no_half_segment(
     go(writer)
     assert writer.wait(60) == -signal.SIGXFSZ
     assert 100_000 in {file.stat().st_size for file in tmp_path.iterdir()}  # the half is there
-    assert (list(log.load()), log.n_unreadable) == ([[made("a")]], 0)
+    assert (loaded(log), log.n_unreadable) == ([[made("a")]], 0)
 
 
 def test_a_log_that_cannot_be_kept_is_a_message(tmp_path: Path) -> None:
@@ -572,6 +577,6 @@ def test_a_log_that_cannot_be_kept_is_a_message(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"cannot write judge calls to .*/file/log"):
         SegmentLog(str(tmp_path / "file" / "log")).append([made("a")])
     with pytest.raises(ConfigError, match=r"cannot list the judge calls in .*/file"):
-        list(SegmentLog(str(tmp_path / "file")).load())
+        loaded(SegmentLog(str(tmp_path / "file")))
     with pytest.raises(ConfigError, match="cannot open nowhere://x"):
         SegmentLog("nowhere://x")

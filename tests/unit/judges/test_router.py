@@ -334,10 +334,12 @@ def test_a_wrong_rubric_is_named(tmp_path: Path) -> None:
     assert "judge: 'semantic_correctness/' names no task of this suite" in told(
         judge={"semantic_correctness/": "rules"}
     )
-    assert "has no rubric 'kind'; there are: strict, lenient, or the path" in told(
+    assert "has no rubric 'kind'; write strict, lenient, or the path of a text file" in told(
         rubrics={"semantic_correctness": "kind"}
     )
-    assert "empathy has one rubric" in told(rubrics={"empathy": "strict"})
+    assert "empathy has no rubric 'strict'; write the path of a text file" in told(
+        rubrics={"empathy": "strict"}
+    )
     for path, problem in (
         (tmp_path / "absent.txt", "cannot read"),
         (tmp_path, "cannot read"),

@@ -229,6 +229,25 @@ def test_warnings_say_what_else_differs(runs: Runs) -> None:
     assert compare([a, a], settings=QUICK).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("dataset", "is_other"),
+    [
+        ({"path": "x/d", "fingerprint": "2:f1", "n_samples": 3, "n_invalid": 0}, False),
+        ({"path": "x/d", "fingerprint": "2:f1", "n_samples": 4, "n_invalid": 0}, True),
+        ({"path": "x/e", "fingerprint": "2:f1", "n_samples": 3, "n_invalid": 0}, True),
+        ({"path": "x/e", "fingerprint": "f1", "n_samples": 3, "n_invalid": 0}, False),
+    ],
+)
+def test_fingerprints_of_two_versions_do_not_tell_datasets_apart(
+    runs: Runs, dataset: dict[str, Any], is_other: bool
+) -> None:
+    records = [unit("1", {"empathy": 1.0})]
+    here = {"path": "d", "fingerprint": "f1", "n_samples": 3, "n_invalid": 0}
+    sides = [runs.side("a", records, dataset=here), runs.side("b", records, dataset=dataset)]
+    told = (f"A and B read different datasets: d and {dataset['path']}",) if is_other else ()
+    assert compare(sides, settings=QUICK).warnings == told
+
+
 def test_a_judge_that_was_replaced_is_warned_of_and_a_metric_not_compared_is_not(
     runs: Runs,
 ) -> None:

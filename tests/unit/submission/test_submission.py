@@ -29,6 +29,7 @@ from memray_eval.execution.prepare import (
     resolve_reading,
     scan_dataset,
 )
+from memray_eval.execution.run_manifest import package_digest
 from memray_eval.submission.package import CONFIG_FILE, MAX_BYTES, Package, make_package
 from memray_eval.submission.watch import JobState, Patience, follow, wait_for_end
 from tests.conftest import REPOSITORY
@@ -435,3 +436,33 @@ def test_wrong_use_of_submit_is_a_message_and_exit_code_2(
     assert ended.value.code == 2
     assert told in err
     assert KEY not in err
+
+
+def test_the_digest_of_what_was_sent_is_that_of_what_is_here(tmp_path: Path) -> None:
+    """A node imports the zip's code, not its image's; the manifest's digest is of what was
+    imported."""
+    package = make_package(config(), "r", {"MY_KEY": "x"})
+    zipfile.ZipFile(io.BytesIO(package.data)).extractall(tmp_path)
+    sent = tmp_path / "memray_eval"
+    assert package_digest(sent) == package_digest()
+
+
+def test_the_digest_is_of_every_file_but_caches(tmp_path: Path) -> None:
+    (tmp_path / "metrics").mkdir()
+    rubric = tmp_path / "metrics" / "rubric.md"
+    rubric.write_text("one", "utf-8")
+
+    def digest() -> str:
+        return package_digest.__wrapped__(tmp_path)
+
+    before = digest()
+    assert len(before) == 64
+    for cached in ("__pycache__/a.cpython-311.pyc", "old.pyc", ".hidden"):
+        (tmp_path / cached).parent.mkdir(exist_ok=True)
+        (tmp_path / cached).write_text("x", "utf-8")
+    assert digest() == before
+    rubric.write_text("two", "utf-8")
+    assert digest() != before
+    rubric.write_text("one", "utf-8")
+    rubric.rename(tmp_path / "rubric.md")
+    assert digest() != before

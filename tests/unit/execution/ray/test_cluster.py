@@ -1,4 +1,5 @@
-"""How a cluster's address is taken. Clusters themselves: tests/ray."""
+"""How a cluster's address is taken, and what others hold of one. Clusters themselves: tests/ray and
+tests/clusters."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import pytest
 
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.ray.cluster import connected
+from memray_eval.execution.capacity import Holding
+from memray_eval.execution.ray.cluster import connected, subtract_holdings
+from memray_eval.execution.ray.ray_compat import Held
 
 
 @pytest.mark.parametrize("address", ["head", "http://head:8265", "127.0.0.1:port"])
@@ -16,3 +19,43 @@ def test_what_is_no_address_is_a_message(address: str) -> None:
         connected(ClusterConfig(address=address)),
     ):
         pytest.fail("connected")
+
+
+NODES = {"a": {"CPU": 8.0, "GPU": 4.0, "memory": 16.0 * 2**30}, "b": {"CPU": 4.0}}
+OURS, THEIRS = "01000000", "02000000"
+
+
+def test_what_others_hold_is_not_this_jobs_to_take() -> None:
+    held = [
+        Held(THEIRS, "a", {"GPU": 2.0, "CPU": 1.0, "memory": 2.0 * 2**30}),
+        Held(THEIRS, "a", {"GPU": 1.0, "accelerator_type:H100": 0.001}),
+        Held(THEIRS, "gone", {"CPU": 4.0}),
+        Held(OURS, "b", {"CPU": 1.0}),
+    ]
+    free = {"a": {"CPU": 7.0, "GPU": 1.0}, "b": {"CPU": 3.0}}
+    left, holdings = subtract_holdings(NODES, free, held, {THEIRS: "train.py"}, OURS)
+    assert left["a"] | {"memory": 0} == {"CPU": 7.0, "GPU": 1.0, "memory": 0}
+    assert left["b"] == {"CPU": 4.0}, "what this job holds is its own"
+    assert holdings == (Holding(job="job 02000000 (train.py)", cpus=1, gpus=3, memory_gib=2),)
+    assert str(holdings[0]) == "job 02000000 (train.py): 3 GPUs, 1 CPUs, 2 GiB of memory"
+
+
+def test_what_is_neither_free_nor_held_is_with_the_tasks_of_others() -> None:
+    free = {"a": {"CPU": 2.0, "GPU": 4.0}, "b": {"CPU": 4.0}}
+    left, (holding,) = subtract_holdings(NODES, free, [], {THEIRS: "etl.py", OURS: ""}, OURS)
+    assert left["a"]["CPU"] == 2.0
+    assert str(holding) == "tasks that run now, of job 02000000 (etl.py): 6 CPUs"
+
+
+def test_what_an_earlier_run_of_this_process_leaves_is_no_others() -> None:
+    free = {"a": {"CPU": 2.0, "GPU": 4.0}, "b": {"CPU": 4.0}}
+    left, holdings = subtract_holdings(NODES, free, [], {OURS: ""}, OURS)
+    assert left["a"]["CPU"] == 8.0
+    assert holdings == ()
+
+
+def test_what_an_ended_job_has_left_running_is_held_too() -> None:
+    held = [Held(THEIRS, "b", {"CPU": 3.0})]
+    left, (holding,) = subtract_holdings(NODES, NODES, held, {OURS: ""}, OURS)
+    assert left["b"]["CPU"] == 1.0
+    assert "02000000 (which has ended, and left what it holds): 3 CPUs" in str(holding)

@@ -150,7 +150,7 @@ def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
 ) -> None:
     records = numbered(record, 3)
     records[1] = records[1].model_copy(update={"response": Response(text=text)})
-    kept = list(from_table(context.save_responses(records)))
+    kept = list(from_table(context.report_answers(records)))
     assert [one.sample.id for one in kept] == ["s0", "s1", "s2"]
     assert "UnicodeEncodeError" in ((kept[1].response and kept[1].response.error) or "")
     assert kept[0] == records[0]

@@ -7,10 +7,14 @@ import inspect
 
 import pytest
 from ray.actor import ActorHandle
+from ray.core.generated import gcs_pb2
 from ray.job_submission import JobSubmissionClient
 
-from memray_eval.execution.ray import ray_compat
-from memray_eval.execution.ray.ray_compat import JobDetails, engine_stage_class
+from memray_eval.execution.ray.ray_compat import (
+    JobDetails,
+    accelerator_names,
+    engine_stage_class,
+)
 
 
 def test_a_jobs_details_have_what_its_state_is_read_from() -> None:
@@ -32,8 +36,18 @@ def test_the_engine_stage_can_be_subclassed_as_ours_is() -> None:
     assert inspect.iscoroutinefunction(module.vLLMEngineWrapper._generate_async)  # type: ignore[union-attr]
 
 
-def test_a_request_has_a_bundle_for_each_actor() -> None:
-    assert "bundles" in inspect.signature(ray_compat.request_resources).parameters
+def test_ray_names_the_accelerators_that_it_labels_nodes_with() -> None:
+    assert {"H100", "A100", "L4", "T4"} <= accelerator_names()
+
+
+def test_what_jobs_hold_is_in_the_tables_that_are_read() -> None:
+    fields = {
+        gcs_pb2.ActorTableData: {"job_id", "address", "required_resources"},
+        gcs_pb2.PlacementGroupTableData: {"creator_job_id", "bundles", "state"},
+        gcs_pb2.JobTableData: {"job_id", "is_dead", "config", "entrypoint"},
+    }
+    for table, names in fields.items():
+        assert names <= set(table.DESCRIPTOR.fields_by_name)
 
 
 def test_handles_of_one_actor_are_equal() -> None:

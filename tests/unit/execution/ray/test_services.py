@@ -1,18 +1,32 @@
-"""The services of a run, near: what a dead one is called, and what a person is told of paid calls
-that cannot be read."""
+"""The services of a run, near: what a dead one is called, what a person is told of paid calls that
+cannot be read, and that a budget holds where it is asked in batches."""
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
+from collections import Counter as Counts
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 
+from memray_eval.config.sections import Budget
 from memray_eval.errors import ServiceLost
-from memray_eval.execution.ray.services import CallsActor, failure_reason, services_needed
+from memray_eval.execution.ray.services import (
+    CallsActor,
+    Handles,
+    LedgerActor,
+    failure_reason,
+    services_needed,
+    services_of,
+)
 from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.call_metrics import NO_OBSERVER
+from memray_eval.judges.judge_factory import LedgerPort
+from memray_eval.judges.limits.budget import Spending
 
 CALL = CachedCall(
     key="k",
@@ -39,15 +53,120 @@ def calls_actor(folder: Path, counter: Any) -> Any:
 
 
 def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
-    calls_actor(tmp_path, None).put([CALL])
+    asyncio.run(calls_actor(tmp_path, None).put([CALL]))
     (whole,) = tmp_path.iterdir()
     (tmp_path / f"cut-{whole.name}").write_bytes(whole.read_bytes()[:10])
     counter = Counter()
     actor = calls_actor(tmp_path, counter)
-    assert actor.get(["k"]) == [CALL]
+    assert asyncio.run(actor.get(["k"])) == [CALL]
     (line,) = counter.lines
     assert line.startswith(f"Segments of paid calls in file://{tmp_path} that cannot be read")
     assert ": 1. Their calls will be paid again" in line
+
+
+def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: Path) -> None:
+    def segments() -> int:
+        return len(list(tmp_path.iterdir()))
+
+    async def keep(actor: Any, keys: str, finishes: bool) -> int:
+        for key in keys:
+            await actor.put([CALL.model_copy(update={"key": key})])
+        before = segments()
+        if finishes:
+            await actor.finish()
+        return before
+
+    assert asyncio.run(keep(calls_actor(tmp_path, None), "abc", finishes=True)) == 3
+    assert segments() == 1
+    assert asyncio.run(keep(calls_actor(tmp_path, None), "de", finishes=False)) == 3
+    last = calls_actor(tmp_path, None)  # the one before was killed
+    asyncio.run(keep(last, "", finishes=True))
+    assert segments() == 1
+    counter = Counter()
+    found = asyncio.run(calls_actor(tmp_path, counter).get(list("abcdex")))
+    assert [call.key if call else None for call in found] == [*"abcde", None]
+    assert counter.lines == []
+
+
+class Near:
+    """An actor's handle whose calls are made in this process; `counts` has them by method."""
+
+    def __init__(self, actor: Any, counts: Counts[str]) -> None:
+        self._actor, self._counts = actor, counts
+
+    def __getattr__(self, method: str) -> Any:
+        async def call(*arguments: Any) -> Any:
+            self._counts[method] += 1
+            await asyncio.sleep(0.001)
+            return await getattr(self._actor, method)(*arguments)
+
+        return type("Method", (), {"remote": staticmethod(call)})
+
+
+def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[LedgerPort]:
+    """The ledger as so many judge actors see it."""
+    found = []
+    for _ in range(members):
+        handles = Handles(None, None, Near(actor, counts), members, 64)
+        services = services_of(
+            handles, lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER
+        )
+        assert services.ledger is not None
+        found.append(services.ledger)
+    return found
+
+
+def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
+    """Eight actors with 25 calls under way each want twice what there is."""
+    chance, counts, most_reserved = random.Random(1), Counts[str](), [0]
+    budget, members, calls = Budget(tokens=100_000), 8, 250
+    actor = LedgerActor.__ray_metadata__.modified_class(budget, Spending())  # type: ignore[attr-defined]
+    reserved, spent, refused = [0], [0], [0]
+
+    async def member(ledger: LedgerPort) -> None:
+        places = asyncio.Semaphore(25)
+
+        async def call() -> None:
+            async with places:
+                most = chance.randint(50, 200)
+                if not (ticket := await ledger.draw(Spending(tokens=most))):
+                    refused[0] += 1
+                    return
+                reserved[0] += most
+                most_reserved[0] = max(most_reserved[0], reserved[0] + spent[0])
+                await asyncio.sleep(chance.random() * 0.002)
+                used = chance.randint(most // 2, most)
+                reserved[0], spent[0] = reserved[0] - most, spent[0] + used
+                await ledger.settle(ticket, Spending(tokens=used))
+
+        await asyncio.gather(*(call() for _ in range(calls)))
+
+    async def main() -> Spending:
+        await asyncio.gather(*map(member, ledgers(actor, members, counts)))
+        return await actor.spent()
+
+    assert asyncio.run(main()).tokens == spent[0]
+    assert 99_800 <= most_reserved[0] <= 100_000
+    assert spent[0] >= 99_800, "what was given back was spent"
+    assert refused[0] > 100
+    granted = members * calls - refused[0]
+    assert counts["settle"] < granted / 3
+    assert counts["draw"] < granted / 3 + refused[0]
+
+
+def test_a_draw_that_waits_holds_up_no_settlement_of_its_own_actor() -> None:
+    actor = LedgerActor.__ray_metadata__.modified_class(Budget(tokens=100), Spending())  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        (ledger,) = ledgers(actor, 1, Counts())
+        draws = [asyncio.create_task(ledger.draw(Spending(tokens=80))) for _ in range(3)]
+        for draw in draws:
+            ticket = await asyncio.wait_for(draw, 10)
+            if ticket:
+                await ledger.settle(ticket, Spending(tokens=10))
+        assert await actor.spent() == Spending(tokens=30)
+
+    asyncio.run(main())
 
 
 def test_a_dead_service_is_named() -> None:

@@ -102,7 +102,7 @@ class Scripted:
         self._reach()
         self.learnt.append(limits)
 
-    async def pause(self, judge: str, known: float) -> float:
+    async def pause(self, judge: str, known: float, member: str = "") -> float:
         self._reach()
         return await self.pauses.get()
 
@@ -776,7 +776,7 @@ class Restarting:
     async def learn(self, judge: str, limits: RateLimits) -> None:
         await self._limiter.learn(judge, limits)
 
-    async def pause(self, judge: str, known: float) -> float:
+    async def pause(self, judge: str, known: float, member: str = "") -> float:
         return await self._asked(lambda: self._limiter.pause(judge, known))
 
     async def standing(self, judge: str) -> Standing:

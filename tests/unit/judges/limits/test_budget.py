@@ -211,21 +211,28 @@ TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no 
 def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
     async def spend() -> list[bool]:
         ledger = BudgetLedger(Budget(tokens=100))
-        first, second = (
-            await ledger.draw(Spending(tokens=60)),
-            await ledger.draw(Spending(tokens=40)),
-        )
-        waiting = [asyncio.create_task(ledger.draw(Spending(tokens=tokens))) for tokens in (50, 10)]
+        first, second = await ledger.draw([tokens(60), tokens(40)])
+        waiting = [asyncio.create_task(ledger.draw([tokens(count)])) for count in (50, 10)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
-        await ledger.settle(first, Spending(tokens=10))
-        third = await waiting[0]
-        await ledger.settle(second, Spending(tokens=40))
-        await ledger.settle(third, Spending(tokens=50))
+        await ledger.settle([(first, tokens(10))])
+        (third,) = await waiting[0]
+        await ledger.settle([(second, tokens(40)), (third, tokens(50))])
         assert ledger.spent().tokens == 100
-        return [bool(ticket) for ticket in (first, second, third, await waiting[1])]
+        return [bool(ticket) for ticket in (first, second, third, *await waiting[1])]
 
     assert asyncio.run(spend()) == [True, True, True, False]
+
+
+def test_of_a_batch_those_are_granted_that_fit_and_none_waits_for_another() -> None:
+    async def spend() -> None:
+        ledger = BudgetLedger(Budget(tokens=100))
+        (first,) = await ledger.draw([tokens(60), tokens(60), tokens(10)])
+        await ledger.settle([(first, tokens(60))])
+        assert await ledger.draw([tokens(60), tokens(10)]) == [0], "the first never will"
+        assert [bool(ticket) for ticket in await ledger.draw([tokens(10)])] == [True]
+
+    asyncio.run(spend())
 
 
 def test_what_a_dead_actor_had_reserved_comes_back() -> None:
@@ -233,20 +240,68 @@ def test_what_a_dead_actor_had_reserved_comes_back() -> None:
 
     async def spend() -> int:
         ledger = BudgetLedger(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
-        lost = await ledger.draw(Spending(tokens=100))
-        waiting = asyncio.create_task(ledger.draw(Spending(tokens=100)))
+        (lost,) = await ledger.draw([tokens(100)])
+        waiting = asyncio.create_task(ledger.draw([tokens(100)]))
         await asyncio.sleep(0)
         moment[0] = 51.0
-        ticket = await asyncio.wait_for(waiting, 10)
-        await ledger.settle(lost, Spending(tokens=1))  # it had not died: what it spent counts
-        assert ledger.spent() == Spending(tokens=1)
+        (ticket,) = await asyncio.wait_for(waiting, 10)
+        await ledger.settle([(lost, tokens(1))])  # it had not died: what it spent counts
+        assert ledger.spent() == tokens(1)
         return ticket
 
     assert asyncio.run(spend())
 
 
 def test_what_was_spent_before_counts() -> None:
-    async def spend() -> int:
-        return await BudgetLedger(Budget(usd=1.0), Spending(usd=0.95)).draw(Spending(usd=0.1))
+    async def spend() -> list[int]:
+        return await BudgetLedger(Budget(usd=1.0), usd(0.95)).draw([usd(0.1)])
 
-    assert asyncio.run(spend()) == 0
+    assert asyncio.run(spend()) == [0]
+
+
+class Kept:
+    """What a ledger has saved, as a run that is resumed after a kill finds it."""
+
+    def __init__(self) -> None:
+        self.saved = list[Spending]()
+
+    async def __call__(self, spent: Spending) -> None:
+        await asyncio.sleep(0)
+        self.saved.append(spent)
+
+    @property
+    def last(self) -> Spending:
+        return self.saved[-1] if self.saved else Spending()
+
+
+def test_what_was_saved_covers_every_call_that_may_be_under_way() -> None:
+    """However the run is killed, and in few writes."""
+
+    async def main() -> None:
+        kept, at_once = Kept(), 8
+        ledger = BudgetLedger(Budget(usd=100.0, tokens=10**6), tokens(500), save=kept)
+        kept.saved.append(tokens(500))
+        places = asyncio.Semaphore(at_once)
+
+        async def call(number: int) -> None:
+            async with places:
+                (ticket,) = await ledger.draw([Spending(usd=0.02, tokens=200)])
+                assert covers(kept.last, ledger.committed())
+                await asyncio.sleep(0)
+                cost = 0.05 if number % 50 == 0 else 0.01  # more than its estimate, now and then
+                await ledger.settle([(ticket, Spending(usd=cost, tokens=100))])
+                assert covers(kept.last, ledger.committed())
+
+        await asyncio.gather(*(call(number) for number in range(1000)))
+        assert ledger.committed() == ledger.spent()
+        assert ledger.spent().tokens == 500 + 100_000
+        assert len(kept.saved) < 150
+        beyond = kept.last.less(ledger.committed())
+        assert beyond.usd <= 0.001 * 100 + at_once * 0.02
+        assert beyond.tokens <= 0.001 * 10**6 + at_once * 200
+
+    asyncio.run(main())
+
+
+def covers(saved: Spending, committed: Spending) -> bool:
+    return saved.usd + DUST_USD >= committed.usd and saved.tokens >= committed.tokens

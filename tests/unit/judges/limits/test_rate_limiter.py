@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import random
 import selectors
 from collections import Counter, deque
@@ -21,9 +22,11 @@ from memray_eval.judges.limits.rate_limiter import (
     CANARY_S,
     FAILED_CANARIES,
     FIRST_FOUND_PER_MIN,
+    FORGET_S,
     FREE_S,
     HORIZON_S,
     LATE_S,
+    MEMBER_S,
     WINDOW_S,
     CallCost,
     Grant,
@@ -906,5 +909,149 @@ def test_a_limiter_that_is_restarted_takes_over_what_was_found() -> None:
         slots = [Slot(at) for grant in [*grants, await fresh] for at in grant.times]
         assert after.known()["judge"].requests_per_min == found
         assert most(slots, one, span_s=1.0) <= 241 / 60 + 1
+
+    run(main())
+
+
+async def slots_of(limiter: Limiter, wanted: Reservation, for_s: float) -> list[Slot]:
+    """What a member gets that always asks for more, as a judge actor does: it is heard of by its
+    watch for pauses too."""
+    slots, until = list[Slot](), clock() + for_s
+
+    async def listen() -> None:
+        while True:
+            await limiter.pause(wanted.judge, math.inf, wanted.member)
+
+    listening = asyncio.create_task(listen())
+    while clock() < until:
+        grant = await within(until - clock(), limiter.reserve(wanted))
+        slots += map(Slot, grant.times if grant is not None else ())
+    listening.cancel()
+    return [slot for slot in slots if slot.at < until]
+
+
+def limited(per_min: float, member: str, run: str = "", **more: Any) -> Reservation:
+    limits = RateLimits(requests_per_min=per_min, **more)
+    return asked(member=member, limits=limits, firm=True, run=run or f"run of {member}")
+
+
+@pytest.mark.parametrize("says_goodbye", [True, False])
+@pytest.mark.parametrize(("first", "second"), [(60, 1200), (1200, 60)])
+def test_a_run_that_is_over_leaves_the_next_one_its_own_limits(
+    first: int, second: int, says_goodbye: bool
+) -> None:
+    """Also one that was killed, once it has been silent for a minute."""
+
+    async def main() -> tuple[list[Slot], list[Slot]]:
+        limiter = Limiter(clock=clock)
+        before = await slots_of(limiter, limited(first, "a"), 180)
+        if says_goodbye:
+            await limiter.leave("run of a")
+        else:
+            await asyncio.sleep(MEMBER_S + 1)
+        after = await slots_of(limiter, limited(second, "b"), 300)
+        assert limiter.known()["judge"].requests_per_min == second
+        return before, after
+
+    before, after = run(main())
+    assert 0.97 * 3 * first <= len(before) <= 3.1 * first
+    # What the run before has sent counts in the first minute of a lower limit
+    waits_s = WINDOW_S + HORIZON_S if second < first and says_goodbye else 0.0
+    assert 0.97 * second * (300 - waits_s) / 60 <= len(after) <= 5.1 * second
+    assert most(after, one) <= second
+
+
+def test_runs_at_the_same_time_share_the_lower_of_their_limits() -> None:
+    async def main() -> list[list[Slot]]:
+        limiter = Limiter(clock=clock)
+        low, high = limited(120, "low", tokens_per_min=10**6), limited(600, "high", concurrency=8)
+        together = await asyncio.gather(slots_of(limiter, low, 300), slots_of(limiter, high, 300))
+        assert limiter.known()["judge"] == RateLimits(
+            requests_per_min=120, tokens_per_min=10**6, concurrency=8
+        )
+        await limiter.leave("run of low")
+        alone = await slots_of(limiter, high, 120)
+        assert limiter.known()["judge"] == RateLimits(requests_per_min=600, concurrency=8)
+        return [*together, alone]
+
+    low, high, alone = run(main())
+    assert most([*low, *high], one) <= 120
+    assert len(low) + len(high) >= 0.97 * 5 * 120
+    assert 0.8 <= len(low) / len(high) <= 1.25, "neither starves"
+    assert len(alone) >= 0.97 * (2 * 600 - 120), "those of the minute before count"
+
+
+def test_a_member_that_waits_longer_than_a_minute_is_heard_of_by_its_watch_for_pauses() -> None:
+    """One call a minute, for two runs: the lower limit holds while its run only waits."""
+
+    async def main() -> list[list[Slot]]:
+        limiter = Limiter(clock=clock)
+        return await asyncio.gather(
+            slots_of(limiter, limited(0.25, "low")._replace(costs=(CALL,)), 3600),
+            slots_of(limiter, limited(600, "high")._replace(costs=(CALL,)), 3600),
+        )
+
+    low, high = run(main())
+    assert most([*low, *high], one, span_s=240.0) <= 2
+    assert min(len(low), len(high)) >= 6
+
+
+def test_a_reservation_of_a_run_that_is_over_takes_no_slot() -> None:
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        await limiter.reserve(limited(1, "a"))
+        waiting = asyncio.create_task(limiter.reserve(limited(1, "a")))
+        await asyncio.sleep(1)
+        await limiter.leave("run of a")
+        assert await within(TICK, waiting) == Grant()
+        await limiter.reserve(limited(1, "a")._replace(costs=(), done=1, answered=1))
+        next_run = limited(600, "b")
+        times = [at for _ in range(4) for at in (await limiter.reserve(next_run)).times]
+        assert times[-1] < EPOCH + 30, "a late report brings no limit back"
+
+    run(main())
+
+
+def test_what_was_learnt_holds_again_when_a_users_limits_are_lifted() -> None:
+    table = RateLimits(requests_per_min=50, tokens_per_min=30_000)
+
+    async def main() -> list[RateLimits]:
+        limiter, known = Limiter(clock=clock), list[RateLimits]()
+        await limiter.reserve(asked(member="a", limits=table, run="first"))
+        await limiter.learn("judge", RateLimits(requests_per_min=500))
+        known.append(limiter.known()["judge"])
+        await limiter.leave("first")
+        await limiter.reserve(limited(100, "b"))
+        await limiter.learn("judge", RateLimits(output_tokens_per_min=8000))
+        known.append(limiter.known()["judge"])
+        await limiter.leave("run of b")
+        await limiter.reserve(asked(member="c", limits=table, run="third"))
+        known.append(limiter.known()["judge"])
+        return known
+
+    assert run(main()) == [
+        RateLimits(requests_per_min=500, tokens_per_min=30_000),
+        RateLimits(requests_per_min=100, output_tokens_per_min=8000),
+        RateLimits(requests_per_min=500, tokens_per_min=30_000, output_tokens_per_min=8000),
+    ]
+
+
+def test_a_limit_that_429s_taught_holds_again_when_a_users_limits_are_lifted() -> None:
+    pace = RatePacer(NO_LIMITS, is_firm=False)
+    pace.settle(CallCost(), 240, EPOCH)
+    overrun(pace, EPOCH + 2, 1.0, EPOCH + 2)
+    pace.set_limits(RateLimits(requests_per_min=30), NO_LIMITS, EPOCH + 10)
+    assert (pace.limits().requests_per_min, pace.found_per_min) == (30, None)
+    pace.set_limits(None, NO_LIMITS, EPOCH + 20)
+    assert pace.limits().requests_per_min == pace.found_per_min == 240
+
+
+def test_a_judge_that_nobody_asks_for_a_day_is_forgotten() -> None:
+    async def main() -> None:
+        limiter = Limiter(clock=clock)
+        await limiter.reserve(limited(60, "a"))
+        await asyncio.sleep(FORGET_S + 1)
+        await limiter.reserve(limited(60, "b")._replace(judge="other"))
+        assert list(limiter.known()) == ["other"]
 
     run(main())

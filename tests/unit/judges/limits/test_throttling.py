@@ -50,7 +50,7 @@ class Judge:
                 self.limiter,
                 Breaker("openai/m", BreakerConfig(), self._say, clock),
                 AdmissionOptions(
-                    member=str(number),
+                    member=f"{id(self)} {number}",
                     members=members,
                     limits=limits,
                     is_firm=is_firm,

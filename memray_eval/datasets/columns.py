@@ -1,0 +1,192 @@
+"""Which column of one's own data is which field of a sample: as the job says, or by names that are
+common elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+from memray_eval.config.problems import nearest
+from memray_eval.config.sections import ColumnSource
+from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
+from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, parse_json
+from memray_eval.datasets.sources import entries, whole
+from memray_eval.errors import DataError
+from memray_eval.types import Sample
+
+LOOKED_AT = 20  # rows whose columns are those of a dataset
+RESPONSE = "response"
+OBJECTS = ("memory", "traits", "emotion", "metadata")
+TEXTS = ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
+# What others call a field, the likeliest first; a column is taken once.
+COMMON_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "query": (
+            *QUERY_FIELDS,
+            "input",
+            "instruction",
+            "user_input",
+            "user_message",
+            "message",
+            "utterance",
+        ),
+        RESPONSE: (*TEXT_FIELDS, "completion", "generation", "reply", "model_output"),
+        "answers": (*ANSWERS_FIELDS, "answer", "gold", "gold_answer", "target"),
+        "memory": ("memories", "profile", "user_profile", "user_memory"),
+        "context": ("document", "passage", "article"),
+        "history": ("chat_history", "conversation", "turns"),
+        "id": ("_id", "uuid", "sample_id", "question_id", "row_id"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """Which column a field is taken from. A column that no field is taken from keeps its name: one
+    of a sample's fields, or metadata."""
+
+    sources: Mapping[str, ColumnSource] = field(default_factory=dict)
+
+    def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """A row with a sample's fields. What a table holds as text becomes what the field is: JSON
+        text an object or a list, a plain text a list of one or, in memory, a value under its
+        column's name. Raises InvalidSample for JSON text that is none."""
+        used = {source["from"] for source in self.sources.values()}
+        metadata: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
+        for name, value in raw.items():
+            if name in self.sources and self.sources[name]["from"] != name:
+                metadata[name] = value
+            elif name not in used and not _is_missing(value):
+                fields[name] = _to_field(name, value, name, None)
+        for name, source in self.sources.items():
+            value = raw.get(source["from"])
+            if not _is_missing(value):
+                fields[name] = _to_field(name, value, source["from"], source.get("parse"))
+        if metadata:
+            own = fields.get("metadata")
+            fields["metadata"] = metadata | (own if isinstance(own, dict) else {})
+        return fields
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a table has nothing there: null, or pandas' NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
+    if name in TEXTS and isinstance(value, int | float):
+        return str(value)
+    if not isinstance(value, str):
+        if name == "memory" and isinstance(value, list | tuple):
+            return {f"{column}_{number}": one for number, one in enumerate(value, 1)}
+        return [value] if name in LISTS and isinstance(value, int | float) else value
+    if parse == "lines":
+        lines = [line.strip() for line in value.splitlines() if line.strip()]
+        return _to_field(name, lines, column, None)
+    looks_like_json = value.lstrip()[:1] in ("{", "[") and name not in TEXTS
+    if parse == "json" or (looks_like_json and name in (*OBJECTS, *LISTS, "history")):
+        try:
+            return _to_field(name, parse_json(value.encode("utf-8", "surrogatepass")), column, None)
+        except InvalidSample as error:
+            told = [Fault(field=column, message=fault.message) for fault in error.faults]
+            raise InvalidSample(told) from None
+    if name == "memory":
+        return {column: value}
+    return [value] if name in LISTS else value
+
+
+@dataclass(frozen=True)
+class FoundColumns:
+    """The columns of a dataset's first rows. `guessed` says which field was taken for which column
+    because its name is common elsewhere."""
+
+    columns: tuple[str, ...]
+    map: ColumnMap | None
+    guessed: Mapping[str, str]
+
+    def tell(self, dataset: str) -> str:
+        """What was guessed, in a line."""
+        taken = ", ".join(f"{field} is {column!r}" for field, column in self.guessed.items())
+        used = {*self.guessed.values()} | {
+            source["from"] for source in (self.map.sources.values() if self.map else ())
+        }
+        rest = [name for name in self.columns if name not in used | Sample.model_fields.keys()]
+        kept = f"; kept as metadata: {', '.join(rest)}" if rest else ""
+        return f"Columns of {dataset}: {taken}{kept}. `--map FIELD=COLUMN` or `columns:` decides."
+
+
+def find_columns(
+    dataset: str, given: Mapping[str, ColumnSource], has_responses: bool, may_guess: bool
+) -> FoundColumns:
+    """How a dataset's rows become samples: by `given`, and where the first rows lack a field that
+    is needed, by common names.
+
+    Raises DataError, with the columns that there are and a mapping to paste, where a column that is
+    named is not there, or nothing looks like the query (or the response, where there must be
+    one)."""
+    sources = whole(dataset)
+    first = islice((entry.raw for source in sources for entry in entries(source)), LOOKED_AT)
+    rows = [row for row in first if isinstance(row, Mapping)]
+    columns = tuple(dict.fromkeys(str(name) for row in rows for name in row))
+    needed = ("query", RESPONSE) if has_responses else ("query",)
+    is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
+    if rows:
+        for name, source in given.items():
+            if source["from"] not in columns and (is_table or name in needed):
+                raise DataError(_explain_lack(dataset, columns, name, source["from"]))
+    guessed: dict[str, str] = {}
+    if rows and may_guess:
+        guessed = _guess(columns, given, has_responses)
+        there = {*columns, *given, *guessed}
+        for name in needed:
+            # An error stands in the place of a response
+            if name not in there and not (name == RESPONSE and "error" in there):
+                raise DataError(_explain_lack(dataset, columns, name, None))
+    is_mapped = bool(given or guessed) or any(source.kind == "csv" for source in sources)
+    chosen = {**given, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
+    return FoundColumns(columns, ColumnMap(chosen) if is_mapped else None, guessed)
+
+
+def _guess(
+    columns: Sequence[str], given: Mapping[str, ColumnSource], has_responses: bool
+) -> dict[str, str]:
+    """Which column is which field, by COMMON_NAMES in any case. A row that has the field by its own
+    name needs no guess, and one with a query of its own is in our format: its other columns are
+    what they are called."""
+    by_name = {column.lower().replace(" ", "_"): column for column in reversed(columns)}
+    taken = {source["from"] for source in given.values()} | (
+        set(columns) & (Sample.model_fields.keys() | {RESPONSE})
+    )
+    guessed: dict[str, str] = {}
+    for name, common in COMMON_NAMES.items():
+        if name in given or name in columns or (name == RESPONSE and not has_responses):
+            continue
+        for alias in (name, *common):
+            column = by_name.get(alias)
+            if column is not None and column not in taken:
+                guessed[name] = column
+                taken.add(column)
+                break
+    is_ours = not guessed.keys() & {"query", RESPONSE}
+    return {} if is_ours else guessed
+
+
+def _explain_lack(dataset: str, columns: Iterable[str], name: str, wanted: str | None) -> str:
+    names = list(columns)
+    if wanted is not None:
+        hint = nearest(wanted, names)
+        what = f"columns: {name} is to come from the column {wanted!r}, and there is none" + (
+            f"; did you mean {hint!r}?" if hint else ""
+        )
+    else:
+        what = f"no column is called {name}, and none looks like it"
+    example = next((one for one in names if one not in Sample.model_fields), "COLUMN")
+    return (
+        f"{dataset}: {what}. Its columns: {', '.join(names)}. Say which is which:\n"
+        f"  --map {name}={example}\nor in the job:\n  columns:\n    {name}: {example}"
+    )

@@ -1,0 +1,128 @@
+"""Starts one engine as a run would and has it say a few tokens: the first thing to try in an image
+or on a node. No Ray takes part, so what fails is the image, the driver, or the model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from memray_eval.config.sections import EngineConfig
+from memray_eval.errors import ResourceError
+from memray_eval.execution.plan import Device, fit_engine
+from memray_eval.execution.ray.engine import engine_environment, engine_kwargs
+from memray_eval.models.embedded_model import resolve_model
+from memray_eval.types import Frozen
+
+START_S = 1800.0  # a large model over a slow network
+N_TOKENS = 8
+LAST_LINES = 25
+_PROMPT = "The capital of France is"
+# What vLLM's main process says of an error that stands further up, in its engine's process
+_ECHO = "Engine core initialization failed"
+_ERROR = re.compile(r"(?:[A-Z]\w*(?:Error|Exception)|AssertionError): .+")
+
+
+class EngineReport(Frozen):
+    """An engine that answered. `cuda` is the version that torch was built with, None on a CPU."""
+
+    device: str
+    cuda: str | None
+    start_s: float
+    answer_s: float
+    n_tokens: int
+    text: str
+
+
+def check_engine(
+    config: EngineConfig, model: str, device: Device, timeout_s: float = START_S
+) -> EngineReport:
+    """Starts an engine of `model` in a process of its own, with the arguments and the environment
+    that a run gives it, asks it for N_TOKENS tokens, and ends it. Raises ResourceError with the
+    cause and the last lines of its log, or when `timeout_s` seconds pass."""
+    fitted = fit_engine(config, 0.0, device)
+    spec = {"model": resolve_model(model), "kwargs": engine_kwargs(fitted, device)}
+    with tempfile.TemporaryDirectory(prefix="memray-engine-") as folder:
+        log, result = Path(folder) / "log", Path(folder) / "result.json"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, json.dumps(spec), str(result)],
+                env={**os.environ, **engine_environment(config, model, device)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # vLLM's own processes end with it
+            )
+            try:
+                code = process.wait(timeout_s)
+                ended = f"ended with exit code {code}"
+            except subprocess.TimeoutExpired:
+                ended = f"did not answer in {timeout_s:g} s"
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if result.exists():
+            return EngineReport.model_validate_json(result.read_text("utf-8"))
+        raise ResourceError(f"the engine of {model} {ended}{_explain(log)}")
+
+
+def _explain(log: Path) -> str:
+    """The cause that a log names, if it names one, and its last lines."""
+    lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    causes = [
+        found[0]
+        for line in lines
+        if _ECHO not in line and (found := _ERROR.search(line)) is not None
+    ]
+    cause = f": {causes[-1]}" if causes else ""
+    if not lines:
+        return f"{cause}; it wrote no log"
+    return f"{cause}\nThe last lines of its log:\n" + "\n".join(
+        f"  {line}" for line in lines[-LAST_LINES:]
+    )
+
+
+async def _answer(model: str, kwargs: dict[str, Any]) -> EngineReport:
+    import torch
+    import vllm
+    from vllm.platforms import current_platform
+
+    before = time.monotonic()
+    # As Ray Data LLM does in a run's engine actors
+    arguments = vllm.AsyncEngineArgs(
+        model=model, runner="generate", enable_log_requests=False, **kwargs
+    )
+    engine = vllm.AsyncLLMEngine.from_engine_args(arguments)
+    started = time.monotonic()
+    # top_p and top_k without a seed: the sampler that FlashInfer would take
+    sampling = vllm.SamplingParams(
+        temperature=0.8, top_p=0.9, top_k=20, max_tokens=N_TOKENS, ignore_eos=True
+    )
+    outputs = [output async for output in engine.generate(_PROMPT, sampling, "check")]
+    answered, answer = time.monotonic(), outputs[-1].outputs[0]
+    report = EngineReport(
+        device=current_platform.get_device_name(),
+        cuda=torch.version.cuda,
+        start_s=started - before,
+        answer_s=answered - started,
+        n_tokens=len(answer.token_ids),
+        text=answer.text,
+    )
+    engine.shutdown()
+    return report
+
+
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    found = asyncio.run(_answer(asked["model"], asked["kwargs"]))
+    Path(sys.argv[2]).write_text(found.model_dump_json(), "utf-8")

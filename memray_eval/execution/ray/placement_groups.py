@@ -1,0 +1,176 @@
+"""The placement groups of a run: they hold nodes while it waits for them, one an engine has its
+workers in, and all are given back when the engines have ended. Ray Data LLM makes groups too, and
+never removes them (ray-project/ray#64035)."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group_table
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+POLL_S = 1.0
+PATIENCE_S = 30.0  # with some of the nodes and not all, before a run lets an older one go first
+YIELD_S = 60.0  # how long it does at most: the other may wait for nodes of another kind
+LEAVE_S = 20.0  # engines end by themselves in this time, or with their groups
+FAILED_LEAVE_S = 2.0  # a pipeline that failed may hold them for ever
+_NAME = "memray_eval"
+ACCELERATOR = "accelerator_type:"  # Ray's resource of the nodes that have such GPUs
+_SHARE = 0.001  # of it, as Ray asks for it: a node has one of it, however many GPUs
+
+logger = logging.getLogger(__name__)
+
+
+class GroupSpec(NamedTuple):
+    """What a placement group asks for: Ray's resources bundle by bundle, and Ray's strategy."""
+
+    bundles: tuple[Mapping[str, float], ...]
+    strategy: str = "PACK"
+
+    def create(self, name: str) -> PlacementGroup:
+        return ray.util.placement_group(
+            [dict(bundle) for bundle in self.bundles], strategy=self.strategy, name=name
+        )
+
+
+class NodeReservation:
+    """Placement groups that hold nodes for a run until its engines take them over.
+
+    Pending groups are what the cluster's autoscaler grows by, each job's own: `request_resources`
+    has one place for the whole cluster, which any other job overwrites (ray-project/ray#13534)."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[GroupSpec, PlacementGroup]] = []
+
+    def __enter__(self) -> NodeReservation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+    def wait_for(
+        self, specs: Sequence[GroupSpec], wait_s: float, is_enough: Callable[[], bool]
+    ) -> bool:
+        """Holds a group for each of `specs`; whether all have found their nodes, and `is_enough`,
+        which is asked each time, within `wait_s`. The groups stay where it returns True.
+
+        Two runs that each hold half of what both need would wait for each other: after PATIENCE_S
+        the one that came later lets go, and asks again when the other has its nodes."""
+        began, deadline = time.time(), time.monotonic() + wait_s
+        patience = time.monotonic() + PATIENCE_S
+        self._ask(specs, began)
+        while True:
+            tables = [placement_group_table(group) for _, group in self._held]
+            is_ready = [table.get("state") == "CREATED" for table in tables]
+            if is_enough() and all(is_ready):
+                return True
+            now = time.monotonic()
+            if now >= deadline:
+                self.remove()
+                return False
+            if now >= patience and any(is_ready) and _waits_since_before(began):
+                logger.info("an older run waits for nodes too: this one lets it go first")
+                self.remove()
+                again = min(deadline, now + YIELD_S)
+                while time.monotonic() < again and _waits_since_before(began):
+                    time.sleep(POLL_S)
+                self._ask(specs, began)
+                patience = time.monotonic() + PATIENCE_S
+            time.sleep(min(POLL_S, max(0.0, deadline - now)))
+
+    def take(self, spec: GroupSpec) -> PlacementGroup | None:
+        """A group of this kind that is held, which is the caller's from now on; None without
+        any."""
+        for held in [held for held in self._held if held[0] == spec]:
+            with suppress(ValueError):  # another pipeline's thread was faster
+                self._held.remove(held)
+                return held[1]
+        return None
+
+    def remove(self, but: Sequence[GroupSpec] = ()) -> None:
+        """Gives the groups back that nobody took, but for those of some kinds."""
+        for held in [held for held in self._held if held[0] not in but]:
+            self._held.remove(held)
+            remove_group(held[1])
+
+    def _ask(self, specs: Sequence[GroupSpec], began: float) -> None:
+        for spec in specs:
+            name = f"{_NAME} {began:017.6f} {uuid.uuid4().hex[:8]}"
+            self._held.append((spec, spec.create(name)))
+
+
+class EnginePlacement:
+    """The placement groups of one pipeline's engines, an engine each. At the block's end they are
+    removed, once the engines have ended."""
+
+    def __init__(self, spec: GroupSpec, reservation: NodeReservation) -> None:
+        self._spec, self._reservation = spec, reservation
+        self._engines: dict[str, PlacementGroup] = {}  # by the name of the engine's actor
+
+    def __enter__(self) -> EnginePlacement:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        deadline = time.monotonic() + (LEAVE_S if error is None else FAILED_LEAVE_S)
+        try:
+            with suppress(Exception):  # Ray is gone, and its groups with it
+                while time.monotonic() < deadline and self._living():
+                    time.sleep(0.1)
+        finally:
+            for group in self._engines.values():
+                remove_group(group)
+            self._engines.clear()
+
+    def next_engine(self) -> dict[str, Any]:
+        """Ray's options for the next engine's actor; Ray Data calls this for each that it starts.
+
+        One that replaces an engine which died in its constructor takes over its group: with one
+        more, a second set of nodes would be bought. (One that dies later is started anew by Ray, in
+        its own.)"""
+        if died := self._engines.keys() - self._living():
+            group = self._engines.pop(died.pop())
+        else:
+            group = self._reservation.take(self._spec) or self._spec.create("")
+        name = f"{_NAME} engine {uuid.uuid4().hex}"
+        self._engines[name] = group
+        placed = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+        return {"scheduling_strategy": placed, "name": name}
+
+    def _living(self) -> set[str]:
+        """The names of the engines that run, are about to, or are started anew by Ray. By Ray's
+        list of names: `ray.get_actor` goes on finding an actor that died in its constructor."""
+        return self._engines.keys() & set(ray.util.list_named_actors()) if self._engines else set()
+
+
+def accelerator_share(kind: str) -> dict[str, float]:
+    """What a bundle asks for to be on a node with such GPUs."""
+    return {f"{ACCELERATOR}{kind}": _SHARE}
+
+
+def remove_group(group: PlacementGroup) -> None:
+    """Gives a group back, with whatever still runs in it. Without effect where Ray is gone: then
+    its groups are too, and the error that ended the run is the one to tell."""
+    with suppress(Exception):
+        ray.util.remove_placement_group(group)
+
+
+def _waits_since_before(began: float) -> bool:
+    """Whether another run of ours began to wait for nodes earlier, and has not all of them."""
+    names = [
+        group["name"].split()
+        for group in placement_group_table().values()
+        if group["state"] in ("PENDING", "RESCHEDULING")
+    ]
+    return any(words[:1] == [_NAME] and float(words[1]) < began for words in names)

@@ -1,0 +1,64 @@
+"""What a run's judge calls have cost over all of its sessions: for the budget of one that is
+resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pyarrow.compute as pc
+
+from memray_eval.errors import EvalError
+from memray_eval.judges.limits.budget import Spending
+from memray_eval.log_once import log_once
+from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+
+_TOKENS = ("input_tokens", "output_tokens")
+
+logger = logging.getLogger(__name__)
+
+
+class SpendingBook:
+    """The file in the run folder that says what was spent up to now, in all sessions up to this
+    one."""
+
+    def __init__(self, folder: str, session: int) -> None:
+        self._folder, self._session = RunFolder(folder), session
+
+    async def write(self, spent: Spending) -> None:
+        """Never raises: calls go on where the folder cannot be written to for a while, and what
+        writes records there ends the run where it stays so."""
+        await asyncio.to_thread(self.write_now, spent)
+
+    def write_now(self, spent: Spending) -> None:
+        try:
+            self._folder.write_spending(spent.model_dump() | {"sessions": self._session})
+        except (OSError, EvalError) as error:
+            key = "spending/" + type(error).__name__
+            told = "what the judges cost cannot be written down for a resumed run: %s"
+            log_once(logger, logging.WARNING, key, told, error)
+
+
+def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
+    """What the first `sessions` of a run paid its judges: every call, also those that came to
+    nothing and those of units that were not finished. Where no book was kept (a session of an
+    older version, or one without a budget that was killed), at least what the scores tell."""
+    book = folder.read_spending()
+    booked = Spending(usd=book.get("usd", 0.0), tokens=book.get("tokens", 0))
+    if book.get("sessions", 0) >= sessions:
+        return booked
+    by_scores = spending_in_scores(folder)
+    return Spending(usd=max(booked.usd, by_scores.usd), tokens=max(booked.tokens, by_scores.tokens))
+
+
+def spending_in_scores(folder: RunFolder) -> Spending:
+    """What the scores of finished units, and of those that wait for the rest of theirs, cost."""
+    usd, tokens = 0.0, 0
+    columns = [f"scores.list.element.{name}" for name in ("cost_usd", *_TOKENS)]
+    for kind in (RECORDS, RESPONSES):
+        for table in folder.read_parts(folder.parts(kind), kind, columns):
+            for scores in table.column("scores").chunks:
+                each = scores.flatten()
+                usd += pc.sum(pc.struct_field(each, "cost_usd")).as_py() or 0.0
+                tokens += sum(pc.sum(pc.struct_field(each, name)).as_py() or 0 for name in _TOKENS)
+    return Spending(usd=usd, tokens=tokens)

@@ -1,0 +1,205 @@
+"""Finds what users bring: an object in a file of theirs, in a package, or behind an entry point of
+one that is installed.
+
+A file travels as its text, with those that it imports from its own folder, so that Ray's workers
+on other nodes have the same code."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from memray_eval.errors import ConfigError, describe_error
+
+ENTRY_POINTS = "memray_eval"
+_MODULE = "memray_eval_own_"
+_TEXTS = (".md", ".txt")
+_copies: list[tempfile.TemporaryDirectory[str]] = []  # kept while their modules may be used
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A user's file: where it lies, and the text of it (the first) and of the files below its
+    folder that it imports or names, by relative path."""
+
+    path: str
+    sources: tuple[tuple[str, str], ...]
+
+    @property
+    def digest(self) -> str:
+        """Of all texts: it changes when any of them does."""
+        content = "\0".join(part for source in self.sources for part in source)
+        return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+    @property
+    def name(self) -> str:
+        return Path(self.path).name
+
+
+def split_reference(name: str) -> tuple[str, str] | None:
+    """The file or package of `path/to/file.py:ATTR`, `file.py` or `package.module:ATTR`, and the
+    attribute, "" where none is named. None for a plain name."""
+    place, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
+    if place.endswith(".py"):
+        return place, attribute
+    is_module = all(part.isidentifier() for part in place.split("."))
+    return (place, attribute) if attribute.isidentifier() and is_module else None
+
+
+def read_own_file(path: str) -> OwnFile:
+    """Reads a file and those that it imports from its folder. Raises ConfigError: no such file, or
+    it is no Python, with the line."""
+    folder, first = Path(path).parent, Path(path).name
+    found: dict[str, str] = {}
+    waiting = [first]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = (folder / name).read_text("utf-8-sig")
+            tree = ast.parse(found[name])
+        except FileNotFoundError:
+            raise ConfigError(f"no file {path}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read {folder / name}: {error}") from None
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            where = f"{folder / name}, line {line}" if line else f"{folder / name}"
+            raise ConfigError(
+                f"{where}: not valid Python: {getattr(error, 'msg', error)}"
+            ) from None
+        waiting += sorted(
+            {file for module in _imported(tree) for file in _files_of(folder, module)}
+        )
+        for text in _named_texts(tree, (folder / name).parent):
+            found.setdefault(text.relative_to(folder).as_posix(), text.read_text("utf-8-sig"))
+    rest = sorted(name for name in found if name != first)
+    return OwnFile(os.path.abspath(path), tuple((name, found[name]) for name in (first, *rest)))
+
+
+def _named_texts(tree: ast.AST, folder: Path) -> Iterator[Path]:
+    """The text files beside a source that it names: the rubrics of its metrics."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        name = node.value
+        if name.endswith(_TEXTS) and "\n" not in name and not Path(name).is_absolute():
+            path = folder / name
+            if ".." not in path.parts and path.is_file():
+                yield path
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """The top-level names of the modules that a source imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name.partition(".")[0] for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _files_of(folder: Path, module: str) -> Iterator[str]:
+    """The files of a module or package that lies in the folder; none for one that is installed."""
+    if (folder / f"{module}.py").is_file():
+        yield f"{module}.py"
+    elif (folder / module / "__init__.py").is_file():
+        for file in (folder / module).rglob("*.py"):
+            yield file.relative_to(folder).as_posix()
+
+
+@cache
+def load_own_file(file: OwnFile) -> ModuleType:
+    """The file as a module, executed once a process: from where it lies if it is the same there,
+    else from a copy. Raises ConfigError that names the line that failed."""
+    folder = Path(file.path).parent
+    if any(_text_of(folder / name) != text for name, text in file.sources):
+        folder = _write_copy(file)
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # behind all others: it shadows nothing that is installed
+    path = folder / file.sources[0][0]
+    spec = importlib.util.spec_from_file_location(f"{_MODULE}{path.stem}_{file.digest}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        sys.modules.pop(module.__name__, None)
+        raise ConfigError(
+            f"{_place_of(error, file)}: cannot be imported: {describe_error(error)}"
+        ) from error
+    return module
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _write_copy(file: OwnFile) -> Path:
+    """The file's sources in a folder of this process alone, which goes when it ends."""
+    folder = tempfile.TemporaryDirectory(prefix=_MODULE, ignore_cleanup_errors=True)
+    _copies.append(folder)
+    for name, text in file.sources:
+        path = Path(folder.name) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return Path(folder.name)
+
+
+def _place_of(error: Exception, file: OwnFile) -> str:
+    """The last line of the user's own files that an error passed through."""
+    own = {Path(name).name for name, _ in file.sources}
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).name in own
+    ]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else file.path
+
+
+def attribute_of(module: ModuleType, name: str, place: str) -> Any:
+    """An attribute of a user's module. Raises ConfigError that lists what there is."""
+    if hasattr(module, name):
+        return getattr(module, name)
+    there = sorted(one for one in vars(module) if not one.startswith("_"))
+    raise ConfigError(f"{place} defines no {name!r}; it has: {', '.join(there) or 'nothing'}")
+
+
+def load_package_module(name: str) -> ModuleType:
+    """A module of an installed package. Raises ConfigError that says why it cannot be imported."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise ConfigError(f"{name} cannot be imported: {describe_error(error)}") from error
+
+
+def module_digest(name: str) -> str:
+    """Of the source of an installed module; of nothing where it has none."""
+    path = getattr(load_package_module(name), "__file__", None)
+    source = Path(path).read_bytes() if path and Path(path).is_file() else b""
+    return hashlib.blake2b(source, digest_size=8).hexdigest()
+
+
+@cache
+def entry_points() -> dict[str, str]:
+    """What installed packages offer under [project.entry-points."memray_eval"]: name -> reference
+    package.module:ATTR."""
+    return {one.name: one.value for one in importlib.metadata.entry_points(group=ENTRY_POINTS)}

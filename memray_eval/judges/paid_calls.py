@@ -1,0 +1,309 @@
+"""The paid calls of a run: found in a file on this machine, kept there or in segments of a cloud
+folder. Calls of many judge actors are written together, and lookups wait for no write."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from memray_eval.errors import EvalError, ResourceError
+from memray_eval.judges.call_cache import CachedCall, CallCache
+from memray_eval.judges.segment_log import Segment, SegmentLog
+from memray_eval.log_once import log_once
+
+logger = logging.getLogger(__name__)
+
+COMMIT_S = 0.5  # a group of calls is written to an object store at most this often ...
+COMMIT_BYTES = 4 << 20  # ... unless it has grown to this
+FEW = 32  # after a group with fewer calls the next does not wait: it would save no request
+WRITES = 8  # groups that are being written at once, to an object store
+PAUSES_S = (0.5, 2.0)  # before a failed write is tried again; the cloud's client has tried before
+MERGED_CALLS, MERGED_BYTES = 50_000, 64 << 20  # of a segment that others were merged into
+SMALL_SEGMENTS = 500  # written by this process before they are merged
+CALL_BYTES = 200  # of a call as JSON without its judgment, about
+
+
+@dataclass
+class _Group:
+    done: asyncio.Future[None]
+    calls: list[CachedCall] = field(default_factory=list)
+    n_bytes: int = 0
+
+
+class GroupCommit:
+    """Writes what many tasks ask for as few large writes. `write` runs in a thread, up to `at_once`
+    of them; what it raises, all who wait for that group raise. While a group is being written, or
+    was large, the next gathers for up to `interval_s`, or until COMMIT_BYTES. For one event loop
+    at a time."""
+
+    def __init__(
+        self, write: Callable[[list[CachedCall]], None], interval_s: float, at_once: int
+    ) -> None:
+        self._write, self._interval_s, self._at_once = write, interval_s, at_once
+        self._threads = ThreadPoolExecutor(at_once, "write-calls")
+        self._open: _Group | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing = set[asyncio.Task[None]]()
+        self._began_at, self._n_last = -interval_s, 0
+
+    async def __call__(self, calls: Sequence[CachedCall]) -> None:
+        """Returns when the calls are written."""
+        if self._open is None:
+            self._open = _Group(asyncio.get_running_loop().create_future())
+            # a failed group whose callers were all cancelled is nobody's error
+            self._open.done.add_done_callback(lambda done: done.exception())
+        group = self._open
+        group.calls += calls
+        group.n_bytes += sum(CALL_BYTES + len(call.judgment or "") for call in calls)
+        self._begin_if_due()
+        await asyncio.shield(group.done)
+
+    async def flush(self) -> None:
+        """Waits until everything that was asked for is written, or has failed."""
+        while self._open is not None or self._writing:
+            pending = [*self._writing, *([self._open.done] if self._open is not None else ())]
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    def _begin_if_due(self) -> None:
+        if (group := self._open) is None or len(self._writing) >= self._at_once:
+            return
+        loop = asyncio.get_running_loop()
+        gathers = self._writing or self._n_last >= FEW
+        due_at = self._began_at + self._interval_s if gathers else loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if group.n_bytes < COMMIT_BYTES and due_at > loop.time():
+            self._timer = loop.call_at(due_at, self._begin_if_due)
+            return
+        self._open, self._began_at, self._n_last = None, loop.time(), len(group.calls)
+        task = loop.create_task(self._commit(group))
+        self._writing.add(task)
+        task.add_done_callback(self._end)
+
+    async def _commit(self, group: _Group) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._threads, self._write, group.calls)
+        except Exception as error:  # it belongs to those who asked
+            group.done.set_exception(error)
+        else:
+            group.done.set_result(None)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._writing.discard(task)
+        self._begin_if_due()
+
+
+class PaidCalls:
+    """Judge calls by key, for one event loop. With a log, `cache` is a scratch copy of it.
+
+    Once `put` returns, its calls outlive a kill of any process. `get` finds a call from the moment
+    that it was put, before it is written: the answer is known, whatever becomes of the write. Calls
+    whose write failed are written with the next ones."""
+
+    def __init__(self, cache: CallCache, log: SegmentLog | None) -> None:
+        self._cache, self._log = cache, log
+        self._reader = CallCache(cache.path)  # a connection of its own: it waits for no writer
+        self._lookups = ThreadPoolExecutor(1, "look-up-calls")
+        self._pending = dict[str, CachedCall]()
+        self._unwritten = list[CachedCall]()
+        self._lock = threading.Lock()
+        self._merger = SegmentMerger(self._reader, log) if log is not None else None
+        is_remote = log is not None and log.is_remote
+        self._commit = GroupCommit(
+            self._write, COMMIT_S if is_remote else 0.0, WRITES if is_remote else 1
+        )
+
+    def load(self) -> int:
+        """Copies the log's calls into the cache, and begins to merge its small segments. Returns
+        how many segments could not be read. Raises ConfigError where the log cannot be listed."""
+        if self._log is None or self._merger is None:
+            return 0
+        small = list[Small]()
+        for segment in self._log.load():
+            self._cache.put(segment.calls)
+            if not _is_large(segment):
+                small.append(Small.of(segment))
+        for one in small:
+            self._merger.add(one)
+        return self._log.n_unreadable
+
+    async def get(self, keys: Sequence[str]) -> list[CachedCall | None]:
+        """The call of each key, None where there is none."""
+        found = {key: call for key in keys if (call := self._pending.get(key)) is not None}
+        if others := [key for key in keys if key not in found]:
+            loop = asyncio.get_running_loop()
+            found |= await loop.run_in_executor(self._lookups, self._reader.get, others)
+        return [found.get(key) for key in keys]
+
+    async def put(self, calls: Sequence[CachedCall]) -> None:
+        """Keeps the calls. Raises ResourceError or ConfigError where they cannot be kept for
+        good."""
+        self._pending |= {call.key: call for call in calls}
+        try:
+            await self._commit(calls)
+        finally:
+            for call in calls:
+                self._pending.pop(call.key, None)
+
+    async def compact(self) -> None:
+        """Waits for what is being written, then merges the small segments of this session and of
+        those before. Never raises: what is not merged now is merged by the next session."""
+        await self._commit.flush()
+        if self._merger is not None:
+            with suppress(EvalError):  # of calls whose write failed: those who put them know
+                await asyncio.to_thread(self._write, [])
+            await asyncio.to_thread(self._merger.finish)
+
+    def close(self) -> None:
+        self._commit.close()
+        if self._merger is not None:
+            self._merger.close()
+        self._lookups.shutdown()
+        self._reader.close()
+        self._cache.close()
+
+    def _write(self, calls: list[CachedCall]) -> None:
+        if self._log is None or self._merger is None:
+            self._cache.put(calls)
+            return
+        with self._lock:
+            together, self._unwritten = [*self._unwritten, *calls], []
+        if not together:
+            return
+        try:
+            segment = self._append(self._log, together)
+        except EvalError:
+            with self._lock:
+                self._unwritten += together
+                n_dropped = max(0, len(self._unwritten) - MERGED_CALLS)
+                del self._unwritten[:n_dropped]
+            raise
+        finally:
+            self._cache.put(calls)
+        if segment is not None and not _is_large(segment):
+            self._merger.add(Small.of(segment))
+
+    def _append(self, log: SegmentLog, calls: list[CachedCall]) -> Segment | None:
+        for pause_s in PAUSES_S:
+            try:
+                return log.append(calls)
+            except ResourceError as error:  # a refusal, a ConfigError, stays one
+                log_once(logger, logging.WARNING, "calls unwritten", "%s; it is tried again", error)
+            time.sleep(pause_s)
+        return log.append(calls)
+
+
+@dataclass(frozen=True)
+class Small:
+    """A segment that is merged with others: any two make no more than one large one. `keys` are
+    those of its calls, one a line."""
+
+    path: str
+    keys: str
+    n_calls: int
+    n_bytes: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> Small:
+        keys = "\n".join(call.key for call in segment.calls)
+        return cls(segment.path, keys, len(segment.calls), segment.n_bytes)
+
+
+def _is_large(segment: Segment) -> bool:
+    """Whether a segment stays as it is."""
+    return len(segment.calls) >= MERGED_CALLS // 2 or segment.n_bytes >= MERGED_BYTES // 2
+
+
+class SegmentMerger:
+    """Merges small segments in a thread of its own, SMALL_SEGMENTS of them or as many as make a
+    large one. Their calls are taken from `cache`, so nothing is read again."""
+
+    def __init__(self, cache: CallCache, log: SegmentLog) -> None:
+        self._cache, self._log = cache, log
+        self._thread = ThreadPoolExecutor(1, "merge-calls")
+        self._lock = threading.Lock()
+        self._gathered = list[Small]()
+        self._merged = list[Small]()  # made of SMALL_SEGMENTS, and yet not large
+        self._jobs = list[Future[None]]()
+
+    def add(self, small: Small) -> None:
+        """Merges what was added so far when that is enough."""
+        with self._lock:
+            self._gathered = self._add_to(self._gathered, small)
+            if len(self._gathered) >= SMALL_SEGMENTS:
+                self._begin(self._gathered)
+                self._gathered = []
+
+    def finish(self) -> None:
+        """Merges whatever is left, and waits for it."""
+        self._wait()
+        with self._lock:
+            segments, self._gathered, self._merged = [*self._merged, *self._gathered], [], []
+            last = list[Small]()
+            for one in segments:
+                last = self._add_to(last, one)
+            self._begin(last)
+        self._wait()
+
+    def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def _wait(self) -> None:
+        while True:
+            with self._lock:
+                jobs, self._jobs = self._jobs, []
+            if not jobs:
+                return
+            wait(jobs)
+
+    def _add_to(self, segments: list[Small], other: Small) -> list[Small]:
+        """The segments with another one; where they would be too large together, those before are
+        merged and a new list begins with it. Call it with the lock held."""
+        n_calls = sum(one.n_calls for one in segments) + other.n_calls
+        n_bytes = sum(one.n_bytes for one in segments) + other.n_bytes
+        if n_calls <= MERGED_CALLS and n_bytes <= MERGED_BYTES:
+            return [*segments, other]
+        self._begin(segments)
+        return [other]
+
+    def _begin(self, segments: list[Small]) -> None:
+        """Hands segments to the thread; a single one stays as it is. Call it with the lock held."""
+        if len(segments) == 1:
+            self._merged += segments
+        elif segments:
+            self._jobs = [job for job in self._jobs if not job.done()]
+            self._jobs.append(self._thread.submit(self._try_merge, segments))
+
+    def _try_merge(self, segments: list[Small]) -> None:
+        try:
+            self._merge(segments)
+        except Exception as error:  # of the cloud: the segments are there, for another time
+            log_once(
+                logger,
+                logging.WARNING,
+                "calls unmerged",
+                "segments of judge calls in %s are not merged, the next session will try: %s",
+                self._log.folder,
+                error,
+            )
+
+    def _merge(self, segments: list[Small]) -> None:
+        keys = dict.fromkeys(key for one in segments for key in one.keys.split("\n"))
+        calls = self._cache.get(keys)
+        if len(calls) < len(keys):  # the cache is not whole: the segments stay
+            raise ResourceError(f"{len(keys) - len(calls)} of their calls are not found here")
+        merged = self._log.merge(list(calls.values()), [one.path for one in segments])
+        if merged is not None and not _is_large(merged):
+            with self._lock:
+                self._merged = self._add_to(self._merged, Small.of(merged))

@@ -1,0 +1,273 @@
+"""Metrics that users bring: a function or a rubric in a file of theirs, or a rubric in a job.
+
+from memray_eval.metrics.own import computed_metric, judge_metric
+
+sleepy = computed_metric(lambda sample, response: "sleep" in response.text)
+tone = judge_metric("tone", rubric="Score how warm the response sounds, 1 to 5.")
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, create_model
+
+from memray_eval.config.problems import describe
+from memray_eval.config.sections import OwnMetric, RubricMetric, Seen, is_rubric_file
+from memray_eval.errors import ConfigError
+from memray_eval.extensions import (
+    attribute_of,
+    entry_points,
+    load_own_file,
+    load_package_module,
+    read_own_file,
+    split_reference,
+)
+from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.ports import Vectors
+from memray_eval.text_processing.sample_text import history_lines, memory_lines
+from memray_eval.types import Message, Response, Sample
+
+OWN = "own"  # the family of users' metrics
+JUDGE = "anthropic/claude-opus-4-5"  # whom `judge: auto` asks for a metric that prefers nobody
+
+Measure = Callable[[Sample, Response], float | bool]
+
+
+def computed_metric(
+    fn: Measure, name: str | None = None, scale: tuple[float, float] = (0, 1)
+) -> ComputedMetric:
+    """A metric from a function of a sample and a response to a number on `scale`, or to a bool.
+
+    It may also decorate the function, whose name it takes unless it is given one; a lambda has that
+    of the attribute which holds it. A value that is no number, or lies outside the scale, is an
+    error of its unit. Raises ConfigError for a scale without room."""
+    own_name = getattr(fn, "__name__", "")
+    named = name or ("" if own_name == "<lambda>" else own_name)
+    low, high = _checked_scale(named or "computed_metric", scale)
+
+    def measure(sample: Sample, response: Response) -> MetricValue:
+        value = fn(sample, response)
+        if not isinstance(value, int | float):
+            raise TypeError(f"returned {value!r:.80}, which is neither a number nor a bool")
+        if not low <= value <= high:
+            raise ValueError(f"returned {value:g}, outside its scale of {low:g} to {high:g}")
+        return MetricValue(float(value))
+
+    return ComputedMetric(
+        name=named,
+        family=OWN,
+        title=named.upper(),
+        value_label=named,
+        scale=(low, high),
+        measure=measure,
+    )
+
+
+def judge_metric(
+    name: str,
+    rubric: str,
+    scale: tuple[float, float] = (1, 5),
+    choices: Sequence[str] | None = None,
+    sees: Sequence[Seen] = ("query", "response"),
+) -> JudgedMetric:
+    """A metric that a judge scores by a rubric: its text, or a .md or .txt file beside the
+    caller's.
+
+    The judge gives a reason and a score on `scale` (whole numbers where both ends are), or one of
+    `choices`, from the worst to the best, which count 0 to 1 in even steps. It is shown what `sees`
+    names. An empty response gets the lowest score without a call. There is no offline estimate:
+    without a judge the metric is not applicable. Raises ConfigError for what does not fit."""
+    if is_rubric_file(rubric):
+        folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
+        rubric = _read_rubric(folder / rubric)
+    given = {"name": name, "rubric": rubric, "scale": scale, "choices": choices, "sees": sees}
+    try:
+        spec = RubricMetric.model_validate(given)
+    except ValidationError as error:
+        wrong = "; ".join(describe(error, RubricMetric))
+        raise ConfigError(f"metric {name}: {wrong}") from None
+    return metric_by_rubric(spec)
+
+
+def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
+    """The metric that a rubric in a job, or `judge_metric`, describes."""
+    low, high = _checked_scale(spec.name, spec.scale) if spec.choices is None else (0.0, 1.0)
+    is_integer = spec.choices is None and low.is_integer() and high.is_integer()
+    judgment = _judgment_of(spec, low, high, is_integer)
+    # 0 for the first and worst to 1 for the last and best
+    labels = spec.choices or ()
+    values = {label: place / (len(labels) - 1) for place, label in enumerate(labels)}
+
+    def ask(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+        shown = {part.upper(): _section(part, sample, response) for part in spec.sees}
+        return judge_messages(rubric, shown)
+
+    def measure(given: Any, sample: Sample, response: Response) -> MetricValue:
+        return MetricValue(values[given.choice] if spec.choices else float(given.score))
+
+    def judge_empty(sample: Sample) -> BaseModel:
+        worst = {"choice": spec.choices[0]} if spec.choices else {"score": low}
+        return judgment.model_validate({"reason": "the response is empty"} | worst)
+
+    def no_rules(sample: Sample, response: Response, vectors: Vectors) -> BaseModel:
+        raise ValueError(f"{spec.name} has no offline estimate")
+
+    return JudgedMetric(
+        name=spec.name,
+        family=OWN,
+        title=spec.name.upper(),
+        value_label=spec.name,
+        scale=(low, high),
+        integer_scale=is_integer,
+        # memory and history may be empty; a text or answers to compare with may not
+        requires=("query", *(part for part in ("context", "answers") if part in spec.sees)),
+        judgment=judgment,
+        prompt=lambda sample, response: ask(spec.rubric, sample, response),
+        prompt_with=ask,
+        rules=no_rules,
+        has_estimate=False,
+        measure=measure,
+        on_empty=judge_empty,
+        preferred_judge=JUDGE,
+    )
+
+
+def _checked_scale(name: str, scale: Sequence[float]) -> tuple[float, float]:
+    if len(scale) != 2 or not all(map(math.isfinite, scale)) or scale[0] >= scale[1]:
+        raise ConfigError(f"metric {name}: scale is {scale!r}; write its two ends, such as (1, 5)")
+    return float(scale[0]), float(scale[1])
+
+
+def _judgment_of(spec: RubricMetric, low: float, high: float, is_integer: bool) -> type[BaseModel]:
+    fields: dict[str, Any] = {
+        "reason": (str, Field(description="Why, in one or two sentences, by the rubric."))
+    }
+    if spec.choices:
+        fields["choice"] = (Literal[tuple(spec.choices)], Field())
+    elif is_integer:
+        fields["score"] = (int, Field(ge=int(low), le=int(high)))
+    else:
+        fields["score"] = (float, Field(ge=low, le=high, allow_inf_nan=False))
+    words = "".join(part.capitalize() for part in spec.name.split("_") if part.isalnum())
+    return create_model(f"{words or 'Own'}Judgment", **fields)
+
+
+def _section(part: Seen, sample: Sample, response: Response) -> str:
+    if part == "response":
+        return response.text
+    if part == "memory":
+        return memory_lines(sample)
+    if part == "history":
+        return history_lines(sample)
+    if part == "answers":
+        return "\n".join(sample.answers)
+    return (sample.context or "") if part == "context" else sample.query
+
+
+def _read_rubric(path: Path) -> str:
+    try:
+        text = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"rubric: cannot read {path}: {error}") from None
+    if not text:
+        raise ConfigError(f"rubric: {path} is empty")
+    return text
+
+
+def find_own_metrics(
+    entries: Iterable[str | RubricMetric], include: Iterable[str] = ()
+) -> tuple[tuple[str, ...], tuple[OwnMetric, ...]]:
+    """The names of the metrics that a job lists, and where those come from that are not built in:
+    the ones that it lists, and those of the files that it includes. Raises ConfigError that names
+    the file, line or name that is wrong."""
+    names: list[str] = []
+    found: dict[str, OwnMetric] = {}
+    for path in include:
+        found |= {one.name: one for one in _metrics_of_file(path)}
+    for entry in entries:
+        if isinstance(entry, RubricMetric):
+            is_file = is_rubric_file(entry.rubric)
+            text = _read_rubric(Path(entry.rubric)) if is_file else entry.rubric
+            rubric = entry.model_copy(update={"rubric": text})
+            metric_by_rubric(rubric)  # raises where it does not fit
+            mine = [OwnMetric(name=entry.name, rubric=rubric)]
+        elif (reference := split_reference(entry)) is not None:
+            mine = _metrics_of_reference(*reference)
+        elif entry not in found and entry in entry_points():
+            place, _, attribute = entry_points()[entry].partition(":")
+            mine = [OwnMetric(name=entry, module=place, attribute=attribute)]
+        else:
+            names.append(entry)
+            continue
+        names += [one.name for one in mine]
+        found |= {one.name: one for one in mine}
+    return tuple(dict.fromkeys(names)), tuple(found.values())
+
+
+def _metrics_of_reference(place: str, attribute: str) -> list[OwnMetric]:
+    if place.endswith(".py"):
+        return _metrics_of_file(place, attribute)
+    metric = _to_metric(
+        attribute_of(load_package_module(place), attribute, place), attribute, place
+    )
+    return [OwnMetric(name=metric.name, module=place, attribute=attribute)]
+
+
+def _metrics_of_file(path: str, attribute: str = "") -> list[OwnMetric]:
+    """The metric of that name in a file, or all that it defines."""
+    file = read_own_file(path)
+    module = load_own_file(file)
+    if attribute:
+        metric = _to_metric(attribute_of(module, attribute, path), attribute, path)
+        return [OwnMetric(name=metric.name, file=file, attribute=attribute)]
+    defined = {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, Metric) and not name.startswith("_")
+    }
+    if not defined:
+        raise ConfigError(
+            f"{path} defines no metric; write NAME = computed_metric(...) or judge_metric(...), "
+            f"or name a function: {Path(path).name}:FUNCTION"
+        )
+    return [
+        OwnMetric(name=_to_metric(value, name, path).name, file=file, attribute=name)
+        for name, value in defined.items()
+    ]
+
+
+def load_own_metric(own: OwnMetric) -> Metric:
+    """The metric, in this process. Raises ConfigError."""
+    if own.rubric is not None:
+        return metric_by_rubric(own.rubric)
+    module = load_own_file(own.file) if own.file else load_package_module(own.module)
+    place = own.file.path if own.file else own.module
+    metric = _to_metric(attribute_of(module, own.attribute, place), own.attribute, place)
+    return replace(metric, name=own.name)
+
+
+def _to_metric(value: Any, attribute: str, place: str) -> Metric:
+    """What a user's file holds under a name, as a metric of that name, unless it has its own."""
+    if isinstance(value, Metric):
+        name = value.name or attribute
+        return replace(
+            value,
+            name=name,
+            family=value.family or OWN,
+            title=value.title or name.upper(),
+            value_label=value.value_label or name,
+        )
+    if inspect.isfunction(value):
+        return computed_metric(value, name=attribute)
+    raise ConfigError(
+        f"{place}: {attribute} is {type(value).__name__}, neither a metric nor a function of a "
+        "sample and a response"
+    )

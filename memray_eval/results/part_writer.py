@@ -1,0 +1,141 @@
+"""Gathers the small blocks of one process into few files, none of them held back for long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from memray_eval.results.parts import MAX_BYTES, MAX_ROWS, digest_name, new_part_name, split_rows
+from memray_eval.results.run_folder import Kind, RunFolder
+
+# How long rows may wait for others to be written with: at most this, less in a run that has just
+# begun (a share of the writer's age) and where writing takes little time.
+LONGEST_WAIT_S, WAIT_SHARE, MAX_BUSY_SHARE = 2.0, 0.01, 0.1
+
+
+@dataclass
+class _Waiting:
+    table: pa.Table
+    written: asyncio.Future[float]
+
+
+@dataclass
+class _OpenPart:
+    """The part that grows: its blocks, whether all of them are in its file, and when that was
+    written."""
+
+    name: str = field(default_factory=new_part_name)
+    blocks: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    is_written: bool = False
+    written_at: float = float("-inf")
+
+    def has_room_for(self, block: pa.Table) -> bool:
+        return not self.blocks or (
+            self.rows + block.num_rows <= MAX_ROWS and self.size + block.nbytes <= MAX_BYTES
+        )
+
+    def add(self, block: pa.Table) -> None:
+        self.blocks.append(block)
+        self.rows, self.size = self.rows + block.num_rows, self.size + block.nbytes
+        self.is_written = False
+
+
+class PartWriter:
+    """Writes blocks of rows to parts of up to MAX_ROWS rows or MAX_BYTES.
+
+    A part grows: its file is written whole again, under the same name, with the rows that have come
+    since. So a row is in one file at any time, and nothing has to be joined later. `write` returns
+    once its rows are in a file. The first are written at once; those that come within a short time
+    of the last write are written together, or as soon as `most_waiting` blocks or a part's worth of
+    rows wait. To be used on one event loop."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        kind: Kind,
+        most_waiting: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._kind, self._most_waiting, self._clock = (
+            folder,
+            kind,
+            most_waiting,
+            clock,
+        )
+        self._part = _OpenPart()
+        self._waiting: list[_Waiting] = []
+        self._is_full = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._began, self._ended, self._took = clock(), float("-inf"), 0.0
+
+    async def write(self, table: pa.Table) -> float:
+        """Returns when the rows can be lost no more; the seconds that this took of the writer's
+        time. Raises what the file system does: the rows are in no file then."""
+        one = _Waiting(table, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        tables = [waiting.table for waiting in self._waiting]
+        if (
+            len(tables) >= self._most_waiting
+            or sum(table.num_rows for table in tables) >= MAX_ROWS
+            or sum(table.nbytes for table in tables) >= MAX_BYTES
+        ):
+            self._is_full.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write_waiting())
+        return await one.written
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            await self._pause()
+            batch, self._waiting = self._waiting, []
+            self._is_full.clear()
+            started = self._clock()
+            try:
+                await self._add_rows([one.table for one in batch])
+            except Exception as error:
+                self._part = _OpenPart()  # the file of the last one holds what was written of it
+                for one in batch:
+                    if not one.written.done():
+                        one.written.set_exception(error)
+            else:
+                took = self._clock() - started
+                for one in batch:
+                    if not one.written.done():  # its task may have been cancelled
+                        one.written.set_result(took / len(batch))
+
+    async def _pause(self) -> None:
+        """Lets rows gather, until they are due or many."""
+        share = max(WAIT_SHARE * (self._clock() - self._began), self._took / MAX_BUSY_SHARE)
+        pause = max(self._took, self._folder.rewrite_pause_s, min(LONGEST_WAIT_S, share))
+        if (left := self._ended + pause - self._clock()) > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_full.wait(), left)
+
+    async def _add_rows(self, tables: Sequence[pa.Table]) -> None:
+        if self._clock() - self._part.written_at < self._folder.rewrite_pause_s:
+            self._part = _OpenPart()
+        for block in (piece for table in tables for piece in split_rows(table)):
+            if not self._part.has_room_for(block):
+                await self._write_part()
+                self._part = _OpenPart()
+            self._part.add(block)
+        await self._write_part()
+
+    async def _write_part(self) -> None:
+        part = self._part
+        if part.is_written or not part.rows:
+            return
+        # In the order of their digests, not that in which they happened to come: the sums of a
+        # summary depend on the order of the rows in their last digit
+        table = pa.concat_tables(sorted(part.blocks, key=digest_name))
+        started = self._clock()
+        await asyncio.to_thread(self._folder.write_part, table, self._kind, part.name)
+        self._ended = part.written_at = self._clock()
+        self._took, part.is_written = self._ended - started, True

@@ -1,0 +1,156 @@
+"""One cluster of three nodes of this machine for the whole folder: a head without GPUs, which the
+driver is on, and two nodes with GPUs that are not there. Ray hands them out all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import RunResult, run
+from memray_eval.execution.ray import engine
+from memray_eval.execution.ray.cluster import _QUIET
+from memray_eval.models.embedded_model import resolve_model
+from tests.clusters.fake_engine import fake_engine
+from tests.clusters.observing import (
+    Group,
+    groups,
+    nodes_by_task,
+    wait_until,
+    watched_groups,
+    watched_memory,
+)
+from tests.conftest import REPOSITORY, SAMPLES
+from tests.servers.provider import serving
+
+EMPATHY = {
+    "empathy_score": 4,
+    "warmth_level": "high",
+    "validation_present": True,
+    "supportive_elements": ["that sounds hard"],
+    "empathy_gaps": [],
+    "explanation": "warm",
+}
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The ids of the nodes. Ray knows the GPUs of `labelled`, and not those of `unlabelled`."""
+
+    address: str
+    head: str
+    labelled: str
+    unlabelled: str
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Nodes]:
+    os.environ.update({name: value for name, value in _QUIET.items() if name not in os.environ})
+    os.environ["MY_TEST_KEY"] = "test-key"  # before Ray starts: its workers inherit it
+    started = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False}
+    )
+    labels = {"ray.io/accelerator-type": "H100"}
+    labelled = started.add_node(num_cpus=4, num_gpus=2, labels=labels)
+    unlabelled = started.add_node(num_cpus=4, num_gpus=2)
+    ray.init(address=started.address, log_to_driver=False)
+    try:
+        yield Nodes(
+            started.address, started.head_node.node_id, labelled.node_id, unlabelled.node_id
+        )
+    finally:
+        ray.shutdown()
+        started.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _all_is_given_back(nodes: Nodes) -> Iterator[None]:
+    """Each test leaves the cluster as it found it."""
+    yield
+    wait_until(lambda: ray.available_resources().get("GPU", 0.0) == 4.0, 30, "GPUs are still held")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run of two models in turn, whose engines take all GPUs each time. `groups` are those of
+    each moment, `nodes` those that ran each task, `memory` what actors declared, in bytes."""
+
+    done: RunResult
+    groups: list[list[Group]]
+    nodes: dict[str, set[str]]
+    memory: set[float]
+
+
+@pytest.fixture(scope="session")
+def two_models(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    folder = tmp_path_factory.mktemp("two-models")
+    other = folder / "other-model"
+    other.symlink_to(resolve_model("embedded"))
+    job: dict[str, Any] = {
+        "dataset": str(SAMPLES),
+        "limit": 8,
+        "candidates": [
+            {"name": "one", "model": "embedded"},
+            {"name": "other", "model": str(other)},
+        ],
+        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 2, "batch_size": 2},
+        "metrics": ["empathy", "relevance"],
+        "judge": {"empathy": "openai/judge"},
+        "out": str(folder / "results"),
+    }
+    with serving(lambda body: json.dumps(EMPATHY)) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "telling_engine", lambda counter: fake_engine())
+        job["embedding"] = {"model": "openai/hashed", "base_url": server.base_url}
+        job["judging"] = {
+            "actors": 1,
+            "base_urls": {"openai": server.base_url},
+            "cache": str(folder / "calls.sqlite"),
+        }
+        with watched_groups() as seen, watched_memory() as memory:
+            done = run(RunConfig.model_validate(job), say=lambda text: None, quiet=True)
+        seen.append(groups())
+        time.sleep(2)  # Ray tells what ran where once a second
+        yield Seen(done, seen, nodes_by_task(), memory)
+
+
+Starts = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def other_job(nodes: Nodes) -> Iterator[Starts]:
+    """Starts tests/clusters/other_job.py on the cluster, a job of its own, and waits for its first
+    word; the job ends with the test."""
+    with ExitStack() as stack:
+
+        def start(*words: Any, first_word: str | None = None) -> subprocess.Popen[str]:
+            process = stack.enter_context(_running(nodes.address, *map(str, words)))
+            if first_word is not None:
+                assert process.stdout is not None
+                assert process.stdout.readline().strip() == first_word
+            return process
+
+        yield start
+
+
+@contextmanager
+def _running(*words: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.clusters.other_job", *words]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,92 @@
+"""What can be seen of a cluster from outside: its placement groups, and which node ran what."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import ray
+from ray.core.generated import gcs_pb2
+from ray.util.placement_group import placement_group_table
+
+from memray_eval.execution.ray.ray_compat import held_resources
+
+
+class Group(NamedTuple):
+    """A placement group that is not removed."""
+
+    id: str
+    state: str
+    gpus: float
+    nodes: frozenset[str]
+
+
+def groups() -> list[Group]:
+    return [
+        Group(
+            name,
+            group["state"],
+            sum(bundle.get("GPU", 0.0) for bundle in group["bundles"].values()),
+            frozenset(group["bundles_to_node_id"].values()),
+        )
+        for name, group in placement_group_table().items()
+        if group["state"] != "REMOVED"
+    ]
+
+
+@contextmanager
+def watched_groups() -> Iterator[list[list[Group]]]:
+    """Lists the groups again and again while the block runs."""
+    seen: list[list[Group]] = []
+    with _again_and_again(lambda: seen.append(groups())):
+        yield seen
+
+
+@contextmanager
+def watched_memory() -> Iterator[set[float]]:
+    """Every amount of memory, in bytes, that an actor declares while the block runs."""
+    seen: set[float] = set()
+    with _again_and_again(
+        lambda: seen.update(one.resources.get("memory", 0.0) for one in held_resources())
+    ):
+        yield seen
+
+
+@contextmanager
+def _again_and_again(look: Callable[[], object]) -> Iterator[None]:
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.1):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(10)
+
+
+def nodes_by_task() -> dict[str, set[str]]:
+    """The nodes that ran each task, and each actor's method, of this job."""
+    job = ray.get_runtime_context().get_job_id()
+    found: dict[str, set[str]] = {}
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    for raw in accessor.get_task_events():
+        event = gcs_pb2.TaskEvents.FromString(raw)
+        if event.job_id.hex() == job and event.state_updates.node_id:
+            name = event.task_info.name
+            found.setdefault(name, set()).add(event.state_updates.node_id.hex())
+    return found
+
+
+def wait_until(is_so: Callable[[], bool], limit_s: float, otherwise: str) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.1)

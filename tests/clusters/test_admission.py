@@ -1,0 +1,101 @@
+"""What a run may count on where other jobs run, and what it is told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import ResourceError
+from memray_eval.execution.prepare import resolve, run
+from memray_eval.execution.prepare.checks import wait_for_room
+from memray_eval.execution.ray import cluster
+from memray_eval.execution.ray.placement_groups import NodeReservation
+from tests.clusters.conftest import Nodes, Starts
+from tests.clusters.observing import groups, wait_until
+from tests.conftest import SAMPLES
+
+
+def config(out: Path, **settings: Any) -> RunConfig:
+    """A run that needs all four GPUs."""
+    job: dict[str, Any] = {
+        "dataset": str(SAMPLES),
+        "candidates": [{"name": "large", "model": "embedded"}],
+        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 2},
+        "metrics": ["memory_utilization"],
+        "judge": "rules",
+        "judging": {"actors": 1},
+        "out": str(out),
+    }
+    return RunConfig.model_validate(job | settings)
+
+
+def test_a_run_is_refused_with_who_holds_what_it_lacks(
+    nodes: Nodes, other_job: Starts, tmp_path: Path
+) -> None:
+    assert cluster.cluster_capacity("the cluster").holdings == ()
+    trainer = other_job("hold", 2, first_word="holds")
+    capacity = cluster.cluster_capacity("the cluster")
+    assert (capacity.gpus, capacity.cpus, capacity.all_gpus) == (2, 10, 4)
+    with pytest.raises(ResourceError) as raised:
+        run(config(tmp_path / "out"), say=lambda text: None, quiet=True)
+    told = str(raised.value)
+    assert "the plan needs 4 GPUs and the running Ray has 2 free of 4" in told
+    assert "tests.clusters.other_job" in told
+    assert "hold 2): 2 GPUs, 2 CPUs" in told
+    assert not (tmp_path / "out").exists()
+    trainer.terminate()
+    wait_until(
+        lambda: cluster.cluster_capacity("the cluster").gpus == 4, 30, "its GPUs are still held"
+    )
+
+
+def test_cpus_of_running_tasks_are_not_free(nodes: Nodes, other_job: Starts) -> None:
+    other_job("run", 3, first_word="runs")
+    wait_until(
+        lambda: cluster.cluster_capacity("the cluster").cpus == 9, 30, "the task does not run"
+    )
+    (holding,) = cluster.cluster_capacity("the cluster").holdings
+    assert str(holding).startswith("tasks that run now, of job ")
+    assert "run 3" in str(holding)
+    assert str(holding).endswith(": 3 CPUs")
+
+
+def test_a_run_that_may_wait_has_what_the_other_job_gives_back(
+    nodes: Nodes, other_job: Starts, tmp_path: Path
+) -> None:
+    trainer = other_job("hold", 2, first_word="holds")
+    spec = resolve(config(tmp_path, cluster={"wait_s": 60}))
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        trainer.terminate()
+
+    with NodeReservation() as reservation:
+        capacity = cluster.cluster_capacity("the cluster")
+        grown = wait_for_room(spec, capacity, "together", reservation, say)
+        assert (grown.gpus, grown.holdings) == (4, ())
+        held = groups()
+        assert [(group.state, group.gpus) for group in held] == [("CREATED", 2.0)] * 2
+    assert said == [
+        "Waiting up to 60 s for the nodes that the plan needs: the plan needs 4 GPUs and the "
+        "cluster has 2 free of 4"
+    ]
+    assert groups() == []
+
+
+def test_what_is_lacking_in_the_end_is_told_with_who_holds_it(
+    nodes: Nodes, other_job: Starts, tmp_path: Path
+) -> None:
+    other_job("hold", 2, first_word="holds")
+    spec = resolve(config(tmp_path, cluster={"wait_s": 2}))
+    capacity = cluster.cluster_capacity("the cluster")
+    with (
+        NodeReservation() as reservation,
+        pytest.raises(ResourceError, match=r"hold 2\): 2 GPUs[^$]*did not grow to it in 2 s"),
+    ):
+        wait_for_room(spec, capacity, "together", reservation, lambda text: None)
+    assert groups() == []

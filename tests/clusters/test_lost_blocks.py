@@ -1,0 +1,78 @@
+"""A node dies with responses that were generated and not yet judged: they are taken from the run
+folder. Asked again, the candidate would say something else, and the judge be paid again."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table
+from tests.conftest import SAMPLES, long_test
+from tests.servers.judgments import judgment_reply, message_texts
+from tests.servers.provider import serving
+
+UNITS, ROWS = 40, 4  # of ten blocks, four are at the judge when the node dies
+WORDS = 4000  # an answer so long that a block of them lies in a node's memory, not in the driver's
+
+
+@long_test
+def test_stored_responses_outlive_the_node_that_they_were_generated_on(tmp_path: Path) -> None:
+    numbers = itertools.count()
+
+    def answer(body: dict[str, Any]) -> str:
+        return f"answer {next(numbers)}: " + "rest more. " * WORDS
+
+    with serving(answer) as candidates, serving(judgment_reply, latency_s=1.0) as judge:
+        candidate = {
+            "name": "served",
+            "model": "m",
+            "backend": "openai",
+            "base_url": candidates.base_url,
+        }
+        config = RunConfig.model_validate(
+            {
+                "dataset": str(SAMPLES),
+                "candidates": [candidate],
+                "metrics": ["empathy"],
+                "judge": "openai/j",
+                "judging": {
+                    "base_urls": {"openai": judge.base_url},
+                    "cache": str(tmp_path / "calls.sqlite"),
+                    "actors": 1,
+                    "max_in_flight": 1,
+                },
+                "limit": UNITS,
+                "rows_per_block": ROWS,
+                "out": str(tmp_path / "out"),
+            }
+        )
+        (tmp_path / "job.yaml").write_text(config.model_dump_json())
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.clusters.lost_blocks", str(tmp_path / "job.yaml")],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+        asked = Counter(message_texts(body)[-1] for body in candidates.requests)
+        judged = Counter(message_texts(body)[-1] for body in judge.requests)
+    print(done.stdout)
+    assert "limiter on the head: True" in done.stdout
+    assert "node lost, " in done.stdout
+    (path,) = [path for path in (tmp_path / "out").iterdir() if (path / "run.yaml").exists()]
+    records = list(from_table(RunFolder(str(path)).records().to_table()))
+    assert len({record.unit_id for record in records}) == len(records) == UNITS
+    again = sum(asked.values()) - UNITS
+    print(f"asked again: {again} of {UNITS}; judged again: {sum(judged.values()) - UNITS}")
+    assert again == 0
+    assert sum(judged.values()) - len(judged) <= 1, "what was in flight"
+    assert len(judged) == UNITS, "no other texts"
+    log = (path / "log.jsonl").read_text()
+    assert "a block is made again: " in log

@@ -1,0 +1,118 @@
+"""A run on a node with a GPU and nodes without: judging holds no GPU, and a run that is killed
+there goes on where there is none at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.results.run_folder import RunFolder
+from tests.conftest import REPOSITORY, SAMPLES, long_test
+from tests.ray.killing import books, gone, run_folder, wait_for, workers
+from tests.ray.two_nodes import environment
+from tests.servers.process import ServerProcess, serving_process
+
+UNITS, IN_FLIGHT, LATENCY_S = 30, 4, 0.3
+METRICS = ("helpfulness", "empathy", "safety")
+CALLS = UNITS * len(METRICS)
+
+
+def config_file(folder: Path, server: ServerProcess) -> Path:
+    """`auto`: judges take longer than the engine is said to, so it is apart."""
+    config = {
+        "dataset": str(SAMPLES),
+        "limit": UNITS,
+        "candidates": [{"name": "one", "model": "embedded"}],
+        "metrics": METRICS,
+        "judge": "openai/local",
+        "judging": {
+            "base_urls": {"openai": server.base_url},
+            "cache": str(folder / "calls.sqlite"),
+            "actors": 1,
+            "max_in_flight": IN_FLIGHT,
+        },
+        "engine": {"device": "gpu", "batch_size": 4},
+        "assumptions": {"engine_tokens_per_s": 1e6},
+        "rows_per_block": 10,
+        "out": str(folder / "out"),
+    }
+    path = folder / "job.yaml"
+    path.write_text(RunConfig.model_validate(config).model_dump_json())
+    return path
+
+
+@contextlib.contextmanager
+def running(config: Path, gpus: int) -> Iterator[subprocess.Popen[bytes]]:
+    folder = config.parent
+    seen, starts = (str(folder / name) for name in ("seen", "starts"))
+    command = [
+        sys.executable,
+        "-m",
+        "tests.clusters.phases_run",
+        str(config),
+        str(gpus),
+        seen,
+        starts,
+    ]
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            cwd=REPOSITORY,
+            env=environment({"PYTHONPATH": str(REPOSITORY)}),
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@long_test
+def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_path: Path) -> None:
+    log, starts = tmp_path / "log", tmp_path / "starts"
+    with serving_process(latency_s=LATENCY_S) as server:
+        config = config_file(tmp_path, server)
+        with running(config, gpus=1) as process:
+            wait_for(server, CALLS // 3, process, limit_s=240.0)
+            children = psutil.Process(process.pid).children(recursive=True)
+            assert workers(process.pid, "JudgeRecords")
+            process.kill()
+        gone(children, limit_s=10)
+        seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+        generating = [free for phase, free in seen if phase == "generate"]
+        judging = [free for phase, free in seen if phase == "judge"]
+        print(
+            f"\nfree GPUs while generating: {generating}\nwhile judging: {judging}",
+            file=sys.__stdout__,
+        )
+        assert 0.0 in generating
+        assert len(judging) > 10
+        assert set(judging[5:]) == {1.0}  # a moment later: what is free is told twice a second
+        folder = run_folder(tmp_path)
+        assert folder.read_manifest()["phases"]["order"] == "apart"
+        assert "so GPUs would wait for judges" in folder.read_manifest()["phases"]["reason"]
+        (engine,) = starts.read_text().splitlines()
+        assert "'GPU': 1.0" in engine
+        with running(config, gpus=0) as process:  # the GPU nodes are gone
+            assert process.wait(240) == 0, log.read_text()[-3000:]
+        found = books(RunFolder(folder.path), server)
+    print(found, file=sys.__stdout__)
+    assert "Phases: judge (everything is generated already)." in log.read_text()
+    assert starts.read_text().splitlines() == [engine]  # nothing was generated again
+    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
+    assert found.calls - found.paid_again == CALLS
+    assert found.paid_again <= IN_FLIGHT
+    assert folder.parts("responses") == []

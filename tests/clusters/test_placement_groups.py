@@ -1,0 +1,201 @@
+"""The placement groups of engines: listed before, during and after. What stands in vLLM's place
+reserves its GPUs in them as vLLM does; all else is the product's and Ray Data LLM's."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import ray
+from ray.data import DataContext
+
+from memray_eval.config.sections import EngineConfig
+from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.plan import fit_engine
+from memray_eval.execution.ray import cluster, engine, placement_groups
+from memray_eval.execution.ray.engine import build_engine, group_of_engine
+from memray_eval.execution.ray.pipeline import set_up_data_context
+from memray_eval.execution.ray.placement_groups import (
+    EnginePlacement,
+    GroupSpec,
+    NodeReservation,
+)
+from tests.clusters.conftest import Nodes, Seen, Starts
+from tests.clusters.fake_engine import fake_engine
+from tests.clusters.observing import Group, groups, wait_until, watched_groups
+from tests.conftest import REPOSITORY, SAMPLES, long_test
+
+FREE = Capacity(where="the cluster", cpus=12, gpus=4, memory_gib=1)
+CONFIG = fit_engine(
+    EngineConfig.model_validate({"tensor_parallel": 2, "device": "gpu"}), 1000.0, "gpu"
+)
+TWO = GroupSpec(({"GPU": 1.0}, {"GPU": 1.0}), "STRICT_PACK")
+
+
+@long_test
+def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
+    two_models: Seen, nodes: Nodes
+) -> None:
+    assert two_models.done.summary.n_units == 16
+    assert two_models.done.summary.n_failed_units == 0
+    seen = [{group.id for group in moment} for moment in two_models.groups]
+    # Two engines of each model, two GPUs of one node each
+    assert len(set.union(*seen)) == 4
+    # There is no room for more: the first model's are gone before the second's find theirs
+    created = [
+        [group for group in moment if group.state == "CREATED"] for moment in two_models.groups
+    ]
+    assert max(map(len, created)) == 2
+    used = {node for moment in created for group in moment for node in group.nodes}
+    assert used == {nodes.labelled, nodes.unlabelled}
+    assert two_models.groups[-1] == []
+
+
+def generate(reservation: NodeReservation | None = None) -> tuple[list[str], list[list[Group]]]:
+    """The answers of an engine of two workers, and the groups meanwhile."""
+    set_up_data_context(no_progress_timeout_s=60)
+    rows = [{"sampling_params": {"temperature": 0.0}, "row": row} for row in range(4)]
+    with (
+        watched_groups() as seen,
+        EnginePlacement(group_of_engine(CONFIG, "gpu"), reservation or NodeReservation()) as placed,
+    ):
+        processor = build_engine(CONFIG, "embedded", "gpu", placed, {})
+        answered = processor(ray.data.from_items(rows, override_num_blocks=1)).iter_rows()
+        answers = [row["generated_text"] for row in answered]
+    return answers, seen
+
+
+def ids(seen: list[list[Group]]) -> set[str]:
+    return {group.id for moment in seen for group in moment}
+
+
+@pytest.fixture
+def deaths(tmp_path: Path, nodes: Nodes) -> Path:
+    (tmp_path / "death").touch()
+    return tmp_path
+
+
+def test_an_engine_that_crashes_in_its_constructor_starts_anew_in_its_group(
+    deaths: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        engine, "telling_engine", lambda counter: fake_engine(deaths, is_crash=True)
+    )
+    answers, seen = generate()
+    assert (len(answers), len(ids(seen))) == (4, 1)
+    assert not list(deaths.iterdir())
+    assert groups() == []
+
+
+def test_an_engine_in_the_place_of_one_that_died_takes_over_its_group(
+    deaths: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DataContext.get_current(), "max_consecutive_actor_init_deaths", 1)
+    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine(deaths))
+    answers, seen = generate()
+    assert (len(answers), len(ids(seen))) == (4, 1)
+    assert not list(deaths.iterdir())
+    assert groups() == []
+
+
+def test_a_pipeline_that_fails_gives_its_groups_back(
+    deaths: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine(deaths))
+    with pytest.raises(ray.exceptions.RayError, match="no kernel image"):
+        generate()
+    wait_until(lambda: groups() == [], 10, "the group is still there")
+
+
+def test_engines_take_over_the_groups_that_waited_for_their_nodes(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine())
+    wanted = [group_of_engine(CONFIG, "gpu")]
+    with NodeReservation() as reservation:
+        cluster.wait_for_nodes(FREE, [], wanted, reservation, 30, say=pytest.fail)
+        (held,) = groups()
+        assert held.state == "CREATED"
+        _, seen = generate(reservation)
+    assert ids(seen) == {held.id}
+    assert groups() == []
+
+
+def test_two_jobs_that_wait_at_once_both_get_their_nodes(nodes: Nodes, other_job: Starts) -> None:
+    """Each wants all GPUs of the cluster, of which one is somebody else's for now."""
+    in_the_way = ray.util.placement_group([{"GPU": 1.0}])
+    assert in_the_way.wait(30)
+    try:
+        waiting = [other_job("wait", 2, 1, first_word="waits") for _ in range(2)]
+        # Both jobs' demand is there at once: neither has wiped the other's
+        wait_until(lambda: len(groups()) == 5, 30, f"groups of both jobs: {groups()}")
+        assert sum(group.state == "PENDING" for group in groups()) >= 3
+    finally:
+        ray.util.remove_placement_group(in_the_way)
+    for job in waiting:
+        told, _ = job.communicate(timeout=60)
+        assert told.split("\n")[:2] == ["has them", "done"]
+    assert groups() == []
+
+
+def test_of_two_runs_that_hold_half_of_what_both_need_the_later_lets_go(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement_groups, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(placement_groups, "POLL_S", 0.2)
+    got: list[str] = []
+
+    def wait(name: str, wanted: list[GroupSpec]) -> None:
+        with NodeReservation() as reservation:
+            assert reservation.wait_for(wanted, 40, lambda: True)
+            got.append(name)
+            time.sleep(0.5)
+
+    in_the_way = ray.util.placement_group([{"GPU": 1.0}])
+    assert in_the_way.wait(30)
+    older = threading.Thread(target=wait, args=("older", [TWO, TWO]))
+    older.start()
+    wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 2, 10, "one node is free")
+    # A GPU of the second node, which the older waits for, and both of one node besides
+    younger = threading.Thread(target=wait, args=("younger", [GroupSpec(({"GPU": 1.0},)), TWO]))
+    younger.start()
+    wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 3, 10, "one GPU is free")
+    ray.util.remove_placement_group(in_the_way)
+    older.join(60)
+    younger.join(60)
+    assert got == ["older", "younger"]
+    assert groups() == []
+
+
+def test_a_run_that_is_interrupted_while_it_waits_takes_its_groups_back(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    job = {
+        "dataset": str(SAMPLES),
+        "candidates": [{"name": "large", "model": "embedded"}],
+        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 3},
+        "metrics": ["memory_utilization"],
+        "judge": "rules",
+        "cluster": {"address": nodes.address, "wait_s": 120},
+        "out": str(tmp_path / "out"),
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    command = [sys.executable, "-m", "memray_eval", "run", str(tmp_path / "job.yaml")]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    wait_until(
+        lambda: sum(group.gpus == 2 for group in groups()) == 3, 60, "a group for each engine"
+    )
+    assert sorted(g.state for g in groups() if g.gpus) == ["CREATED", "CREATED", "PENDING"]
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert "Waiting up to 120 s for the nodes that the plan needs: the plan needs 6 GPUs" in told
+    wait_until(lambda: groups() == [], 10, "its groups are still there")
+    assert not (tmp_path / "out").exists()

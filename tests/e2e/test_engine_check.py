@@ -1,0 +1,26 @@
+"""`memray-eval doctor --engine` with real vLLM on the CPU: the first thing to run in an image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import command
+
+pytestmark = pytest.mark.engine
+
+
+def test_an_engine_of_the_embedded_model_answers(tmp_path: Path) -> None:
+    done = command("doctor", "--engine", "embedded", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("[  ok] engine of embedded on cpu: up in ")
+    assert " 8 tokens in " in last
+
+
+def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
+    done = command("doctor", "--engine", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 3
+    assert f"[fail] the engine of {tmp_path} ended with exit code 1: " in done.stdout
+    assert "The last lines of its log:" in done.stdout

@@ -1,0 +1,128 @@
+"""Limits of runs that share a cluster and its limiter: one after the other with other limits, and
+at the same time on two accounts."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import ray
+
+from memray_eval.config.environment import key_digest
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
+from memray_eval.execution.ray.services import LIMITER, NAMESPACE
+from tests.conftest import long_test
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Limits, Provider, serving
+
+Job = Callable[..., RunConfig]
+UNITS = 8
+FIRST_S = 2.5  # the first call connects, and may come so late; the others are not held up by it
+
+
+def reply(body: dict[str, Any]) -> str:
+    return "Rest more, and ask your doctor." if body.get("stream") else judgment_reply(body)
+
+
+def judged(job: Job, server: Provider, per_min: float, **judging: Any) -> RunConfig:
+    return job(
+        server,
+        limit=UNITS,
+        metrics=["empathy"],
+        judge="openai/m",
+        judging={
+            "base_urls": {"openai": server.base_url},
+            "limits": {"openai/m": {"requests_per_min": per_min}},
+            "actors": 1,
+            "cache": "off",
+            **judging,
+        },
+    )
+
+
+def finish(config: RunConfig) -> None:
+    done = run(config, lambda line: None, quiet=True)
+    assert (done.exit_code, done.summary.n_failed_units) == (0, 0)
+
+
+def judge_gaps(server: Provider) -> list[float]:
+    """Seconds between the judge calls of a run that asked its candidate UNITS times before or in
+    between."""
+    asked_at = [
+        at for at, body in zip(server.times, server.requests, strict=True) if not body.get("stream")
+    ]
+    assert len(asked_at) == UNITS
+    return [after - before for before, after in pairwise(asked_at)]
+
+
+def test_a_second_run_with_other_limits_gets_its_own_once_the_first_is_over(job: Job) -> None:
+    """Both ways: a higher limit is used at once, a lower one holds from the first call."""
+    with serving(reply) as server:
+        gaps = list[list[float]]()
+        for per_min in (40, 2400, 60):
+            server.reset()
+            finish(judged(job, server, per_min))
+            gaps.append(judge_gaps(server))
+    print(f"\nseconds for {UNITS - 1} gaps at 40, 2400 and 60 a minute: {[sum(g) for g in gaps]}")
+    slow, fast, middle = (sum(each) for each in gaps)
+    assert slow >= (UNITS - 1) * 1.5 - FIRST_S
+    assert fast < (UNITS - 1) * 1.5 / 2
+    assert middle >= (UNITS - 1) * 1.0 - FIRST_S
+
+
+@long_test
+@pytest.mark.parametrize(
+    "variables", [("MY_TEST_KEY", "SECOND_TEST_KEY"), ("MY_TEST_KEY", "MY_TEST_KEY")]
+)
+def test_two_runs_at_once_have_a_pace_each_where_they_have_an_account_each(
+    job: Job, variables: Sequence[str]
+) -> None:
+    """The provider holds each key to its limit; on one account the two share it."""
+    limits = Limits(requests_per_min=60, window_s=20.0)
+    with serving(reply) as candidates, serving(reply, limits=limits, by_key=True) as server:
+        configs = [
+            judged(
+                job,
+                candidates,
+                40,
+                base_urls={"openai": server.base_url},
+                api_key_envs={"openai": variable},
+            )
+            for variable in variables
+        ]
+        errors = list[BaseException]()
+
+        def work(config: RunConfig) -> None:
+            try:
+                finish(config)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(config,)) for config in configs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(240)
+        assert not errors
+        assert (server.n_429, len(server.times)) == (0, 2 * UNITS)
+        by_key: dict[str, list[float]] = {}
+        for at, headers in zip(server.times, server.headers, strict=True):
+            by_key.setdefault(headers["Authorization"], []).append(at)
+        limiter = ray.get_actor(LIMITER, namespace=NAMESPACE)
+        known = ray.get(limiter.known.remote())
+    spans = {key: times[-1] - times[0] for key, times in by_key.items()}
+    print(f"\nseconds by key: {spans}")
+    assert len(spans) == len(set(variables))
+    for variable in variables:
+        assert f"openai/m@127.0.0.1:{server.port}/v1#{key_digest(os.environ[variable])}" in known
+    assert not any(os.environ[variable] in "".join(known) for variable in variables)
+    alone_s, together_s = (UNITS - 1) * 1.5 - FIRST_S, (2 * UNITS - 1) * 1.5 - FIRST_S
+    if len(spans) == 2:
+        assert all(alone_s <= span < together_s for span in spans.values())
+    else:
+        assert next(iter(spans.values())) >= together_s

@@ -1,0 +1,237 @@
+"""Generating first and judging afterwards gives what both at a time do, stops and goes on in either
+phase, and reads a dataset once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import ConfigError
+from memray_eval.execution import prepare
+from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.session import RunResult
+from memray_eval.types import Record
+from tests.conftest import SAMPLES
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Answer, Fault, Provider, serving
+
+Job = Callable[..., RunConfig]
+ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
+METRICS = ["empathy", "helpfulness", "relevance", "memory_utilization"]
+UNITS = 12
+
+
+def reply(body: dict[str, Any]) -> str | Answer | Fault:
+    return ANSWER if body.get("stream") else judgment_reply(body)
+
+
+def fails_on(*queries: str) -> Callable[[dict[str, Any]], str | Answer | Fault]:
+    """Candidates fail on prompts with one of these texts."""
+
+    def answer(body: dict[str, Any]) -> str | Answer | Fault:
+        has_failed = body.get("stream") and any(text in json.dumps(body) for text in queries)
+        return Fault(400) if has_failed else reply(body)
+
+    return answer
+
+
+def phased(job: Job, server: Provider, phases: str, /, **changes: Any) -> RunConfig:
+    judging = {"base_urls": {"openai": server.base_url}, "cache": "off", "latency_s": 0.1}
+    asked: dict[str, Any] = {
+        "limit": UNITS,
+        "metrics": METRICS,
+        "judge": dict.fromkeys(("empathy", "helpfulness"), "openai/j") | {METRICS[-1]: "rules"},
+        "estimates": {"memory_utilization": True},
+        "rows_per_block": 3,
+        "cluster": {"phases": phases},
+        "judging": judging | changes.pop("judging", {}),
+    }
+    return job(server, **asked | changes)
+
+
+def kinds(server: Provider) -> list[str]:
+    """What each request that is no embedding was for, in the order they came."""
+    chats = [body for body in server.requests if "messages" in body]
+    return ["generate" if body.get("stream") else "judge" for body in chats]
+
+
+def scores(done: RunResult) -> dict[str, list[dict[str, Any]]]:
+    """The scores of each sample, without what differs from run to run."""
+
+    def plain(record: Record) -> list[dict[str, Any]]:
+        return [score.model_dump(exclude={"latency_s"}) for score in record.scores]
+
+    return {record.sample.id: plain(record) for record in done.folder.each()}
+
+
+def figures(done: RunResult) -> dict[str, Any]:
+    summary = done.summary.model_dump(exclude={"run_id", "total_s", "generation_s"})
+    for metric in summary["metrics"]:
+        for name in [name for name in metric if "latency" in name or name.endswith("_s")]:
+            metric.pop(name)
+    names = ("n_units", "n_failed_units", "metrics", "causes")
+    return {name: rounded(summary[name]) for name in names}
+
+
+def rounded(value: Any) -> Any:
+    """The value with figures that do not depend on the order in which rows were added up."""
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return round(value, 9) if isinstance(value, float) else value
+
+
+def test_apart_gives_what_together_gives(job: Job) -> None:
+    """Also of units whose generation fails: they are finished in the first phase."""
+    said: list[str] = []
+    with serving(reply) as server:
+        plain = run(phased(job, server, "together"), said.append, quiet=True)
+        first = sorted(scores(plain))[:2]
+        queries = [
+            record.sample.query for record in plain.folder.each() if record.sample.id in first
+        ]
+        server.reply = fails_on(*queries)
+        together = run(phased(job, server, "together"), said.append, quiet=True)
+        assert not any("Phases" in line for line in said)
+        n_before = len(kinds(server))
+        apart = run(phased(job, server, "apart"), said.append, quiet=True)
+        order = kinds(server)[n_before:]
+    n_asked = order.count("generate")
+    assert order == ["generate"] * n_asked + ["judge"] * (len(order) - n_asked)
+    assert order.count("judge") == 2 * (UNITS - 2)
+    assert "Phases: apart (cluster.phases says so)." in said
+    assert scores(apart) == scores(together)
+    assert (apart.exit_code, apart.summary.n_failed_units) == (1, 2)
+    assert figures(apart) == figures(together)
+    told = [done.folder.read_manifest() for done in (together, apart)]
+    assert [one["phases"]["phase"] for one in told] == [None, "judge"]
+    assert told[1]["phases"]["order"] == "apart"
+    rows = [{stage: count["rows"] for stage, count in one["stages"].items()} for one in told]
+    assert rows[0] == rows[1] == dict.fromkeys(rows[0], UNITS)
+    assert apart.summary.generation_s is not None
+    assert apart.folder.parts("responses") == []
+
+
+def test_a_run_that_stops_while_judging_repeats_nothing(job: Job) -> None:
+    with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
+        asked = {
+            "limit": 30,
+            "metrics": ["empathy", "helpfulness", "safety"],
+            "judge": "openai/j",
+            "judging": {"base_urls": {"openai": judge.base_url}, "max_output_tokens": 200},
+            "rows_per_block": 4,
+            "budget": {"tokens": 30_000},
+            "cluster": {"phases": "apart"},
+        }
+        stopped = run(job(candidate, **asked), print, quiet=True)
+        assert stopped.stopped == "the next judge call does not fit the budget"
+        assert 0 < stopped.summary.n_units < 30
+        assert len(candidate.requests) == 30
+        manifest = stopped.folder.read_manifest()
+        assert (manifest["status"], manifest["phases"]["phase"]) == ("stopped", "judge")
+        said: list[str] = []
+        settings = ["budget.tokens=null", "cluster.phases=together"]
+        done = resume(stopped.folder.path, said.append, quiet=True, settings=settings)
+        assert (len(candidate.requests), len(judge.requests)) == (30, 90)  # none was made twice
+    assert "Phases: judge (everything is generated already)." in said
+    assert (done.exit_code, done.summary.n_units, done.summary.n_failed_units) == (0, 30, 0)
+    assert len(scores(done)) == 30
+    assert done.folder.read_manifest()["phases"]["order"] == "judge"
+
+
+def test_a_run_that_stops_while_generating_judges_nothing_and_goes_on(job: Job) -> None:
+    with serving(reply) as server:
+        plain = run(phased(job, server, "together"), print, quiet=True)
+        query = next(plain.folder.each()).sample.query
+        server.requests.clear()
+        server.reply = fails_on(query)
+        config = phased(job, server, "apart", on_error="fail", server={"max_in_flight": 1})
+        stopped = run(config, print, quiet=True)
+        assert stopped.stopped is not None
+        assert "judge" not in kinds(server)
+        server.reply = reply
+        done = resume(stopped.folder.path, print, quiet=True)
+    assert kinds(server).count("judge") == 2 * UNITS
+    assert kinds(server).count("generate") == UNITS + 1  # that which failed, again
+    assert (done.exit_code, done.summary.n_units) == (0, UNITS)
+    assert len(scores(done)) == UNITS
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A dataset of three files, as if written a minute ago."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    samples = sorted(SAMPLES.glob("*/sample.json"))[:9]
+    for number in range(3):
+        rows = [json.loads(one.read_text()) for one in samples[number::3]]
+        (folder / f"part-{number}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    for file in folder.iterdir():
+        os.utime(file, (time.time() - 60, time.time() - 60))
+    return folder
+
+
+def test_a_scan_is_kept_for_those_that_go_on(
+    job: Job, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the dataset is scanned again")
+
+    with serving(fails_on("")) as server:
+        config = phased(job, server, "auto", dataset=str(data), limit=None)
+        failed = run(config, print, quiet=True)
+        assert failed.summary.n_failed_units == 9
+        server.reply = reply
+        kept = data.with_name("kept")
+        shutil.copytree(failed.folder.path, kept)
+        with monkeypatch.context() as patch:
+            patch.setattr(prepare, "scan", never)
+            done = resume(failed.folder.path, print, quiet=True)
+        assert (done.exit_code, len(scores(done))) == (0, 9)
+        # Touched, the same in it: read again, and gone on with
+        os.utime(data / "part-1.jsonl")
+        again = resume(str(kept), print, quiet=True)
+        assert (again.exit_code, len(scores(again))) == (0, 9)
+        with (data / "part-1.jsonl").open("a") as file:
+            file.write("\n" + json.dumps({"id": "new", "query": "Why?", "memory": {"k": "v"}}))
+        with pytest.raises(ConfigError, match="has changed since the run began"):
+            resume(str(kept), print, quiet=True)
+
+
+def test_files_of_a_large_dataset_are_scanned_in_tasks(
+    job: Job, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (data / "part-2.jsonl").open("a") as file:
+        first = json.loads((data / "part-0.jsonl").read_text().splitlines()[0])
+        file.write("\nno JSON\n" + json.dumps(first))
+    with serving(reply) as server:
+        config = phased(
+            job,
+            server,
+            "auto",
+            dataset=str(data),
+            limit=None,
+            skip_invalid=True,
+            metrics=["empathy", "helpfulness"],
+            judge="openai/j",
+            estimates={},
+        )
+        plain = run(config, print, quiet=True)
+        monkeypatch.setattr(prepare, "LARGE_BYTES", 0)
+        tasks = run(config, print, quiet=True)
+    told = [done.folder.read_manifest()["dataset"] for done in (plain, tasks)]
+    assert told[0] == told[1]
+    assert (told[0]["n_samples"], told[0]["n_invalid"]) == (9, 2)
+    problems = [Path(done.folder.path, "problems.jsonl").read_text() for done in (plain, tasks)]
+    assert problems[0] == problems[1]
+    log = Path(tasks.folder.path, "log.jsonl")
+    assert sorted(scores(plain)) == sorted(scores(tasks)), log

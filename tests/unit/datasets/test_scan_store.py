@@ -1,0 +1,188 @@
+"""Scans in parallel find what a sequential one does; a stored scan is used while its files are the
+same."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.scan import (
+    FINGERPRINT_2,
+    Scan,
+    ScanSource,
+    SourceScan,
+    read_samples,
+    scan,
+)
+from memray_eval.datasets.scan_store import restore_scan, store_scan
+from memray_eval.datasets.shards import Shard
+
+MEMORY = SampleReader(suite="memory")
+CONTEXTS = SampleReader(suite="longbench", by_context=True)
+HOW = {"suite": "memory", "rows": [4, None]}
+
+
+def at_the_same_time(work: ScanSource, sources: Sequence[Shard]) -> Iterator[SourceScan]:
+    """Out of order, and through pickle, as between processes."""
+
+    def apart(source: Shard) -> bytes:
+        time.sleep(random.random() / 50)
+        return pickle.dumps(work(pickle.loads(pickle.dumps(source))))
+
+    with ThreadPoolExecutor(4) as threads:
+        yield from map(pickle.loads, threads.map(apart, sources))
+
+
+def row(number: int, **more: Any) -> dict[str, Any]:
+    return {"id": f"S{number}", "query": f"Question {number}?", "memory": {"k": "v"}} | more
+
+
+def write(folder: Path, files: dict[str, list[dict[str, Any] | str]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, rows in files.items():
+        lines = (line if isinstance(line, str) else json.dumps(line) for line in rows)
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def scanned(
+    path: Path, reading: SampleReader = MEMORY, **options: Any
+) -> tuple[Scan, list[Problem]]:
+    problems: list[Problem] = []
+    found = scan(str(path), reading, rows_per_shard=4, on_problem=problems.append, **options)
+    return found, problems
+
+
+@pytest.mark.parametrize("reading", [MEMORY, CONTEXTS], ids=["rows", "contexts"])
+def test_files_scanned_at_the_same_time_give_what_one_after_the_other_does(
+    tmp_path: Path, reading: SampleReader
+) -> None:
+    many: dict[str, list[dict[str, Any] | str]] = {
+        f"part-{number:02}.jsonl": [
+            row(number * 10 + place, context=f"Context {place % 3}. " * 5) for place in range(9)
+        ]
+        for number in range(6)
+    }
+    many["part-02.jsonl"] += ["no JSON", row(21), row(3), {"id": "E"}]  # one of this file, one of 0
+    many["part-04.jsonl"].insert(0, row(3))
+    many["part-05.jsonl"].append(row(24))
+    path = write(tmp_path / "data", many)
+    one, by_one = scanned(path, reading)
+    together, by_all = scanned(path, reading, each_source=at_the_same_time)
+    assert together == one
+    one_of_two, _ = scanned(path, reading, engines=2)
+    assert scanned(path, reading, engines=2, each_source=at_the_same_time)[0] == one_of_two
+    assert one.fingerprint.startswith(FINGERPRINT_2)
+    assert by_all == by_one
+    assert (one.n_samples, one.n_invalid) == (54, 6)
+    doubles = [problem.message for problem in by_all if "second sample" in problem.message]
+    assert doubles == [
+        "a second sample with this id; the first is line 2",
+        "a second sample with this id; the first is line 4",
+        "a second sample with this id; the first is line 4",
+        "a second sample with this id; the first is line 5",
+    ]
+
+
+def test_the_fingerprint_is_of_the_samples_in_their_order(tmp_path: Path) -> None:
+    rows = [row(number) for number in range(6)]
+    base = scanned(write(tmp_path / "a", {"a.jsonl": rows[:2], "b.jsonl": rows[2:]}))[0]
+    others = {
+        "another order": {"a.jsonl": rows[2:], "b.jsonl": rows[:2]},
+        "one less": {"a.jsonl": rows[:2], "b.jsonl": rows[2:5]},
+        "another text": {"a.jsonl": [row(0, query="Why?"), rows[1]], "b.jsonl": rows[2:]},
+    }
+    for name, files in others.items():
+        assert scanned(write(tmp_path / name, files))[0].fingerprint != base.fingerprint
+    in_one = scanned(write(tmp_path / "one file", {"c.jsonl": rows}))[0]
+    assert in_one.fingerprint == base.fingerprint
+
+
+def test_a_run_of_an_older_version_has_the_fingerprint_that_it_began_with(tmp_path: Path) -> None:
+    path = write(tmp_path / "data", {"a.jsonl": [row(1), row(2)], "b.jsonl": [row(3)]})
+    found, _ = scanned(path, fingerprint_1=True, each_source=at_the_same_time)
+    # As commit a545cb3 printed it
+    assert found.fingerprint == "a192727d64789fe04a0f07db8f5ad4e9"
+    assert found.shards == scanned(path)[0].shards
+
+
+def settled(path: Path) -> float:
+    """Files as if they were written a minute ago; now."""
+    for file in path.rglob("*"):
+        if file.is_file():
+            os.utime(file, (time.time() - 60, time.time() - 60))
+    return time.time()
+
+
+def test_a_stored_scan_is_the_scan(tmp_path: Path) -> None:
+    rows = [row(number) for number in range(9)] + ["broken"]
+    path = write(tmp_path / "data", {"a.jsonl": rows, "b.jsonl": [row(20)]})
+    now = settled(path)
+    found, _ = scanned(path)
+    stored = json.loads(json.dumps(store_scan(found, str(path), HOW, now)))
+    kept = restore_scan(stored, str(path), HOW)
+    assert kept == found
+    assert [sample.id for shard in kept.shards for sample in read_samples(shard, MEMORY)] == [
+        *(f"S{number}" for number in range(9)),
+        "S20",
+    ]
+    assert restore_scan(stored, str(path), HOW | {"rows": [8, None]}) is None
+    for nothing in (None, {}, [], {**stored, "shards": 3}, "x"):
+        assert restore_scan(nothing, str(path), HOW) is None
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "a longer file": lambda path: write(path, {"a.jsonl": [row(1), row(2), row(5)]}),
+    "a file as long": lambda path: write(path, {"a.jsonl": [row(1), row(3)]}),
+    "a new file": lambda path: write(path, {"c.jsonl": [row(9)]}),
+    "a file gone": lambda path: (path / "b.jsonl").unlink(),
+    "a context": lambda path: (path / "contexts" / "one.txt").write_text("Another text."),
+    "a context gone": lambda path: (path / "contexts" / "one.txt").unlink(),
+    "no dataset any more": lambda path: path.rename(path.with_name("elsewhere")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_scan_of_what_has_changed_is_not_used(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    (tmp_path / "data" / "contexts").mkdir(parents=True)
+    (tmp_path / "data" / "contexts" / "one.txt").write_text("The long text.")
+    named = row(2, context_file="contexts/one.txt")
+    path = write(tmp_path / "data", {"a.jsonl": [row(1), named], "b.jsonl": [row(4)]})
+    now = settled(path)
+    found, _ = scanned(path)
+    assert found.context_files == {f"{path}/contexts/one.txt"}
+    stored = store_scan(found, str(path), HOW, now)
+    assert restore_scan(stored, str(path), HOW) == found
+    change(path)
+    assert restore_scan(stored, str(path), HOW) is None
+
+
+def test_samples_in_folders_are_looked_after_too(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"s{number}").mkdir()
+        (tmp_path / f"s{number}" / "sample.json").write_text(json.dumps(row(number)))
+    now = settled(tmp_path)
+    found, _ = scanned(tmp_path)
+    stored = store_scan(found, str(tmp_path), HOW, now)
+    assert restore_scan(stored, str(tmp_path), HOW) == found
+    (tmp_path / "s1" / "sample.json").write_text(json.dumps(row(7)))
+    assert restore_scan(stored, str(tmp_path), HOW) is None
+
+
+def test_what_was_written_as_it_was_read_is_not_stored(tmp_path: Path) -> None:
+    path = write(tmp_path / "data", {"a.jsonl": [row(1)]})
+    found, _ = scanned(path)
+    assert store_scan(found, str(path), HOW, time.time()) is None

@@ -1,0 +1,86 @@
+"""The stage that writes: what it hands on, and what it tells."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from memray_eval.execution.ray import part_stage
+from memray_eval.execution.ray.part_stage import WriteParts
+from memray_eval.execution.ray.workers import PART, WorkerContext, read_waiting
+from memray_eval.execution.resume_state import load_resume_state
+from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
+from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
+from memray_eval.types import Record, Response, Score
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.add = self.add_carried = self
+
+    def remote(self, *words: Any) -> None:
+        self.told.append(words)
+
+
+@pytest.mark.parametrize(("kind", "columns"), [(RECORDS, 1), (RESPONSES, len(RECORD_SCHEMA))])
+def test_blocks_are_handed_on_when_they_are_in_a_file(
+    tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch, kind: Kind, columns: int
+) -> None:
+    monkeypatch.setattr(part_stage, "send_logs_to", lambda *words: None)
+    folder, counter = RunFolder(str(tmp_path)), Counter()
+    folder.create()
+    good, bad = (
+        record.model_copy(update={"unit_id": f"{number:016x}", "response": response})
+        for number, response in enumerate((Response(text="Rest."), Response(error="gone")))
+    )
+    blocks = [to_table([good, bad]), RECORD_SCHEMA.empty_table()]
+
+    async def run() -> list[pa.Table]:
+        stage = WriteParts(folder.path, kind, counter, logging.INFO)
+        return [out for block in blocks async for out in stage(block)]
+
+    handed_on = asyncio.run(run())
+    assert [(table.num_rows, table.num_columns) for table in handed_on] == [
+        (2, columns),
+        (0, columns),
+    ]
+    [name] = folder.parts(kind)
+    assert folder.read_part(name, kind).num_rows == 2
+    if kind == RECORDS:
+        stage, rows, started, ended, failed = counter.told[0]
+        assert (stage, rows, failed) == ("write", 2, 1)
+        assert 0 < ended - started < 60
+    else:
+        assert counter.told == []
+
+
+class NearContext(WorkerContext):
+    def is_stopping(self) -> bool:
+        return False
+
+
+def test_a_response_that_waits_in_two_parts_is_handed_on_once(
+    tmp_path: Path, record: Record
+) -> None:
+    folder, counter = RunFolder(str(tmp_path)), Counter()
+    folder.create()
+    first, second, third = (
+        record.model_copy(update={"unit_id": f"{number:016x}"}) for number in range(3)
+    )
+    scored = second.model_copy(update={"scores": (Score(metric="x", status="scored", value=1.0),)})
+    folder.write_part(to_table([first, second]), RESPONSES, "part-a.parquet")
+    folder.write_part(to_table([scored, third]), RESPONSES, "part-b.parquet")
+    state = load_resume_state(folder)
+    context = NearContext(folder.path, counter)
+    parts = pa.table({PART: list(state.waiting)})
+    own = (record.candidate.name,)
+    waiting = read_waiting(parts, state.generated, state.elsewhere, own, context)
+    assert list(from_table(waiting)) == [first, scored, third]
+    assert counter.told == [(3,)]
+    assert read_waiting(parts, state.generated, state.elsewhere, (), context).num_rows == 0

@@ -1,0 +1,162 @@
+"""Whether a run judges while it generates or afterwards, and what it needs at which time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import ResourceError
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.estimate import has_cpu_nodes
+from memray_eval.execution.phases import StageSeconds, choose_phases, duration_text
+from memray_eval.execution.plan import ENGINES, JUDGES
+from memray_eval.execution.prepare import resolve, scan_dataset
+from memray_eval.execution.prepare.checks import check_turns, decide_phases
+from memray_eval.execution.prepare.stored_config import apply_resume_settings
+from memray_eval.execution.resume_state import ResumeState, UnitIdSet
+from memray_eval.execution.run_plan import RunSpec
+from memray_eval.execution.schedule import pools_in_turn, schedule
+from tests.conftest import SAMPLES
+
+GPU, CPU, HEAD = Node(cpus=4, gpus=1), Node(cpus=8), Node(cpus=0)
+URL = "http://127.0.0.1:9/v1"
+SERVED = {"name": "s", "model": "org/s", "backend": "openai", "base_url": URL}
+JUDGE = "openai/local"
+
+
+def config(**changes: Any) -> RunConfig:
+    """One model on GPUs, judged by a model behind a server."""
+    known = {"base_urls": {"openai": URL}, "limits": {JUDGE: {"requests_per_min": 60}}}
+    data = {
+        "dataset": str(SAMPLES),
+        "candidates": [{"name": "a", "model": "org/a"}],
+        "metrics": ["empathy", "politeness"],
+        "judge": JUDGE,
+        "engine": {"device": "gpu"},
+        "assumptions": {"engine_tokens_per_s": 1000},
+    }
+    judging = {"judging": known | changes.get("judging", {})}
+    return RunConfig.model_validate(data | changes | judging)
+
+
+def spec(phases: str = "auto", **changes: Any) -> RunSpec:
+    return resolve(config(cluster={"phases": phases}, **changes))
+
+
+def capacity(*nodes: Node) -> Capacity:
+    cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
+    return Capacity(where="here", cpus=cpus, gpus=gpus, memory_gib=1000, nodes=nodes)
+
+
+SLOW_JUDGE, SLOW_ENGINE = StageSeconds(60, 3600), StageSeconds(3600, 60)
+
+
+@pytest.mark.parametrize(
+    ("job", "device", "has_cpus", "seconds", "order", "reason"),
+    [
+        (spec(), "gpu", True, SLOW_JUDGE, "apart", "60 min and generating 60 s, so GPUs would"),
+        (spec(), "gpu", True, SLOW_ENGINE, "together", "about 60 s and generating 60 min"),
+        (spec(), "cpu", True, SLOW_JUDGE, "together", "the engines run on CPUs"),
+        (spec(), "gpu", False, SLOW_JUDGE, "together", "no nodes without GPUs to judge on"),
+        (spec(candidates=[SERVED]), "gpu", True, SLOW_JUDGE, "together", "no candidate runs"),
+        (spec(judge="embedded"), "gpu", True, SLOW_JUDGE, "together", "embedded judge takes a GPU"),
+        (spec("apart"), "cpu", False, SLOW_ENGINE, "apart", "cluster.phases says so"),
+        (spec("apart", candidates=[SERVED]), "cpu", True, SLOW_ENGINE, "apart", "says so"),
+        (spec("together"), "gpu", True, SLOW_JUDGE, "together", "cluster.phases says so"),
+    ],
+)  # fmt: skip
+def test_the_order_and_why(
+    job: RunSpec, device: Any, has_cpus: bool, seconds: StageSeconds, order: str, reason: str
+) -> None:
+    choice = choose_phases(job, device, has_cpu_nodes=has_cpus, seconds=lambda: seconds)
+    assert choice.order == order
+    assert reason in choice.reason
+
+
+def test_what_has_nothing_to_generate_or_to_score_has_no_phases() -> None:
+    def choose(job: RunSpec, **known: bool) -> str:
+        seconds = StageSeconds(0, 0)
+        known = {"has_cpu_nodes": True} | known
+        return choose_phases(job, "gpu", **known, seconds=lambda: seconds).order
+
+    given = [{"name": "given", "model": "given", "backend": "given"}]
+    assert choose(resolve(config(cluster={"phases": "apart"}), generate_only=True)) == "together"
+    assert choose(spec("apart", candidates=given)) == "together"
+    assert choose(spec("together"), is_generated=True) == "judge"
+
+
+def test_the_rest_of_a_run_decides_when_it_goes_on() -> None:
+    job, there = spec(), capacity(GPU, CPU)
+    found = scan_dataset(job.read, [])
+    units = [f"{number:016x}" for number in range(found.n_samples)]
+
+    def order(n_finished: int, n_generated: int) -> str:
+        finished, generated = units[:n_finished], units[n_finished : n_finished + n_generated]
+        state = ResumeState(UnitIdSet(finished), UnitIdSet(generated))
+        return decide_phases(job, found, there, state).order
+
+    assert order(0, 0) == "apart"
+    assert order(119, 0) == "apart"
+    assert order(0, 119) == "apart"
+    assert order(20, 100) == "judge"
+
+
+def test_a_resumed_run_may_change_its_phases() -> None:
+    assert apply_resume_settings(config(), ["cluster.phases=apart"]).cluster.phases == "apart"
+    with pytest.raises(ValueError, match="phases"):
+        config(cluster={"phases": "later"})
+
+
+def test_judging_apart_needs_no_engine_and_generating_no_judge() -> None:
+    job = spec(judging={"actors": 3})
+    there = capacity(GPU, CPU)
+    (together,) = pools_in_turn(job, there, "gpu", "together")
+    generating, judging = pools_in_turn(job, there, "gpu", "apart")
+    assert {ENGINES, JUDGES} <= {pool.name for pool in together}
+    assert JUDGES not in {pool.name for pool in generating}
+    assert sum(pool.gpus for pool in judging) == 0
+    assert [pool.actors for pool in judging if pool.name == JUDGES] == [3]
+    assert pools_in_turn(job, there, "gpu", "judge") == [judging]
+
+
+def test_engines_that_leave_no_cpu_to_judges_fit_apart() -> None:
+    job = spec(engine={"device": "gpu", "cpus": 4.0}, judging={"actors": 1, "cpus": 4})
+    tight = capacity(GPU, CPU.model_copy(update={"cpus": 4.46}))
+    with pytest.raises(ResourceError, match=r"needs 8\.5 CPUs and here has 8\.46"):
+        check_turns(job, tight, "together")
+    check_turns(job, tight, "apart")
+    with pytest.raises(ResourceError, match="judges: 1 x 4"):
+        check_turns(job, capacity(GPU.model_copy(update={"cpus": 4.3})), "apart")
+
+
+def test_models_come_side_by_side_where_no_judge_takes_their_room() -> None:
+    names = [{"name": name, "model": f"org/{name}"} for name in "ab"]
+    job = spec(candidates=names, engine={"device": "gpu", "cpus": 3.6}, judging={"actors": 2})
+    there = capacity(GPU, GPU)
+    assert len(schedule(job, there, "gpu")) == 2
+    assert len(schedule(job, there, "gpu", scores=False)) == 1
+
+
+def test_judges_are_counted_on_nodes_without_gpus() -> None:
+    assert capacity(GPU, CPU, CPU).cpus_beside_gpus == 16
+    assert capacity(GPU).cpus_beside_gpus == 4  # there is nothing else
+    alone = Capacity(where="this machine", cpus=2, gpus=1, memory_gib=8)
+    assert alone.cpus_beside_gpus == 2
+    job, waits = spec(), resolve(config(cluster={"wait_s": 9}))
+    assert [
+        has_cpu_nodes(job, one) for one in (capacity(GPU, CPU), capacity(GPU, HEAD), alone)
+    ] == [
+        True,
+        False,
+        False,
+    ]
+    assert has_cpu_nodes(waits, capacity(HEAD))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(90, "90 s"), (720, "12 min"), (7200, "2.0 h"), (113_610, "31.6 h")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text

@@ -1,0 +1,72 @@
+"""What a resumed run's budget has been spent of already: by the run's book, and by its scores where
+no book was kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from memray_eval.execution.spending import SpendingBook, spending_in_scores, spending_so_far
+from memray_eval.judges.limits.budget import Spending
+from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+from memray_eval.results.schema import to_table
+from memray_eval.types import Record, Score, Usage
+
+
+def scored(record: Record, unit: str, *costs: float | None) -> Record:
+    scores = tuple(
+        Score(
+            metric=f"m{number}",
+            status="scored",
+            value=1.0,
+            usage=Usage(input_tokens=100, output_tokens=10),
+            cost_usd=cost,
+        )
+        for number, cost in enumerate(costs)
+    )
+    return record.model_copy(update={"unit_id": unit, "scores": scores})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, record: Record) -> RunFolder:
+    """Two finished units, one that waits for the rest of its scores, and one without any."""
+    folder = RunFolder(str(tmp_path / "r"))
+    folder.create()
+    done = [scored(record, "01" * 8, 0.5, 0.25), scored(record, "02" * 8, 0.125)]
+    folder.write_part(to_table(done), RECORDS)
+    waiting = [scored(record, "03" * 8, 1.0), scored(record, "04" * 8)]
+    folder.write_part(to_table(waiting), RESPONSES)
+    return folder
+
+
+def test_without_a_book_the_scores_tell(folder: RunFolder) -> None:
+    assert spending_in_scores(folder) == Spending(usd=1.875, tokens=440)
+    assert spending_so_far(folder, sessions=1) == Spending(usd=1.875, tokens=440)
+
+
+def test_the_book_counts_calls_that_left_no_score(folder: RunFolder) -> None:
+    paid = Spending(usd=7.5, tokens=9000)
+    asyncio.run(SpendingBook(folder.path, session=2).write(paid))
+    assert spending_so_far(folder, sessions=2) == paid
+    assert spending_so_far(folder, sessions=3) == paid, "a session without a budget was killed"
+    asyncio.run(SpendingBook(folder.path, session=1).write(Spending(usd=1.0, tokens=9000)))
+    assert spending_so_far(folder, sessions=2) == Spending(usd=1.875, tokens=9000)
+
+
+def test_a_book_that_cannot_be_read_or_written_costs_no_call(
+    folder: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Path(folder.path) / "spending.json"
+    place.write_text("{half")
+    assert spending_so_far(folder, sessions=1) == Spending(usd=1.875, tokens=440)
+    place.unlink()
+    place.mkdir()
+    with caplog.at_level("WARNING"):
+        asyncio.run(SpendingBook(folder.path, session=1).write(Spending(usd=1.0)))
+    assert "cannot be written down for a resumed run" in caplog.text
+
+
+def test_an_empty_folder_has_spent_nothing(tmp_path: Path) -> None:
+    assert spending_so_far(RunFolder(str(tmp_path)), sessions=1) == Spending()

@@ -1,0 +1,460 @@
+"""Paid calls in a folder of segments: written together, found at once, kept whatever dies, and
+merged without a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.judges import paid_calls
+from memray_eval.judges.call_cache import CachedCall, CallCache
+from memray_eval.judges.paid_calls import COMMIT_BYTES, PaidCalls
+from memray_eval.judges.segment_log import Segment, SegmentLog
+from tests.conftest import REPOSITORY
+
+
+def made(key: str, judgment: str = '{"score": 4}') -> CachedCall:
+    return CachedCall(
+        key=key,
+        judge="openai/gpt-4o",
+        judgment=judgment,
+        input_tokens=9,
+        output_tokens=2,
+        cost_usd=0.25,
+        created=1e9,
+    )
+
+
+class FarLog(SegmentLog):
+    """A folder that takes its time, as an object store does, and refuses what is in `failures`,
+    first ones first."""
+
+    def __init__(self, folder: Path, write_s: float = 0.0) -> None:
+        super().__init__(str(folder))
+        folder.mkdir(exist_ok=True)  # an object store needs none
+        self.write_s, self.failures = write_s, list[Exception]()
+        self.appended, self.n_writing, self.most_writing = list[int](), 0, 0
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    def append(self, calls: Sequence[CachedCall]) -> Segment | None:
+        self.n_writing += 1
+        self.most_writing = max(self.most_writing, self.n_writing)
+        try:
+            time.sleep(self.write_s)
+            if self.failures:
+                raise self.failures.pop(0)
+            self.appended.append(len(calls))
+            return super().append(calls)
+        finally:
+            self.n_writing -= 1
+
+
+@contextmanager
+def opened(log: SegmentLog | None, file: Path) -> Iterator[PaidCalls]:
+    with closing(PaidCalls(CallCache(file, is_scratch=True), log)) as calls:
+        calls.load()
+        yield calls
+
+
+def keys_in(folder: Path) -> list[str]:
+    """The keys of all segments, one as often as it is there."""
+    log = SegmentLog(str(folder))
+    keys = [call.key for segment in log.load() for call in segment.calls]
+    assert log.n_unreadable == 0
+    return sorted(keys)
+
+
+def test_many_puts_are_few_objects(tmp_path: Path) -> None:
+    log = FarLog(tmp_path / "log", write_s=0.02)
+
+    async def actor(calls: PaidCalls, number: int) -> None:
+        for call in range(10):
+            await calls.put([made(f"{number}-{call}")])
+
+    async def main(calls: PaidCalls) -> None:
+        await asyncio.gather(*(actor(calls, number) for number in range(100)))
+
+    with opened(log, tmp_path / "file") as calls:
+        asyncio.run(main(calls))
+    assert keys_in(tmp_path / "log") == sorted(f"{a}-{c}" for a in range(100) for c in range(10))
+    assert len(log.appended) <= 50
+    assert sum(log.appended) == 1000
+
+
+def test_a_few_calls_wait_for_one_write_only(tmp_path: Path) -> None:
+    """Where little is in flight a wait would make the run slower, and save no request."""
+    log = FarLog(tmp_path / "log", write_s=0.02)
+
+    async def main(calls: PaidCalls) -> float:
+        started = time.perf_counter()
+        for call in range(10):
+            await calls.put([made(str(call))])
+        return time.perf_counter() - started
+
+    with opened(log, tmp_path / "file") as calls:
+        assert asyncio.run(main(calls)) < 10 * paid_calls.COMMIT_S / 2
+    assert log.appended == [1] * 10
+
+
+def test_large_calls_do_not_wait_for_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paid_calls, "COMMIT_S", 600.0)
+    log = FarLog(tmp_path / "log", write_s=0.1)
+    large = "x" * (COMMIT_BYTES // 4)
+
+    async def main(calls: PaidCalls) -> None:
+        puts = [asyncio.create_task(calls.put([made(str(call), large)])) for call in range(17)]
+        await asyncio.wait_for(asyncio.gather(*puts), 60)
+
+    with opened(log, tmp_path / "file") as calls:
+        asyncio.run(main(calls))
+    assert sorted(log.appended) == [1, 4, 4, 4, 4]
+    assert log.most_writing > 1, "the next is written while one is"
+
+
+def test_a_call_is_found_while_it_is_written_and_lookups_wait_for_nothing(tmp_path: Path) -> None:
+    writable = threading.Event()
+
+    class HeldLog(FarLog):
+        def append(self, calls: Sequence[CachedCall]) -> Segment | None:
+            assert writable.wait(60)
+            return super().append(calls)
+
+    async def main(calls: PaidCalls) -> None:
+        putting = asyncio.create_task(calls.put([made("a")]))
+        await asyncio.sleep(0)
+        try:
+            for _ in range(3):
+                assert await asyncio.wait_for(calls.get(["a", "b"]), 30) == [made("a"), None]
+            assert not putting.done(), "it is not kept yet, and not said to be"
+            assert keys_in(tmp_path / "log") == []
+        finally:
+            writable.set()
+        await putting
+        assert keys_in(tmp_path / "log") == ["a"]
+        assert await calls.get(["a", "b"]) == [made("a"), None]
+
+    with opened(HeldLog(tmp_path / "log"), tmp_path / "file") as calls:
+        asyncio.run(main(calls))
+
+
+def test_a_file_that_another_writes_to_is_read_all_the_same(tmp_path: Path) -> None:
+    async def main(calls: PaidCalls, other: CallCache) -> None:
+        await calls.put([made("a")])
+        with other._transaction():
+            putting = asyncio.create_task(calls.put([made("b")]))
+            await asyncio.sleep(0.05)
+            assert await asyncio.wait_for(calls.get(["a", "b", "c"]), 5) == [
+                made("a"),
+                made("b"),
+                None,
+            ]
+            assert not putting.done()
+        await putting
+        assert set(other.get(["a", "b"])) == {"a", "b"}
+
+    with opened(None, tmp_path / "file") as calls, closing(CallCache(tmp_path / "file")) as other:
+        asyncio.run(main(calls, other))
+
+
+def test_a_write_that_fails_is_tried_again_then_told_and_its_calls_go_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paid_calls, "PAUSES_S", (0.0, 0.0))
+    log = FarLog(tmp_path / "log")
+
+    async def main(calls: PaidCalls) -> None:
+        log.failures = [ResourceError("503")] * 2
+        await calls.put([made("a")])
+        log.failures = [ResourceError("503")] * 3
+        with pytest.raises(ResourceError, match="503"):
+            await calls.put([made("b")])
+        log.failures = [ConfigError("access denied")]
+        with pytest.raises(ConfigError, match="access denied"):
+            await calls.put([made("c")])
+        assert log.failures == [], "a refusal is tried once"
+        assert await calls.get(["b", "c"]) == [made("b"), made("c")], "they need not be paid again"
+        assert keys_in(tmp_path / "log") == ["a"]
+        await calls.put([made("d")])
+        assert keys_in(tmp_path / "log") == ["a", "b", "c", "d"]
+        log.failures = [ConfigError("access denied")]
+        with pytest.raises(ConfigError):
+            await calls.put([made("e")])
+        await calls.compact()  # the last that may write it
+
+    with opened(log, tmp_path / "file") as calls:
+        asyncio.run(main(calls))
+    assert keys_in(tmp_path / "log") == ["a", "b", "c", "d", "e"]
+
+
+def test_one_failed_group_is_of_those_in_it(tmp_path: Path) -> None:
+    log = FarLog(tmp_path / "log", write_s=0.05)
+    log.failures = [ConfigError("access denied")]
+
+    async def main(calls: PaidCalls) -> list[Any]:
+        first = asyncio.create_task(calls.put([made("a")]))
+        await asyncio.sleep(0.02)
+        others = [asyncio.create_task(calls.put([made(key)])) for key in "bc"]
+        others[1].cancel()
+        return await asyncio.gather(first, *others, return_exceptions=True)
+
+    with opened(log, tmp_path / "file") as calls:
+        failed, kept, cancelled = asyncio.run(main(calls))
+    assert isinstance(failed, ConfigError)
+    assert kept is None
+    assert isinstance(cancelled, asyncio.CancelledError)
+
+
+KEEPER = """
+import asyncio, sys
+from pathlib import Path
+from memray_eval.judges.call_cache import CallCache
+from memray_eval.judges.paid_calls import PaidCalls
+from tests.unit.judges.test_paid_calls import FarLog, made
+
+async def member(calls, name):
+    for number in range(10**6):
+        await calls.put([made(f"{name}-{number}")])
+        print(f"{name}-{number}", flush=True)
+
+async def main():
+    folder = Path(sys.argv[1])
+    calls = PaidCalls(CallCache(folder / "file", is_scratch=True), FarLog(folder / "log", 0.01))
+    await asyncio.gather(*(member(calls, f"m{number}") for number in range(50)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.heavy
+def test_kill_9_loses_no_call_that_put_has_returned_from(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    command = [sys.executable, "-c", KEEPER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+        printed = {process.stdout.readline().strip() for _ in range(300)}
+        process.kill()
+        printed |= set(process.stdout.read().split("\n")[:-1])
+    assert process.returncode == -signal.SIGKILL
+    (tmp_path / "file").unlink()  # its machine is lost
+    with opened(SegmentLog(str(tmp_path / "log")), tmp_path / "file") as calls:
+        found = asyncio.run(calls.get(sorted(printed)))
+    assert len(printed) >= 300
+    assert [call.key if call else None for call in found] == sorted(printed)
+
+
+def written(folder: Path, names: Sequence[str]) -> None:
+    """One segment for each name, with one call."""
+    log = SegmentLog(str(folder))
+    for name in names:
+        log.append([made(name)])
+
+
+def compacted(folder: Path, file: Path) -> int:
+    """How many segments there are after a session that only loads and ends."""
+    with opened(SegmentLog(str(folder)), file) as calls:
+        asyncio.run(calls.compact())
+    return len(list(folder.iterdir()))
+
+
+def test_segments_of_the_old_format_are_read_and_merged(tmp_path: Path) -> None:
+    """As they were written when every batch was an object: lines of JSON, zstd, named by time."""
+    (tmp_path / "log").mkdir()
+    for number in range(20):
+        line = json.dumps(
+            {
+                "key": f"k{number:02}",
+                "judge": "openai/gpt-4o",
+                "judgment": None if number % 2 else '{"score": 4}',
+                "input_tokens": 9,
+                "output_tokens": 2,
+                "cost_usd": 0.25,
+                "created": 1e9,
+            }
+        )
+        name = f"calls-{1e12 + number:015.0f}-{number:016x}.jsonl.zst"
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
+            stream.write(f"{line}\n".encode())
+        (tmp_path / "log" / name).write_bytes(sink.getvalue().to_pybytes())
+    assert compacted(tmp_path / "log", tmp_path / "file") == 1
+    assert keys_in(tmp_path / "log") == [f"k{number:02}" for number in range(20)]
+    assert compacted(tmp_path / "log", tmp_path / "other") == 1
+
+
+def test_what_cannot_be_read_is_counted_and_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    written(folder, "abc")
+    (folder / "calls-0.jsonl.zst").write_bytes(b"cut off")
+    log = SegmentLog(str(folder))
+    with closing(PaidCalls(CallCache(tmp_path / "file"), log)) as calls:
+        assert calls.load() == 1
+        asyncio.run(calls.compact())
+    assert (folder / "calls-0.jsonl.zst").read_bytes() == b"cut off"
+    assert len(list(folder.iterdir())) == 2
+
+
+class Killed(BaseException):
+    """Ends a merge as a kill would: nothing after it happens."""
+
+
+def test_a_kill_between_the_merged_segment_and_the_deletions_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "log"
+    for n_deleted in range(5):
+        written(folder, [f"{n_deleted}{key}" for key in "abcd"])
+        before = set(keys_in(folder))
+
+        class DyingLog(SegmentLog):
+            n_left = n_deleted
+
+            def _try_delete(self, path: str) -> bool:
+                if not self.n_left:
+                    raise Killed
+                self.n_left -= 1
+                return super()._try_delete(path)
+
+        log = DyingLog(str(folder))
+        segments = list(log.load())
+        found = {call.key: call for segment in segments for call in segment.calls}
+        paths = [segment.path for segment in segments]
+        if n_deleted < len(paths):
+            with pytest.raises(Killed):
+                log.merge(list(found.values()), paths)
+        assert set(keys_in(folder)) == before
+        assert compacted(folder, tmp_path / f"file{n_deleted}") == 1
+        assert keys_in(folder) == sorted(before), "each once again"
+
+
+def test_a_merge_that_cannot_be_written_deletes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    written(folder, "abc")
+    log = FarLog(folder)
+    log.failures = [ResourceError("503")]
+    with opened(log, tmp_path / "file") as calls:
+        asyncio.run(calls.compact())
+    assert log.failures == []
+    assert keys_in(folder) == ["a", "b", "c"]
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_a_cache_that_lost_a_call_merges_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    with opened(SegmentLog(str(folder)), tmp_path / "file") as calls:
+
+        async def main() -> None:
+            for key in "abc":
+                await calls.put([made(key)])
+            calls._cache.clear()
+            await calls.compact()
+
+        asyncio.run(main())
+    assert keys_in(folder) == ["a", "b", "c"]
+
+
+def test_sessions_that_merge_one_folder_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Six sessions write, merge and load in one folder; readers look all the time."""
+    folder, ended, lost = tmp_path / "log", threading.Event(), list[str]()
+    written(folder, [f"old{number:02}" for number in range(40)])
+    kept = [f"old{number:02}" for number in range(40)]
+
+    def session(number: int) -> None:
+        async def main(calls: PaidCalls) -> None:
+            for call in range(8):
+                await calls.put([made(f"s{number}-{call}")])
+                if call % 3 == 2:
+                    await calls.compact()
+            await calls.compact()
+
+        with opened(SegmentLog(str(folder)), tmp_path / f"file{number}") as calls:
+            asyncio.run(main(calls))
+
+    def look() -> int:
+        n_looks = 0
+        while not ended.is_set():
+            log = SegmentLog(str(folder))
+            found = {call.key for segment in log.load() for call in segment.calls}
+            lost.extend(set(kept) - found)
+            n_looks += 1
+        return n_looks
+
+    with ThreadPoolExecutor(8) as threads:
+        looking = threads.submit(look)
+        try:
+            list(threads.map(session, range(6)))
+        finally:
+            ended.set()
+        assert looking.result() > 3
+    assert lost == []
+    everything = sorted([*kept, *(f"s{n}-{call}" for n in range(6) for call in range(8))])
+    assert sorted(set(keys_in(folder))) == everything
+    compacted(folder, tmp_path / "last")
+    assert keys_in(folder) == everything
+
+
+def test_a_reader_whose_segments_were_merged_lists_again(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    written(folder, "abcd")
+
+    class RacedLog(SegmentLog):
+        is_first = True
+
+        def _list(self) -> list[Any]:
+            infos = super()._list()
+            if self.is_first:
+                self.is_first = False
+                assert compacted(folder, tmp_path / "other") == 1
+            return infos
+
+    log = RacedLog(str(folder))
+    assert sorted(call.key for one in log.load() for call in one.calls) == ["a", "b", "c", "d"]
+    assert log.n_unreadable == 0
+
+
+@pytest.mark.parametrize("largest", [10, 1000])
+def test_a_run_never_leaves_many_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    """Merged while it goes on, so that a killed run is resumed as fast as one that ended."""
+    monkeypatch.setattr(paid_calls, "SMALL_SEGMENTS", 5)
+    monkeypatch.setattr(paid_calls, "MERGED_CALLS", largest)
+    folder = tmp_path / "log"
+
+    async def main(calls: PaidCalls) -> int:
+        most = 0
+        for call in range(100):
+            await calls.put([made(f"{call:03}")])
+            if call % 5 == 4:
+                merger = calls._merger
+                assert merger is not None
+                merger._wait()
+                most = max(most, len(list(folder.iterdir())))
+        await calls.compact()
+        return most
+
+    with opened(SegmentLog(str(folder)), tmp_path / "file") as calls:
+        most = asyncio.run(main(calls))
+    assert most <= 21
+    assert keys_in(folder) == [f"{call:03}" for call in range(100)]
+    sizes = [len(segment.calls) for segment in SegmentLog(str(folder)).load()]
+    assert max(sizes) <= largest
+    assert len(sizes) <= 2 * 100 // largest + 1

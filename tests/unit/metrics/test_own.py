@@ -1,0 +1,265 @@
+"""Metrics that users bring: in a file, in a package, in a job's YAML."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
+from memray_eval.errors import ConfigError
+from memray_eval.execution.prepare import resolve
+from memray_eval.execution.run_manifest import own_code_of
+from memray_eval.extensions import load_own_file, read_own_file
+from memray_eval.metric import ComputedMetric, JudgedMetric, rubric_digest, score_by_code
+from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics.own import computed_metric, find_own_metrics, judge_metric
+from memray_eval.submission.package import make_package
+from memray_eval.types import Response, Sample
+
+SAMPLE, ASLEEP = Sample(id="a", query="Tired?"), Response(text="Try to sleep.")
+MINE = """
+from memray_eval.metrics.own import computed_metric, judge_metric
+import words
+
+def sleepy(sample, response):
+    return words.SLEEP in response.text
+
+length = computed_metric(lambda sample, response: len(response.text), scale=(0, 1000))
+tone = judge_metric("tone", rubric="tone.md", sees=["query", "memory", "response"])
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "words.py").write_text("SLEEP = 'sleep'\n")
+    (folder / "tone.md").write_text("Score the warmth, 1 to 5.\n")
+    path = folder / "my_metrics.py"
+    path.write_text(MINE)
+    return path
+
+
+def config(metrics: list[Any], **more: Any) -> RunConfig:
+    candidate = {"name": "a", "model": "m"}
+    return RunConfig.model_validate(
+        {"dataset": "d", "candidates": [candidate], "metrics": metrics} | more
+    )
+
+
+def test_a_function_in_a_file_is_a_metric(mine: Path) -> None:
+    names, own = find_own_metrics([f"{mine}:sleepy", "politeness"])
+    assert names == ("sleepy", "politeness")
+    sleepy, _ = pick(names, MetricOptions(own=own))
+    assert isinstance(sleepy, ComputedMetric)
+    assert score_by_code(sleepy, SAMPLE, ASLEEP).value == 1.0
+    assert score_by_code(sleepy, SAMPLE, Response(text="Hello.")).value == 0.0
+
+
+def test_a_file_alone_stands_for_all_that_it_defines(mine: Path) -> None:
+    names, own = find_own_metrics([str(mine)])
+    assert names == ("length", "tone")
+    length, tone = pick(names, MetricOptions(own=own))
+    assert (length.name, length.scale, length.family) == ("length", (0, 1000), "own")
+    assert isinstance(tone, JudgedMetric)
+    system, data = tone.messages(SAMPLE, ASLEEP)
+    assert "Score the warmth" in system.content
+    assert "<MEMORY" in data.content
+    assert "<HISTORY" not in data.content
+
+
+def test_workers_without_the_files_have_the_same_metrics(mine: Path) -> None:
+    """The text travels, with what it imports and the rubric beside it."""
+    names, own = find_own_metrics([str(mine), f"{mine}:sleepy"])
+    before = [
+        rubric_digest(m) for m in pick(names, MetricOptions(own=own)) if isinstance(m, JudgedMetric)
+    ]
+    carried = MetricOptions.model_validate_json(MetricOptions(own=own).model_dump_json())
+    shutil.rmtree(mine.parent)
+    load_own_file.cache_clear()
+    there = pick(names, carried)
+    assert [one.name for one in there] == ["length", "tone", "sleepy"]
+    assert [rubric_digest(one) for one in there if isinstance(one, JudgedMetric)] == before
+    assert score_by_code(there[2], SAMPLE, ASLEEP).value == 1.0  # type: ignore[arg-type]
+
+
+def test_the_digest_changes_with_the_file_and_with_what_it_imports(mine: Path) -> None:
+    spec = resolve(config([f"{mine}:sleepy"]))
+    first = own_code_of(spec)
+    assert own_code_of(resolve(config([f"{mine}:sleepy"]))) == first
+    (mine.parent / "words.py").write_text("SLEEP = 'rest'\n")
+    assert own_code_of(resolve(config([f"{mine}:sleepy"]))) != first
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "told"),
+    [
+        ("def f(:\n", ":f", r"my_metrics\.py, line 1: not valid Python"),
+        ("x = 1\nimport nothing_there\n", ":x", r"my_metrics\.py, line 2: cannot be imported"),
+        ("x = 1\n\n1 / 0\n", "", r"my_metrics\.py, line 3: cannot be imported: ZeroDivisionError"),
+        ("x = 1\n", ":y", r"defines no 'y'; it has: x"),
+        ("x = 1\n", ":x", r"x is int, neither a metric nor a function"),
+        ("x = 1\n", "", r"defines no metric; write NAME = computed_metric"),
+    ],
+)
+def test_what_cannot_be_imported_says_file_and_line(
+    tmp_path: Path, text: str, name: str, told: str
+) -> None:
+    path = tmp_path / "my_metrics.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        find_own_metrics([f"{path}{name}"])
+
+
+def test_no_such_file_or_module() -> None:
+    with pytest.raises(ConfigError, match=r"no file .*nowhere\.py"):
+        find_own_metrics(["nowhere.py:x"])
+    with pytest.raises(ConfigError, match=r"no_such_package cannot be imported"):
+        find_own_metrics(["no_such_package:x"])
+
+
+def test_a_module_that_is_installed_is_named_with_its_attribute() -> None:
+    name = "memray_eval.metrics.text.readability_score:METRIC"
+    names, own = find_own_metrics([name])
+    assert names == ("METRIC",)
+    assert own[0].module == "memray_eval.metrics.text.readability_score"
+
+
+@pytest.mark.parametrize("returned", ["much", 7, float("nan"), None])
+def test_a_value_that_is_no_score_is_an_error_of_its_unit(returned: Any) -> None:
+    metric = computed_metric(lambda sample, response: returned, name="odd")
+    score = score_by_code(metric, SAMPLE, ASLEEP)
+    assert score.status == "error"
+    assert "returned" in (score.error or "")
+
+
+def test_choices_count_in_even_steps_from_the_worst_to_the_best() -> None:
+    metric = judge_metric("fit", rubric="How well?", choices=["no", "partly", "yes"])
+    made = metric.judgment.model_validate({"reason": "r", "choice": "partly"})
+    assert metric.measure(made, SAMPLE, ASLEEP).value == 0.5
+    assert metric.measure(metric.on_empty(SAMPLE), SAMPLE, ASLEEP).value == 0.0
+    with pytest.raises(ValidationError):
+        metric.judgment.model_validate({"reason": "r", "choice": "maybe"})
+    assert (metric.scale, metric.integer_scale) == ((0.0, 1.0), False)
+
+
+def test_a_rubric_in_a_job_is_a_metric_and_its_paths_are_the_jobs(tmp_path: Path) -> None:
+    (tmp_path / "tone.md").write_text("Score the warmth.")
+    (tmp_path / "m.py").write_text("def sleepy(sample, response):\n    return True\n")
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "dataset: d\ncandidates: [{name: a, model: m}]\nmetrics:\n- m.py:sleepy\n- politeness\n"
+        "- {name: tone, rubric: tone.md, scale: [0, 10], sees: [response]}\n"
+    )
+    spec = resolve(load_config(job))
+    assert [metric.name for metric in spec.metrics] == ["sleepy", "politeness", "tone"]
+    tone = spec.metrics[2]
+    assert tone.scale == (0, 10)
+    assert isinstance(tone, JudgedMetric)
+    assert "Score the warmth." in tone.messages(SAMPLE, ASLEEP)[0].content
+    # Without a judge nobody scores it, and it is said
+    assert "it has no offline estimate" in spec.judges["tone"].withheld
+    assert spec.named_metrics == ("sleepy", "politeness", "tone")
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"name": "a b", "rubric": "r"}, "pattern"),
+        ({"name": "t", "rubric": "r", "sees": ["query"]}, "not shown the response"),
+        ({"name": "t", "rubric": "r", "sees": ["qeury"]}, "'query'"),
+        ({"name": "t", "rubric": "r", "scale": [5, 1]}, "has no room"),
+        ({"name": "t", "rubric": "r", "choices": ["a"]}, "at least 2"),
+        ({"name": "t", "rubric": "r", "choices": ["a", "a"]}, "given once"),
+    ],
+)
+def test_a_rubric_that_does_not_fit_is_refused(entry: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        config([entry])
+
+
+def test_a_rubrics_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"rubric: cannot read .*none\.md"):
+        resolve(config([{"name": "t", "rubric": "/nowhere/none.md"}]))
+
+
+def test_built_in_metrics_win_and_it_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    path.write_text("def politeness(sample, response):\n    return 1.0\n")
+    spec = resolve(config([f"{path}:politeness"]))
+    assert spec.hidden_metrics == ["politeness"]
+    assert spec.metrics[0] is all_metrics()["politeness"]
+
+
+def test_included_files_give_names(mine: Path) -> None:
+    spec = resolve(config(["length"], include=[str(mine)]))
+    assert [metric.name for metric in spec.metrics] == ["length"]
+    with pytest.raises(ConfigError, match=r"no metric 'lenght'; there are: .*length, tone"):
+        resolve(config(["lenght"], include=[str(mine)]))
+
+
+def test_the_package_of_a_job_has_the_files(mine: Path, tmp_path: Path) -> None:
+    data = tmp_path / "d.jsonl"
+    data.write_text('{"id": "a", "query": "q"}\n')
+    made = make_package(
+        config(
+            [f"{mine}:sleepy", {"name": "t", "rubric": str(mine.parent / "tone.md")}],
+            include=[str(mine)],
+            dataset=str(data),
+            out="s3://bucket/results",
+        ),
+        "r",
+        {},
+    )
+    archive = zipfile.ZipFile(io.BytesIO(made.data))
+    archive.extractall(tmp_path / "there")
+    shutil.rmtree(mine.parent)
+    load_own_file.cache_clear()
+    sent = load_config(tmp_path / "there" / "job.yaml")
+    spec = resolve(sent.model_copy(update={"dataset": str(data)}))
+    assert [metric.name for metric in spec.metrics] == ["sleepy", "t"]
+    assert score_by_code(spec.metrics[0], SAMPLE, ASLEEP).value == 1.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(all_metrics()))
+def test_every_judged_metric_of_one_rubric_takes_a_users(name: str) -> None:
+    metric = all_metrics()[name]
+    if not isinstance(metric, JudgedMetric) or metric.family == "companion":
+        pytest.skip("no rubric of its own")
+    sample = Sample(
+        id="a",
+        query="Tired?",
+        memory={"sleep": "5 h"},
+        required_keys=("sleep",),
+        history=({"role": "user", "content": "Hi"},),  # type: ignore[arg-type]
+        traits={"openness": 0.9},
+        emotion={"sad": 1.0},
+        answers=("x",),
+        task="qasper",
+    )
+    system = metric.messages(sample, ASLEEP, "My own words.")[0].content
+    assert "My own words." in system
+    assert system != metric.messages(sample, ASLEEP)[0].content
+    assert rubric_digest(metric, "My own words.") != rubric_digest(metric)
+
+
+def test_own_metrics_are_data() -> None:
+    """They are sent to workers, and hashed."""
+    own = OwnMetric(name="t", rubric=RubricMetric(name="t", rubric="r"))
+    assert hash(own) == hash(OwnMetric.model_validate_json(own.model_dump_json()))
+
+
+def test_a_file_is_read_with_what_it_imports_from_its_folder(mine: Path) -> None:
+    assert [name for name, _ in read_own_file(str(mine)).sources] == [
+        "my_metrics.py",
+        "tone.md",
+        "words.py",
+    ]

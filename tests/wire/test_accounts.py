@@ -1,0 +1,99 @@
+"""What the limiter keeps a pace for: a judge, at an address, on one account."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from pydantic import BaseModel
+
+from memray_eval.config.environment import key_digest, server_address
+from memray_eval.config.sections import JudgingConfig, Provider, RateLimits
+from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.router import JudgeAssignment
+from memray_eval.ports import Judge
+from memray_eval.types import Message
+from tests.servers.provider import Limits, serving
+
+MESSAGES = (
+    Message(role="system", content="The rubric."),
+    Message(role="user", content="What is said?"),
+)
+KEYS = {"FIRST_KEY": "sk-first-0123456789", "SECOND_KEY": "sk-second-0123456789"}
+PER_MIN, CALLS = 60, 16
+
+
+class Rating(BaseModel):
+    score: int
+
+
+def judge_on(variable: str, base_url: str, limiter: Limiter) -> Judge:
+    config = JudgingConfig(
+        base_urls={"openai": base_url},
+        api_key_envs={"openai": variable},
+        limits={"openai/m": RateLimits(requests_per_min=PER_MIN)},
+    )
+    services = Services(limiter=limiter, member=variable, run=variable, say=lambda line: None)
+    ((one,),) = build_judges(
+        {"m": JudgeAssignment(metric="m", judge="openai/m", why="")}, config, services
+    ).values()
+    return one
+
+
+@pytest.mark.parametrize("variables", [("FIRST_KEY", "SECOND_KEY"), ("FIRST_KEY", "FIRST_KEY")])
+def test_two_accounts_have_a_pace_each_and_one_account_has_one(
+    monkeypatch: pytest.MonkeyPatch, variables: tuple[str, str]
+) -> None:
+    """Each may ask once a second. The server holds each key to half as much again in any six
+    seconds."""
+    for variable, key in KEYS.items():
+        monkeypatch.setenv(variable, key)
+    limits = Limits(requests_per_min=1.5 * PER_MIN, window_s=6.0)
+
+    async def ask_all(base_url: str) -> tuple[float, list[str]]:
+        limiter = Limiter()
+        judges = [judge_on(variable, base_url, limiter) for variable in variables]
+        began = time.monotonic()
+        await asyncio.gather(
+            *(judge.judge(MESSAGES, Rating) for judge in judges for _ in range(CALLS // 2))
+        )
+        took_s = time.monotonic() - began
+        for judge in judges:
+            await judge._judges[0]._judge.aclose()  # type: ignore[attr-defined]
+        return took_s, list(limiter.known())
+
+    with serving(lambda body: '{"score": 1}', limits=limits, by_key=True) as server:
+        took_s, known = asyncio.run(ask_all(server.base_url))
+    assert (server.n_429, len(server.times)) == (0, CALLS)
+    assert len(known) == len(set(variables))
+    assert set(known) == {
+        f"openai/m@127.0.0.1:{server.port}/v1#{key_digest(KEYS[one])}" for one in variables
+    }
+    # Seven seconds at least with a pace each, fifteen with one for both
+    assert (took_s < CALLS - 2) == (len(known) == 2)
+
+
+def test_a_key_is_told_apart_and_not_told() -> None:
+    digests = [key_digest(key) for key in (*KEYS.values(), "none")]
+    assert len(set(digests)) == 3
+    assert all(len(digest) == 12 and int(digest, 16) >= 0 for digest in digests)
+    assert key_digest("none") != key_digest("None")
+
+
+@pytest.mark.parametrize(
+    ("provider", "url", "address"),
+    [
+        ("openai", None, "api.openai.com/v1"),
+        ("openai", "https://api.openai.com/v1/", "api.openai.com/v1"),
+        ("anthropic", None, "api.anthropic.com"),
+        ("google", None, "generativelanguage.googleapis.com"),
+        ("openai", "http://me:pass@Judge.Local:8000/v1?key=secret", "judge.local:8000/v1"),
+        ("openai", "http://[::1/v1", ""),
+    ],
+)
+def test_an_address_holds_no_more_than_host_port_and_path(
+    provider: Provider, url: str | None, address: str
+) -> None:
+    assert server_address(provider, url) == address
