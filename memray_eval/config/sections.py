@@ -47,7 +47,8 @@ class EngineConfig(Frozen):
     `device: auto` takes GPUs where the cluster has any, else the CPU. An engine answers
     `max_num_seqs` prompts at once; where none is given, execution/plan.py's table has one by device
     and length of prompt. `batch_size` rows travel together, and `concurrent_batches` of them are in
-    flight in each engine: where none is given, as many as keep it busy."""
+    flight in each engine: where none is given, as many as keep it busy. `dtype: auto` is the
+    model's own type on a GPU; on a CPU, bfloat16 where it computes in it, else float32."""
 
     replicas: Count = 1
     tensor_parallel: Count = 1
@@ -57,7 +58,7 @@ class EngineConfig(Frozen):
     cpus: Positive = 1.0
     max_model_len: Count | None = 4096
     max_num_seqs: Count | None = None
-    dtype: str = "bfloat16"
+    dtype: str = "auto"
     kv_cache_gib: Positive = 2.0
     batch_size: Count = 16
     concurrent_batches: Count | None = None

@@ -11,10 +11,12 @@ from memray_eval.metrics import all_metrics
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
-from tests.conftest import REPOSITORY, shipped_samples
-from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command, memory_samples
 
 pytestmark = pytest.mark.engine
+
+N_UNITS = 41
 
 # The metrics whose rules cannot tell: nothing without a judge.
 BLIND = {
@@ -33,9 +35,9 @@ def test_every_sample_is_answered_and_scored_once(
     memory_run: CommandRun, records: list[Record]
 ) -> None:
     assert memory_run.code == 0, memory_run.err[-4000:]
-    assert len(records) == 121
+    assert len(records) == N_UNITS
     assert {record.sample.id for record in records} == {
-        sample.id for sample in shipped_samples()
+        sample.id for sample in memory_samples()
     } | {TOO_LONG}
     answered = [record for record in records if record.sample.id != TOO_LONG]
     for record in answered:
@@ -55,7 +57,7 @@ def test_responses_are_real_and_measured(records: list[Record]) -> None:
     responses = [
         record.response for record in records if record.response and record.sample.id != TOO_LONG
     ]
-    assert len({response.text for response in responses}) > 90
+    assert len({response.text for response in responses}) > 30
     assert {response.finish_reason for response in responses} == {"stop", "length"}
     for response in responses:
         assert response.error is None
@@ -74,7 +76,7 @@ def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(
     assert record.response is not None
     assert "the engine refused the prompt" in (record.response.error or "")
     assert record.sample.query.startswith("again and again")
-    assert "Failed Units: 1 of 121" in memory_run.out
+    assert f"Failed Units: 1 of {N_UNITS}" in memory_run.out
 
 
 def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: list[Record]) -> None:
@@ -102,9 +104,9 @@ def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: li
 
 def test_samples_flow_through_the_stages(memory_run: CommandRun) -> None:
     stages = RunFolder(str(memory_run.folder)).read_manifest()["stages"]
-    assert {stage["rows"] for stage in stages.values()} == {121}
+    assert {stage["rows"] for stage in stages.values()} == {N_UNITS}
     assert stages["write"]["started"] < stages["generate"]["ended"]
-    assert len(list(memory_run.folder.glob("records/*.parquet"))) == 1
+    assert len(list(memory_run.folder.glob("records/*.parquet"))) >= 2
 
 
 def test_the_summary_is_printed_and_printed_again(memory_run: CommandRun) -> None:
@@ -113,12 +115,12 @@ def test_the_summary_is_printed_and_printed_again(memory_run: CommandRun) -> Non
     again = command("report", str(memory_run.folder), cwd=memory_run.folder)
     assert (again.returncode, again.stdout) == (0, memory_run.out)
     as_json = command("report", str(memory_run.folder), "--json", cwd=memory_run.folder)
-    assert json.loads(as_json.stdout)["n_samples"] == 121
+    assert json.loads(as_json.stdout)["n_samples"] == N_UNITS
 
 
 def test_the_way_is_told_and_nothing_else(memory_run: CommandRun) -> None:
     assert "memory_utilization: rules (offline estimate" in memory_run.err
-    assert "write 121/121" in memory_run.err
+    assert f"write {N_UNITS}/{N_UNITS}" in memory_run.err
     for noise in ("Traceback", "WARNING", "ERROR", "sk-not-to-be-used"):
         assert noise not in memory_run.err
 

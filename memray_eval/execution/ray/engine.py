@@ -84,7 +84,7 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
     """What vLLM is started with; `config.engine_kwargs` has the last word on what the run does not
     plan itself."""
     kwargs: dict[str, Any] = {
-        "dtype": config.dtype,
+        "dtype": engine_dtype(config.dtype, device),
         "max_num_seqs": config.max_num_seqs,
         "tensor_parallel_size": config.tensor_parallel,
         "pipeline_parallel_size": config.pipeline_parallel,
@@ -94,6 +94,18 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
     if device == "cpu":
         kwargs["enforce_eager"] = True  # no compilation on the CPU: it costs minutes at every start
     return kwargs | config.engine_kwargs
+
+
+def engine_dtype(dtype: str, device: Device) -> str:
+    """vLLM's `--dtype`: on a CPU, `auto` is bfloat16 only where the processor of this node computes
+    in it. One without (AVX2) emulates it: 60 GFLOPS of float32 and 9 of bfloat16 on one core."""
+    if dtype != "auto" or device == "gpu":
+        return dtype
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8", "replace").split()
+    except OSError:  # not Linux
+        flags = []
+    return "bfloat16" if "avx512_bf16" in flags else "float32"
 
 
 def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:

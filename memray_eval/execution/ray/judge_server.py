@@ -28,6 +28,7 @@ import ray
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import JudgeError
 from memray_eval.execution.plan import SERVER_CPUS, Device
+from memray_eval.execution.ray.engine import engine_dtype
 from memray_eval.execution.ray.services import failure_reason
 from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
@@ -64,6 +65,7 @@ def judge_server(
     placed = JudgeServer.options(  # type: ignore[attr-defined]
         num_cpus=SERVER_CPUS, num_gpus=gpus, memory=int(memory_gib * (1 << 30)) or None
     )
+    engine = engine.model_copy(update={"dtype": engine_dtype(engine.dtype, device)})
     server: Any = placed.remote(resolve_model(model), engine, command or vllm_command)
     is_wanted = True
 

@@ -66,7 +66,7 @@ def test_an_engine_is_started_as_a_run_would(python: Python, tmp_path: Path) -> 
     assert json.loads((folder / "spec").read_text("utf-8")) == {
         "model": str(model),
         "kwargs": {
-            "dtype": "bfloat16",
+            "dtype": "auto",
             "max_num_seqs": 128,
             "max_model_len": 8192,
             "tensor_parallel_size": 1,
