@@ -73,10 +73,12 @@ class RunConfig(Frozen):
     over tasks and scenarios, the same ones each time and all of them part of a larger limit's, for
     which the whole dataset is looked through; or, with `limit_order: first`, the first ones.
     `templates` is a folder or file with the benchmark's own prompt templates and output lengths,
-    for which we have our words. `tolerance` says how many units may fail before the exit code says
-    so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run at the first
-    failed unit, resumably; `record` goes on. `budget` stops it before it would be passed, resumably
-    too. Relative paths are resolved by `load_config`."""
+    for which we have our words. `executor` says where stages run: `local`, in this process without
+    Ray; `ray`; or `auto`, which is local where no engine is to be started, no cluster is named and
+    there are at most 2,000 units. `tolerance` says how many units may fail before the exit code
+    says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run at the
+    first failed unit, resumably; `record` goes on. `budget` stops it before it would be passed,
+    resumably too. Relative paths are resolved by `load_config`."""
 
     suite: str = "memory"
     dataset: str
@@ -103,6 +105,7 @@ class RunConfig(Frozen):
     judging: JudgingConfig = JudgingConfig()
     cluster: ClusterConfig = ClusterConfig()
     assumptions: Assumptions = Assumptions()
+    executor: Literal["auto", "local", "ray"] = "auto"
     rows_per_block: Count | None = None
     tolerance: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)] = 0.05
     on_error: Literal["record", "fail"] = "record"

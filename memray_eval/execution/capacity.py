@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import glob
+import os
+
+import psutil
+
+from memray_eval.config.sections import ClusterConfig
 from memray_eval.types import Frozen
+
+MIN_LOCAL_CPUS = 2.0
 
 
 class Node(Frozen):
@@ -49,3 +57,21 @@ class Capacity(Frozen):
     def cpus_beside_gpus(self) -> float:
         """The CPUs of nodes without a GPU; all CPUs where there is no such node with any."""
         return sum(node.cpus for node in self.nodes if not node.gpus) or self.cpus
+
+
+def local_capacity(config: ClusterConfig) -> Capacity:
+    """What a local Ray of this machine would have, without starting it."""
+    cpus = config.num_cpus or max(MIN_LOCAL_CPUS, float(os.cpu_count() or 1))
+    gpus = config.num_gpus if config.num_gpus is not None else float(_visible_gpus())
+    memory = psutil.virtual_memory().available / (1 << 30)
+    return Capacity(where="this machine", cpus=cpus, gpus=gpus, memory_gib=memory)
+
+
+def _visible_gpus() -> int:
+    devices = len(glob.glob("/dev/nvidia[0-9]*"))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (
+        devices
+        if visible is None
+        else min(devices, len([part for part in visible.split(",") if part.strip()]))
+    )

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Literal
 
 from memray_eval.config.environment import cache_dir, keys_set
 from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
-from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.capacity import Capacity, local_capacity
 from memray_eval.execution.packages import MEND, is_installed
 from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine_check import check_engine
 from memray_eval.execution.run_manifest import installed_versions
-from memray_eval.execution.run_plan import RunSpec
+from memray_eval.execution.run_plan import JobNeeds, RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.metrics import all_metrics
 from memray_eval.models.embedded_model import model_dir
@@ -40,18 +39,6 @@ class Check(Frozen):
     mend: str = ""
 
 
-@dataclass(frozen=True)
-class JobNeeds:
-    """What a job asks of the machine, known even where its config is wrong; `resolve` gives the run
-    itself, or raises what is wrong."""
-
-    dataset: str
-    cluster: ClusterConfig
-    has_vllm: bool
-    embeds_locally: bool
-    resolve: Callable[[], RunSpec]
-
-
 def examine(job: JobNeeds | None) -> Iterator[Check]:
     """Checks of the machine, then of what a job needs, where there is one."""
     yield _check_platform()
@@ -70,7 +57,7 @@ def examine(job: JobNeeds | None) -> Iterator[Check]:
 
 def examine_engine(model: str, config: EngineConfig) -> Iterator[Check]:
     """Starts one engine of `model` here, with the arguments of a run, and has it generate."""
-    has_gpu = cluster.local_capacity(ClusterConfig()).gpus > 0
+    has_gpu = local_capacity(ClusterConfig()).gpus > 0
     device = config.device if config.device != "auto" else "gpu" if has_gpu else "cpu"
     versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
     yield Check(state="ok", what=f"versions: {versions}")
@@ -188,7 +175,7 @@ def _check_job(job: JobNeeds) -> Iterator[Check]:
 
 def _capacity(spec: ClusterConfig) -> Capacity:
     if spec.address is None:
-        return cluster.local_capacity(spec)
+        return local_capacity(spec)
     with cluster.connected(spec) as capacity:
         return capacity
 

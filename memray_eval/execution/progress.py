@@ -25,8 +25,6 @@ from memray_eval.types import Frozen
 STAGES = ("read", "generate", "judge", "embed", "write")
 POLL_S = 0.5
 PLAIN_EVERY_S = 10.0
-SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
-SHOWN_CAUGHT = 3
 
 
 class StageCount(Frozen):

@@ -35,6 +35,7 @@ LOG = "log.jsonl"
 MAX_BYTES, MAX_FILES = 20 << 20, 3
 MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS = 2_000, 20_000
 UPLOAD_S = 60.0
+MAX_WAITING = 5_000  # entries in the counter that no driver has fetched
 
 LogEntry: TypeAlias = dict[str, str]
 
@@ -211,3 +212,31 @@ def show_log(verbosity: int) -> None:
 def terminal_handlers() -> list[TerminalHandler]:
     handlers = logging.getLogger(PACKAGE).handlers
     return [handler for handler in handlers if isinstance(handler, TerminalHandler)]
+
+
+class CollectedLogs:
+    """The entries that workers have sent and the driver has not fetched; part of the run's counter.
+    An entry that is to be logged once is kept once a run."""
+
+    def __init__(self) -> None:
+        self._waiting: list[LogEntry] = []
+        self._once: set[str] = set()
+        self._n_dropped = 0
+
+    def add(self, entries: list[LogEntry]) -> None:
+        for entry in entries:
+            key = entry.get(ONCE)
+            if key is not None and key in self._once:
+                continue
+            if key is not None:
+                self._once.add(key)
+            if len(self._waiting) < MAX_WAITING:
+                self._waiting.append(entry)
+            else:
+                self._n_dropped += 1
+
+    def take(self) -> tuple[list[LogEntry], int]:
+        """The entries that wait, and how many there was no room for; both are forgotten."""
+        taken = self._waiting, self._n_dropped
+        self._waiting, self._n_dropped = [], 0
+        return taken

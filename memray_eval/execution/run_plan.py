@@ -50,6 +50,14 @@ class PhaseChoice(NamedTuple):
 
 
 TOGETHER = PhaseChoice("together", "")
+ExecutorName: TypeAlias = Literal["local", "ray"]
+
+
+class ExecutorChoice(NamedTuple):
+    """What drives the stages of a session, and why."""
+
+    name: ExecutorName
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +127,7 @@ class RunSpec:
     tolerance: int | float
     stops_on_failure: bool
     templates: str | None = None
+    executor: Literal["auto", "local", "ray"] = "auto"
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""
@@ -182,6 +191,18 @@ class RunSpec:
         return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
 
 
+@dataclass(frozen=True)
+class JobNeeds:
+    """What a job asks of the machine, known even where its config is wrong; `resolve` gives the run
+    itself, or raises what is wrong."""
+
+    dataset: str
+    cluster: ClusterConfig
+    has_vllm: bool
+    embeds_locally: bool
+    resolve: Callable[[], RunSpec]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """One session of a run, ready to start. `before` is the manifest that earlier sessions left
@@ -196,10 +217,16 @@ class RunPlan:
     started: float
     scanned_at: float | None = None
     phases: PhaseChoice = TOGETHER
+    executor: ExecutorName = "ray"
     problems: Sequence[Problem] = ()
     reservation: NodeReservation | None = None
     before: Mapping[str, Any] = field(default_factory=dict)
     resume_state: ResumeState = field(default_factory=ResumeState)
+
+    @property
+    def n_before(self) -> int:
+        """How many sessions the run has had."""
+        return len(self.before.get("sessions", ()))
 
     @property
     def n_units(self) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.dataset as pads
 
 from memray_eval.config.sections import EMBEDDED
+from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
-from memray_eval.execution.ray.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES

@@ -12,6 +12,8 @@ from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import (
     Device,
     Pool,
+    check_room,
+    engine_device,
     explain_lack,
     judge_actors,
     judging_pools,
@@ -93,6 +95,13 @@ def pools_in_turn(
     waves = schedule(spec, capacity, device, scores)
     turns = [wave_pools(spec, wave, capacity, device, scores) for wave in waves]
     return turns if scores else [*turns, judging]
+
+
+def check_turns(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> None:
+    """Raises ResourceError where a part of the run does not fit."""
+    device = engine_device(spec, capacity.all_gpus)
+    for pools in pools_in_turn(spec, capacity, device, order):
+        check_room(pools, capacity)
 
 
 def run_concurrently(

@@ -8,6 +8,7 @@ import logging
 
 import pyarrow.compute as pc
 
+from memray_eval.config.sections import Budget
 from memray_eval.errors import EvalError
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.log_once import log_once
@@ -62,3 +63,8 @@ def spending_in_scores(folder: RunFolder) -> Spending:
                 usd += pc.sum(pc.struct_field(each, "cost_usd")).as_py() or 0.0
                 tokens += sum(pc.sum(pc.struct_field(each, name)).as_py() or 0 for name in _TOKENS)
     return Spending(usd=usd, tokens=tokens)
+
+
+def spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
+    """What earlier sessions count against the budget of this one."""
+    return spending_so_far(folder, sessions) if sessions and budget.is_set else Spending()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from memray_eval.errors import (
     SAID,
@@ -25,7 +26,6 @@ from memray_eval.errors import (
 )
 from memray_eval.provider_http.quota import quota_error
 from memray_eval.provider_http.retry import parse_retry_after
-from memray_eval.provider_http.transport import connection_error, host_of
 from memray_eval.types import Usage
 
 EXCERPT = 200  # characters of a reply that an error shows
@@ -133,10 +133,14 @@ class Edge:
 
     @property
     def host(self) -> str:
-        return host_of(self.url)
+        """With its port where the URL names one."""
+        return urlsplit(self.url).netloc.rpartition("@")[2] or self.url
 
     def lost(self, error: BaseException) -> JudgeError:
         """An exception of the way there and back, which is no HTTP error status."""
+        # aiohttp takes a quarter of a second to import: only where something is sent
+        from memray_eval.provider_http.transport import connection_error
+
         return connection_error(error, self.host) or JudgeError(
             f"the call to {self.host} could not be made: {type(error).__name__}"
         )

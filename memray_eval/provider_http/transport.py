@@ -31,12 +31,6 @@ _LONGEST_CHAIN = 50
 OnHeaders = Callable[[Mapping[str, str]], Awaitable[None]]
 
 
-def host_of(url: str) -> str:
-    """The host of an address, with its port where it names one."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] or url
-
-
 def client_options(
     timeout_s: float,
     on_headers: OnHeaders | None = None,
@@ -71,7 +65,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
     @property
     def _host(self) -> str:
-        return host_of(str(self._request.url))
+        return urlsplit(str(self._request.url)).netloc
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         seen, unpack = 0, self._unpacker()

@@ -36,31 +36,35 @@ def job(samples: int, max_tokens: int) -> RunConfig:
 
 def stage(config: RunConfig) -> float:
     """Tokens/s of the pipeline's generation stage."""
-    import ray
-
+    from memray_eval.execution.plan import fit_engine
     from memray_eval.execution.prepare import prepare
+    from memray_eval.execution.ray.engine import group_of_engine
     from memray_eval.execution.ray.pipeline import (
         PipelineSetup,
         add_generation,
         add_prompts,
         set_up_data_context,
     )
-    from memray_eval.execution.ray.progress_counter import ProgressCounter
-    from memray_eval.execution.ray.workers import WorkerContext
+    from memray_eval.execution.ray.placement_groups import EnginePlacement
+    from memray_eval.execution.ray.progress_counter import ProgressCounter, RemoteCounter
+    from memray_eval.execution.stage_context import StageContext
     from memray_eval.results.run_folder import RunFolder
 
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         plan = prepare(config, folder, stack, lambda line: None, generate_only=True)
+        engine = fit_engine(config.engine, 0.0, "cpu")
         set_up_data_context(config.cluster.no_progress_timeout_s)
-        counter = ProgressCounter.remote()  # type: ignore[attr-defined]
+        counter = RemoteCounter(ProgressCounter.remote())  # type: ignore[attr-defined]
         RunFolder(folder).create()
-        context = WorkerContext(folder, counter)
-        setup = PipelineSetup(plan=plan, context=context, device="cpu", engine=config.engine)
+        context = StageContext(folder, counter)
+        setup = PipelineSetup(plan=plan, context=context, device="cpu", engine=engine)
         prompts = add_prompts(setup, config.candidates)
-        rows = add_generation(prompts, setup, config.candidates[0]).take_all()
+        group = group_of_engine(setup.engine, setup.device)
+        with EnginePlacement(group, setup.reservation) as placement:
+            rows = add_generation(prompts, setup, config.candidates[0], placement).take_all()
         tokens = sum(row["output_tokens"] for row in rows)
-        span_s = ray.get(counter.stages.remote())["generate"].span_s
+        span_s = counter.counts(["generate"])["generate"].span_s
         return float(tokens / span_s)
 
 

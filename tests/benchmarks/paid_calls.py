@@ -27,7 +27,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memray_eval.execution.ray.services import Handles, services_of
+from memray_eval.execution.ray.services import RayServices
 from memray_eval.judges.call_cache import CachedCall, CallCache
 from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.paid_calls import MERGED_CALLS, SMALL_SEGMENTS, PaidCalls
@@ -116,10 +116,8 @@ class NearHandle:
 
 
 def new_client(service: PaidCalls) -> CallStore:
-    handles = Handles(None, NearHandle(service), None, 1, 64)
-    services = services_of(
-        handles, lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER
-    )
+    handles = RayServices(None, NearHandle(service), None, 1, 64)
+    services = handles.connect(lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER)
     assert services.calls is not None
     return services.calls
 

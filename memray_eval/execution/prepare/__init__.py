@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,19 +21,17 @@ from memray_eval.datasets.scan import FINGERPRINT_2, EachSource, Scan, scan
 from memray_eval.datasets.scan_store import read_states, restore_scan, store_scan
 from memray_eval.datasets.sharding import coalesce
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.capacity import Capacity, local_capacity
 from memray_eval.execution.estimate import Estimate
+from memray_eval.execution.executors import choose_executor
 from memray_eval.execution.plan import engine_device
 from memray_eval.execution.prepare.checks import (
     check_cost,
     check_device,
     check_judges,
     check_machine,
-    check_turns,
     decide_phases,
     estimate_run,
-    free_capacity,
-    wait_for_room,
 )
 from memray_eval.execution.prepare.resolve import (
     check_affect,
@@ -46,11 +45,8 @@ from memray_eval.execution.prepare.stored_config import (
     read_config,
     write_config,
 )
-from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.cluster_spec import ClusterSpec
 from memray_eval.execution.ray.placement import Placement, plan_placement
-from memray_eval.execution.ray.placement_groups import NodeReservation
-from memray_eval.execution.ray.scan_tasks import LARGE_BYTES, ScanTasks
 from memray_eval.execution.resume_state import load_resume_state
 from memray_eval.execution.run_manifest import (
     judges_of,
@@ -60,7 +56,7 @@ from memray_eval.execution.run_manifest import (
     with_ended_sessions,
 )
 from memray_eval.execution.run_plan import PhaseOrder, ReadSpec, RunPlan, RunSpec
-from memray_eval.execution.schedule import schedule, wave_pools
+from memray_eval.execution.schedule import check_turns, schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.results.run_folder import RunFolder, new_run_id
 
@@ -76,6 +72,7 @@ __all__ = [
 ]
 
 SHOWN_PROBLEMS = 20
+LARGE_BYTES = 256 << 20  # below it a scan takes less time than starting workers for it
 
 
 def run(
@@ -161,33 +158,70 @@ def prepare(
     check_affect(spec)
     check_judges(spec, path)
     check_machine(spec)
-    is_local = spec.cluster.address is None and not cluster.is_connected()
-    if is_local:
-        capacity = cluster.local_capacity(spec.cluster)
-        check_turns(spec, capacity, "apart" if spec.cluster.phases == "apart" else "together")
+    may_be_local = choose_executor(spec, is_on_ray=_is_on_ray()).name == "local"
+    is_alone = spec.cluster.address is None and not _is_on_ray()
+    if is_alone:
+        capacity = local_capacity(spec.cluster)
+        if not may_be_local:
+            check_turns(spec, capacity, "apart" if spec.cluster.phases == "apart" else "together")
     else:
         check_device(spec)
-        capacity = stack.enter_context(cluster.connected(spec.cluster))
+        capacity = _connect(spec, stack)
         if not before and not spec.cluster.wait_s:  # would it fit in any order?
             order: PhaseOrder = "together" if spec.cluster.phases == "together" else "apart"
-            capacity = free_capacity(spec, capacity, order)
+            capacity = _free_capacity(spec, capacity, order)
     spec = replace(spec, read=spec.read.with_columns(say))
     plan = _look_through(spec, RunFolder(path), capacity, before, started, stack)
-    capacity = plan.capacity
     check_found(plan.found)
     plan = complete(plan)
+    executor = choose_executor(spec, plan.n_units, is_on_ray=_is_on_ray())
+    if executor.name == "local":
+        say(f"Executor: local ({executor.reason}).")
+        return replace(plan, executor="local")
+    capacity = plan.capacity
     phases = decide_phases(spec, plan.found, capacity, plan.resume_state)
     is_worth_a_line = phases.order != "together" or engine_device(spec, capacity.all_gpus) == "gpu"
     if spec.metrics and not spec.has_responses and is_worth_a_line:
         say(f"Phases: {phases.order} ({phases.reason}).")
-    if is_local:
+    if is_alone:
         check_turns(spec, capacity, phases.order)
-        if not cluster.is_connected():
-            capacity = stack.enter_context(cluster.connected(spec.cluster))
+        if not _is_on_ray():
+            capacity = _connect(spec, stack)
         return replace(plan, capacity=capacity, phases=phases)
+    return _wait_for_room(replace(plan, phases=phases), stack, say)
+
+
+def _is_on_ray() -> bool:
+    """Whether this process has joined a Ray cluster."""
+    # Who has not imported it has not: it takes a second to import
+    if "ray" not in sys.modules:
+        return False
+    from memray_eval.execution.ray import cluster
+
+    return cluster.is_connected()
+
+
+def _connect(spec: RunSpec, stack: ExitStack) -> Capacity:
+    """Joins the run's cluster, or starts one, for as long as `stack` lives."""
+    from memray_eval.execution.ray import cluster
+
+    return stack.enter_context(cluster.connected(spec.cluster))
+
+
+def _free_capacity(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> Capacity:
+    from memray_eval.execution.ray.room import free_capacity
+
+    return free_capacity(spec, capacity, order)
+
+
+def _wait_for_room(plan: RunPlan, stack: ExitStack, say: Callable[[str], None]) -> RunPlan:
+    """The plan with the nodes that it starts on."""
+    from memray_eval.execution.ray.placement_groups import NodeReservation
+    from memray_eval.execution.ray.room import wait_for_room
+
     reservation = stack.enter_context(NodeReservation())
-    capacity = wait_for_room(spec, capacity, phases.order, reservation, say)
-    return replace(plan, capacity=capacity, phases=phases, reservation=reservation)
+    capacity = wait_for_room(plan.spec, plan.capacity, plan.phases.order, reservation, say)
+    return replace(plan, capacity=capacity, reservation=reservation)
 
 
 def _look_through(
@@ -208,8 +242,10 @@ def _look_through(
     each_source = None
     states = read_states(read.dataset) if read.limit is None and capacity.cpus else None
     if states is not None and states.n_sources > 1 and states.size >= LARGE_BYTES:
-        if not cluster.is_connected():
-            capacity = stack.enter_context(cluster.connected(spec.cluster))
+        from memray_eval.execution.ray.scan_tasks import ScanTasks
+
+        if not _is_on_ray():
+            capacity = _connect(spec, stack)
         each_source = ScanTasks(capacity.cpus_beside_gpus)
     problems: list[Problem] = []
     is_old = bool(before) and not before["dataset"]["fingerprint"].startswith(FINGERPRINT_2)
@@ -382,7 +418,7 @@ def estimate_of(
     placement = None if cluster_spec is None else _place(spec, cluster_spec)
     spec = replace(spec, read=spec.read.with_columns(say))
     found = scan_dataset(spec.read, [])
-    capacity = placement.capacity if placement else cluster.local_capacity(spec.cluster)
+    capacity = placement.capacity if placement else local_capacity(spec.cluster)
     return estimate_run(
         spec,
         found,

@@ -3,30 +3,25 @@ machine or cluster."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from memray_eval.config.environment import server_key
 from memray_eval.datasets.scan import Scan
-from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
 from memray_eval.execution.packages import require_package
 from memray_eval.execution.phases import StageSeconds, choose_phases
-from memray_eval.execution.plan import check_room, engine_device, judge_pool
-from memray_eval.execution.ray import cluster
-from memray_eval.execution.ray.engine import group_of_engine
+from memray_eval.execution.plan import engine_device, judge_pool
 from memray_eval.execution.ray.placement import Placement
-from memray_eval.execution.ray.placement_groups import GroupSpec, NodeReservation
-from memray_eval.execution.ray.services import check_calls
 from memray_eval.execution.resume_state import ResumeState
-from memray_eval.execution.run_plan import PhaseChoice, PhaseOrder, RunPlan, RunSpec
-from memray_eval.execution.schedule import pools_in_turn, schedule
+from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
+from memray_eval.execution.schedule import schedule
+from memray_eval.execution.services import check_calls
 from memray_eval.judges.router import may_bill, unpriced
 from memray_eval.metric import RULES
 
 ASK_USD = 10.0  # above this a run without a budget asks
-SETTLE_S = 5.0  # what others' tasks hold at a moment may be free in the next
 
 
 def estimate_run(
@@ -127,51 +122,6 @@ def check_device(spec: RunSpec) -> None:
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "
             "which: gpu or cpu"
         )
-
-
-def check_turns(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> None:
-    """Raises ResourceError where a part of the run does not fit."""
-    device = engine_device(spec, capacity.all_gpus)
-    for pools in pools_in_turn(spec, capacity, device, order):
-        check_room(pools, capacity)
-
-
-def wait_for_room(
-    spec: RunSpec,
-    capacity: Capacity,
-    order: PhaseOrder,
-    reservation: NodeReservation,
-    say: Callable[[str], None],
-) -> Capacity:
-    """The capacity that the run starts with. A cluster that is let grow need hold the first models
-    only, whose nodes `reservation` holds from then on; for those that come later it grows while
-    they wait."""
-    device, wait_s = engine_device(spec, capacity.all_gpus), spec.cluster.wait_s
-    if not wait_s:
-        return free_capacity(spec, capacity, order)
-    engines: list[GroupSpec] = []
-    if order != "judge":
-        for candidate, *_ in schedule(spec, capacity, device, scores=order == "together")[0]:
-            if candidate.backend == "vllm":
-                engine = spec.engine_of(candidate.model)
-                engines += [group_of_engine(engine, device)] * engine.replicas
-    pools = pools_in_turn(spec, capacity, device, order)[0]
-    return cluster.wait_for_nodes(capacity, pools, engines, reservation, wait_s, say)
-
-
-def free_capacity(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> Capacity:
-    """The capacity, looked at again for some seconds where others hold what the run needs: tasks
-    come and go. Raises ResourceError where the run does not fit."""
-    deadline = time.monotonic() + SETTLE_S
-    while True:
-        try:
-            check_turns(spec, capacity, order)
-            return capacity
-        except ResourceError:
-            if not capacity.holdings or time.monotonic() >= deadline:
-                raise
-        time.sleep(0.5)
-        capacity = cluster.cluster_capacity(capacity.where)
 
 
 def decide_phases(

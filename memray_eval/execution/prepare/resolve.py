@@ -15,9 +15,8 @@ from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
-from memray_eval.execution.doctor import JobNeeds
-from memray_eval.execution.ray.affect_stage import AFFECT
-from memray_eval.execution.run_plan import ReadSpec, RunSpec
+from memray_eval.execution.affect_stage import AFFECT
+from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
 from memray_eval.judges.router import JudgeAssignment, assign_judges, check_judge, load_table
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
@@ -55,6 +54,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         tolerance=config.tolerance,
         stops_on_failure=config.on_error == "fail",
         templates=config.templates,
+        executor=config.executor,
     )
     _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
     return spec

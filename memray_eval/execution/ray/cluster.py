@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
 import signal
@@ -17,7 +16,7 @@ import ray
 
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError, describe_error
-from memray_eval.execution.capacity import Capacity, Holding, Node
+from memray_eval.execution.capacity import Capacity, Holding, Node, local_capacity
 from memray_eval.execution.plan import ENGINES, SLACK, Pool, explain_lack, first_homeless
 from memray_eval.execution.ray.placement_groups import (
     ACCELERATOR,
@@ -36,7 +35,6 @@ from memray_eval.execution.ray.ray_compat import (
     local_node,
 )
 
-MIN_LOCAL_CPUS = 2.0
 _GIB = 1 << 30
 _TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
 _NODE_LABEL = "ray.io/node-id"  # of every node
@@ -51,14 +49,6 @@ _QUIET = {
 }
 
 logger = logging.getLogger(__name__)
-
-
-def local_capacity(config: ClusterConfig) -> Capacity:
-    """What a local Ray of this machine would have, without starting it."""
-    cpus = config.num_cpus or max(MIN_LOCAL_CPUS, float(os.cpu_count() or 1))
-    gpus = config.num_gpus if config.num_gpus is not None else float(_visible_gpus())
-    memory = psutil.virtual_memory().available / _GIB
-    return Capacity(where="this machine", cpus=cpus, gpus=gpus, memory_gib=memory)
 
 
 def is_connected() -> bool:
@@ -373,13 +363,3 @@ def _quiet_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def _visible_gpus() -> int:
-    devices = len(glob.glob("/dev/nvidia[0-9]*"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (
-        devices
-        if visible is None
-        else min(devices, len([part for part in visible.split(",") if part.strip()]))
-    )

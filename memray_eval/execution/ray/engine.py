@@ -11,13 +11,13 @@ import numpy as np
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import TASK_CPUS, Device
+from memray_eval.execution.prompt_stage import TOKENS
 from memray_eval.execution.ray.log_collection import follow_engine_output, send_logs_to
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     GroupSpec,
     accelerator_share,
 )
-from memray_eval.execution.ray.prompt_stage import TOKENS
 from memray_eval.execution.ray.ray_compat import engine_stage_class, worker_output_path
 from memray_eval.models.embedded_model import resolve_model
 

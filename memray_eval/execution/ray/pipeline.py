@@ -20,6 +20,19 @@ from memray_eval import errors
 from memray_eval.config.sections import EngineConfig
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
+from memray_eval.execution.affect_stage import EnrichSamples
+from memray_eval.execution.block_stages import (
+    PART,
+    AskServers,
+    EmbedRecords,
+    JudgeRecords,
+    collect_engine_answers,
+    finish_ungenerated,
+    read_answers,
+    read_waiting,
+    shard_rows,
+)
+from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
 from memray_eval.execution.plan import (
     ACTOR_GIB,
     AFFECT_GIB,
@@ -29,30 +42,17 @@ from memray_eval.execution.plan import (
     WRITER_CPUS,
     Device,
 )
-from memray_eval.execution.ray.affect_stage import EnrichSamples
-from memray_eval.execution.ray.engine import build_engine, group_of_engine
-from memray_eval.execution.ray.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
-from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
-from memray_eval.execution.ray.prompt_stage import (
+from memray_eval.execution.prompt_stage import (
     PromptSpec,
     prompts_for_engine,
     prompts_for_servers,
 )
-from memray_eval.execution.ray.ray_compat import set_repartition_options
-from memray_eval.execution.ray.services import Handles
-from memray_eval.execution.ray.workers import (
-    PART,
-    AskServers,
-    EmbedRecords,
-    JudgeRecords,
-    WorkerContext,
-    collect_engine_answers,
-    finish_ungenerated,
-    read_answers,
-    read_waiting,
-    shard_rows,
-)
+from memray_eval.execution.ray.engine import build_engine, group_of_engine
+from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
+from memray_eval.execution.ray.ray_compat import is_repeated_task, set_repartition_options
+from memray_eval.execution.ray.services import RayServices
 from memray_eval.execution.run_plan import RunPlan
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate
 
@@ -73,14 +73,14 @@ BLOCKS = {
 @dataclass(frozen=True, kw_only=True)
 class PipelineSetup:
     """A run's plan with what was started for it, as its pipelines take it. `engine` is that of the
-    pipeline's model, `handles` are the services of the run's judges, None where no model judges.
+    pipeline's model, `services` are those of the run's judges, None where no model judges.
     `label_selector` keeps what needs no GPU off nodes with GPUs; None: it may be anywhere."""
 
     plan: RunPlan
-    context: WorkerContext
+    context: StageContext
     device: Device
     engine: EngineConfig
-    handles: Handles | None = None
+    services: RayServices | None = None
     embedded_url: str | None = None
     reservation: NodeReservation = field(default_factory=NodeReservation)
     label_selector: dict[str, str] | None = None
@@ -193,7 +193,7 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     )
     return dataset.map_batches(
         WriteParts,
-        fn_constructor_args=(context.folder, kind, context.counter, context.log_level),
+        fn_constructor_args=(context.folder, kind, context.counter),
         compute=at_once,
         **setup.actor_options(WRITER_CPUS, ACTOR_GIB),
     )
@@ -283,6 +283,7 @@ def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Data
         context=setup.context,
         max_model_len=setup.engine.max_model_len,
         rows=setup.engine.batch_size,
+        is_repeated=is_repeated_task,
     )
     read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers
     source = (
@@ -313,7 +314,7 @@ def add_affect(
     )
     return dataset.map_batches(
         EnrichSamples,
-        fn_constructor_args=(*known, setup.handles, setup.embedded_url, setup.context),
+        fn_constructor_args=(*known, setup.services, setup.embedded_url, setup.context),
         compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.found.shards))),
         **setup.actor_options(affect.cpus, AFFECT_GIB),
     )
@@ -369,7 +370,7 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
                 spec.metric_options,
                 spec.judges,
                 spec.judging,
-                setup.handles,
+                setup.services,
                 setup.embedded_url,
                 setup.context,
             ),

@@ -1,204 +1,103 @@
-"""The small actor that the workers of a run report to, and the driver's view of it."""
+"""A run's counter as an actor, and how workers and the driver reach it."""
 
 from __future__ import annotations
 
 import logging
 import math
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 import ray
 
 from memray_eval.execution.exported_metrics import AnswerUsage, Exporter
 from memray_eval.execution.progress import STAGES, RunTelemetry, StageCount
-from memray_eval.execution.ray.log_collection import CollectedLogs
+from memray_eval.execution.ray.log_collection import send_logs_to
 from memray_eval.execution.ray.metric_recorders import new_recorder
-from memray_eval.execution.run_log import EVENTS, LogEntry, make_entry
-from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
-from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_log import LogEntry
+from memray_eval.judges.call_metrics import CallMetricsSnapshot
 
-SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
-SHOWN_CAUGHT = 3
 ANSWER_S = 10.0
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
-class ProgressCounter:
-    """What the workers of a run tell its driver, and it them; also the process that exports the
-    run's metrics. Stages report without waiting; a lost report costs a number on the display and in
-    the manifest's figures of the run's course, nothing else."""
+class ProgressCounter(RunCounter):
+    """The run's counter; also the process that exports the run's metrics."""
 
     def __init__(
         self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf
     ) -> None:
-        self._stages = dict.fromkeys(STAGES, StageCount())
-        self._order, self._carried = tuple(stages), 0
-        self._lines: list[str] = []
-        self._logs = CollectedLogs()
-        self._told_at: dict[str, float] = {}
-        self._counts: Counter[str] = Counter()
-        self._stop: str | None = None
-        self._caught, self._most_caught = 0, most_caught
-        self._calls, self._timeline, self._exporter = (
-            CallTotals(),
-            RunTimeline(time.time()),
-            Exporter(run_id, new_recorder),
-        )
+        super().__init__(stages, most_caught, Exporter(run_id, new_recorder))
+
+
+@dataclass(frozen=True)
+class RemoteCounter:
+    """A RunReports whose counter is an actor. A worker that receives it sends what it logs, from
+    `log_level` on (the driver's), to the counter."""
+
+    actor: Any
+    log_level: int = field(default_factory=logging.getLogger("memray_eval").getEffectiveLevel)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        send_logs_to(self, self.log_level)
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """Adds to figures that the manifest keeps."""
-        self._counts.update(counts)
-
-    def counts(self) -> dict[str, int]:
-        return dict(sorted(self._counts.items()))
+        self.actor.count.remote(counts)
 
     def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
-        """A stage is done with some rows, `failed` among them."""
-        self._stages[stage] = self._stages[stage].plus(rows, started, ended)
-        self._timeline.rows(stage, min(ended, time.time()), rows)
-        self._exporter.units(stage, rows - failed, failed)
-        self._exporter.queues(
-            queue_lengths(
-                self._order,
-                {name: count.rows for name, count in self._stages.items()},
-                self._carried,
-            )
-        )
+        self.actor.add.remote(stage, rows, started, ended, failed)
 
     def add_carried(self, rows: int) -> None:
-        """An earlier session generated these rows; they wait to be scored."""
-        self._carried += rows
-
-    def record_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
-        """What an actor tells of its judges."""
-        now = time.time()
-        self._calls.add(member, told, now)
-        for judge, one in told.items():
-            self._timeline.calls(now, one.calls)
-            self._exporter.calls(judge, one)
-        self._exporter.under_way(self._calls.under_way(now))
+        self.actor.add_carried.remote(rows)
 
     def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        """What candidates took for a block of answers, by name."""
-        for candidate, one in took.items():
-            self._exporter.answers(candidate, one)
-
-    def telemetry(self) -> RunTelemetry:
-        return RunTelemetry(
-            stages=self._stages,
-            events=self._lines,
-            counts=self.counts(),
-            timeline=self._timeline.figures(),
-            calls=self._calls.figures(),
-            stopped=self._stop,
-            caught=self._caught,
-        )
-
-    def stages(self) -> dict[str, StageCount]:
-        return self._stages
-
-    def add_line(self, line: str) -> None:
-        """Something that a person should read: a judge is down, the run is stopping. What several
-        workers tell at about the same time is shown once."""
-        now = time.time()
-        if now - self._told_at.get(line, 0.0) > SAME_S:
-            self._lines.append(line)
-            self._logs.add([make_entry(logging.INFO, EVENTS, line)])
-        self._told_at[line] = now
-
-    def lines_since(self, since: int) -> list[str]:
-        return self._lines[since:]
-
-    def record_logs(self, entries: list[LogEntry]) -> None:
-        """What a worker has logged."""
-        self._logs.add(entries)
-
-    def take_logs(self) -> tuple[list[LogEntry], int]:
-        """What was logged since the last call, for the run's log."""
-        return self._logs.take()
-
-    def stop(self, reason: str) -> None:
-        """Ends the run early: nothing new is read or judged, what is under way is finished. The
-        first reason stays."""
-        if self._stop is None:
-            self._stop = reason
-            self._lines.append(f"Stopping: {reason}")
-            self._logs.add([make_entry(logging.WARNING, EVENTS, f"Stopping: {reason}")])
-
-    def stopping(self) -> str | None:
-        return self._stop
+        self.actor.record_answers.remote(took)
 
     def record_failure(self, stage: str, sample_id: str, error: str) -> None:
-        """A stage could not work on a record, which is an error now. The first few are told; more
-        than the run tolerates end it."""
-        self._caught += 1
-        if self._caught <= SHOWN_CAUGHT:
-            self._lines.append(
-                f"The stage {stage} failed on sample {sample_id!r}, which is an error now: {error}"
-            )
-        if self._caught > self._most_caught:
-            self.stop(
-                f"stages failed on {self._caught} records, more than the tolerance allows; the "
-                f"last in {stage}: {error}"
-            )
+        self.actor.record_failure.remote(stage, sample_id, error)
 
+    def record_logs(self, entries: list[LogEntry]) -> None:
+        self.actor.record_logs.remote(entries)
 
-@dataclass
-class BlockReport:
-    """What a block's work came to."""
+    def add_line(self, line: str) -> None:
+        self.actor.add_line.remote(line)
 
-    rows: int = 0
-    failed: int = 0
+    def stop(self, reason: str) -> None:
+        self.actor.stop.remote(reason)
 
+    def stopping(self) -> str | None:
+        reason: str | None = ray.get(self.actor.stopping.remote())
+        return reason
 
-@contextmanager
-def report_block(counter: Any, stage: str) -> Iterator[BlockReport]:
-    """Reports the block's work when it ends well; the block says what that was."""
-    started, done = time.time(), BlockReport()
-    yield done
-    counter.add.remote(stage, done.rows, started, time.time(), done.failed)
+    async def is_stopping(self) -> bool:
+        return await self.actor.stopping.remote() is not None
 
-
-class CallReporter:
-    """The judge calls of one actor, on their way to the run's counter: many calls, few messages."""
-
-    def __init__(self, counter: Any) -> None:
-        self._counter, self._member, self._book = counter, uuid4().hex, CallMetrics()
-
-    def watch(self, judge: str) -> CallObserver:
-        return self._book.of(judge)
-
-    async def report(self) -> None:
-        """Tells what is new, and returns when it was heard."""
-        if told := self._book.take():
-            with suppress(ray.exceptions.RayError):  # figures about the run must not end it
-                await self._counter.record_calls.remote(self._member, told)
-
-
-class CounterView:
-    """A run's counter as its driver reads it, for the display and for the end of the run."""
-
-    def __init__(self, counter: Any) -> None:
-        self._counter = counter
+    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+        with suppress(ray.exceptions.RayError):  # figures about the run must not end it
+            await self.actor.record_calls.remote(member, told)
 
     def lines(self, since: int) -> list[str]:
         try:
-            return list(ray.get(self._counter.lines_since.remote(since), timeout=ANSWER_S))
+            return list(ray.get(self.actor.lines.remote(since), timeout=ANSWER_S))
         except ray.exceptions.RayError:
             return []
 
     def counts(self, stages: Sequence[str]) -> Mapping[str, StageCount]:
         try:
-            counts = ray.get(self._counter.stages.remote(), timeout=ANSWER_S)
-            return {stage: counts[stage] for stage in stages}
+            counts: dict[str, StageCount] = ray.get(
+                self.actor.counts.remote(stages), timeout=ANSWER_S
+            )
+            return counts
         except ray.exceptions.RayError:
             return {}
 
     def telemetry(self) -> RunTelemetry:
-        telemetry: RunTelemetry = ray.get(self._counter.telemetry.remote())
+        telemetry: RunTelemetry = ray.get(self.actor.telemetry.remote())
         return telemetry
+
+    def take_logs(self) -> tuple[list[LogEntry], int]:
+        entries, n_dropped = ray.get(self.actor.take_logs.remote(), timeout=ANSWER_S)
+        return entries, n_dropped

@@ -11,7 +11,6 @@ import ray
 from memray_eval.datasets.scan import ScanSource, SourceScan
 from memray_eval.datasets.shards import Shard
 
-LARGE_BYTES = 256 << 20  # below it the workers' start takes longer than the scan
 AHEAD = 2  # files scanned for each CPU before the first of them is taken: they differ in size
 
 logger = logging.getLogger(__name__)

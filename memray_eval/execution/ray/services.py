@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,17 +16,23 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, RateLimits
-from memray_eval.errors import JudgeError, ServiceLost
+from memray_eval.errors import ServiceLost
+from memray_eval.execution.run_counter import StageReports
+from memray_eval.execution.services import (
+    CALLS,
+    OFF,
+    BatchedCalls,
+    StoredCalls,
+    calls_error,
+    calls_location,
+)
 from memray_eval.execution.spending import SpendingBook
-from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
+from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
 from memray_eval.judges.limits.budget import BudgetLedger, Spending
 from memray_eval.judges.limits.rate_limiter import HORIZON_S, Grant, Limiter, Reservation, Standing
-from memray_eval.judges.paid_calls import PaidCalls
-from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.models.batching import Batcher
 
 logger = logging.getLogger(__name__)
@@ -38,12 +42,8 @@ NAMESPACE = "memray_eval"
 LIMITER = "memray_eval_limiter_5"
 HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
 LEAVE_S = 5.0
-AUTO, OFF = "auto", "off"
-CALLS, LEDGER = (
-    "the memory of paid calls (CallsActor)",
-    "the ledger of the run's budget (LedgerActor)",
-)
-PUTS = 4  # batches of paid calls on their way from one judge actor
+CALLS_ACTOR = f"{CALLS} (CallsActor)"
+LEDGER = "the ledger of the run's budget (LedgerActor)"
 FINISH_S = 60.0  # for merging segments at the end of a run
 _MANY = 10_000  # calls that may wait in a service at once
 
@@ -82,38 +82,11 @@ class LimiterActor:
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
-class CallsActor:
-    """The memory of paid calls: a file on its node, and a folder of segments where the file does
-    not outlive the run."""
+class CallsActor(StoredCalls):
+    """The memory of paid calls, in the process that all judge actors ask."""
 
-    def __init__(self, file: str | None, segments: str | None, counter: Any = None) -> None:
-        log = SegmentLog(segments) if segments is not None else None
-        self._scratch = tempfile.mkdtemp(prefix="memray_eval_calls_") if file is None else None
-        cache = (
-            CallCache(file)
-            if file is not None
-            else CallCache(f"{self._scratch}/{calls_file().name}", is_scratch=True)
-        )
-        self._calls = PaidCalls(cache, log)
-        n_unreadable = self._calls.load()
-        if log is not None and n_unreadable and counter is not None:
-            counter.add_line.remote(
-                f"Segments of paid calls in {log.folder} that cannot be read (cut off, or of "
-                f"another version): {n_unreadable}. Their calls will be paid again, "
-                "unless whole copies are put back before a run."
-            )
-
-    async def get(self, keys: list[str]) -> list[CachedCall | None]:
-        return await self._calls.get(keys)
-
-    async def put(self, calls: list[CachedCall]) -> None:
-        await self._calls.put(calls)
-
-    async def finish(self) -> None:
-        """After the last call of the run: merges what is in small segments."""
-        await self._calls.compact()
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+    def __init__(self, file: str | None, segments: str | None, counter: StageReports) -> None:
+        super().__init__(file, segments, counter.add_line)
 
 
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=_MANY)
@@ -141,9 +114,9 @@ class LedgerActor:
             await self._book.write(self._treasury.committed())
 
 
-class Handles(NamedTuple):
-    """The services of a run, as the driver hands them to its judge actors; None: this run has
-    none. `run` is what the limiter knows this session's members by."""
+class RayServices(NamedTuple):
+    """JudgeServices as the driver hands them to its judge actors: actors of the cluster; None: this
+    run has none. `run` is what the limiter knows this session's members by."""
 
     limiter: Any
     calls: Any | None
@@ -151,6 +124,44 @@ class Handles(NamedTuple):
     members: int
     max_in_flight: int
     run: str = ""
+
+    def connect(
+        self,
+        say: Callable[[str], None],
+        is_stopping: Callable[[], bool],
+        embedded_url: str | None,
+        watch: Callable[[str], CallObserver],
+    ) -> Services:
+        """As JudgeServices has it."""
+        return Services(
+            limiter=_RemoteLimiter(self.limiter),
+            member=uuid.uuid4().hex,
+            say=say,
+            is_stopping=is_stopping,
+            run=self.run,
+            members=self.members,
+            max_in_flight=self.max_in_flight,
+            calls=BatchedCalls(self._get_calls, self._put_calls) if self.calls else None,
+            ledger=_RemoteLedger(self.ledger) if self.ledger is not None else None,
+            embedded_url=embedded_url,
+            watch=watch,
+        )
+
+    async def _get_calls(self, keys: list[str]) -> list[CachedCall | None]:
+        assert self.calls is not None
+        try:
+            with services_needed(CALLS_ACTOR):
+                return list(await self.calls.get.remote(keys))
+        except ray.exceptions.RayError as error:
+            raise calls_error("read", _root_cause(error)) from None
+
+    async def _put_calls(self, calls: list[CachedCall]) -> None:
+        assert self.calls is not None
+        try:
+            with services_needed(CALLS_ACTOR):
+                await self.calls.put.remote(calls)
+        except ray.exceptions.RayError as error:
+            raise calls_error("written", _root_cause(error)) from None
 
 
 def start_services(
@@ -160,9 +171,9 @@ def start_services(
     spent: Spending,
     members: int,
     max_in_flight: int,
-    counter: Any = None,
+    counter: StageReports,
     session: int = 1,
-) -> Handles:
+) -> RayServices:
     """Starts what judge actors share; `counter` hears what a person should know of it. The limiter
     is the cluster's: it outlives the run, for the next one and for others."""
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
@@ -180,17 +191,17 @@ def start_services(
     if cache != OFF:
         file, segments = calls_location(cache, folder)
         calls = CallsActor.options(**here).remote(file, segments, counter)  # type: ignore[attr-defined]
-    return Handles(limiter, calls, ledger, members, max_in_flight, uuid.uuid4().hex)
+    return RayServices(limiter, calls, ledger, members, max_in_flight, uuid.uuid4().hex)
 
 
-def end_services(handles: Handles | None) -> None:
+def end_services(services: RayServices | None) -> None:
     """Takes leave of the limiter, so that the run's limits hold no longer for those that go on, and
     has the ledger write down what was spent."""
-    if handles is None:
+    if services is None:
         return
-    farewells = [handles.limiter.leave.remote(handles.run)]
-    if handles.ledger is not None:
-        farewells.append(handles.ledger.close.remote())
+    farewells = [services.limiter.leave.remote(services.run)]
+    if services.ledger is not None:
+        farewells.append(services.ledger.close.remote())
     for farewell in farewells:
         # The limiter is told by its members' silence as well; the ledger has written ahead
         with suppress(ray.exceptions.RayError):
@@ -204,13 +215,13 @@ def on_head_node() -> dict[str, float]:
     return {HEAD: 0.001} if is_there else {}
 
 
-def finish_calls(handles: Handles | None) -> None:
+def finish_calls(services: RayServices | None) -> None:
     """Merges the small segments of paid calls when no judge asks any more. What takes longer than
     FINISH_S, or fails, is left to the next session."""
-    if handles is None or handles.calls is None:
+    if services is None or services.calls is None:
         return
     try:
-        ray.get(handles.calls.finish.remote(), timeout=FINISH_S)
+        ray.get(services.calls.finish.remote(), timeout=FINISH_S)
     except ray.exceptions.RayError as error:
         logger.warning(
             "segments of paid calls are not merged, the next session will: %s", _root_cause(error)
@@ -221,23 +232,6 @@ def on_driver_node() -> NodeAffinitySchedulingStrategy:
     """Where to put an actor that every worker asks: a run outlives the loss of any node but its
     driver's."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-
-
-def check_calls(cache: str, folder: str) -> None:
-    """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it
-    could not be remembered."""
-    file, _ = (None, None) if cache == OFF else calls_location(cache, folder)
-    if file is not None:
-        check_file(file)
-
-
-def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
-    """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is
-    None."""
-    place = (
-        (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
-    )
-    return (None, place) if "://" in place else (place, None)
 
 
 class _RemoteLimiter:
@@ -263,38 +257,6 @@ class _RemoteLimiter:
     async def standing(self, judge: str) -> Standing:
         standing: Standing = await self._handle.standing.remote(judge)
         return standing
-
-
-class _RemoteCalls:
-    """Looks up and keeps calls in batches. `put` returns when the call outlives a kill."""
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self.get = Batcher[str, CachedCall | None](self._get)
-        # a put takes as long as a write: those that come meanwhile need not wait for two
-        self._puts = Batcher[CachedCall, None](self._put, at_once=PUTS)
-
-    async def put(self, call: CachedCall) -> None:
-        await self._puts(call)
-
-    async def _get(self, keys: list[str]) -> list[CachedCall | None]:
-        try:
-            with services_needed(CALLS):
-                return list(await self._handle.get.remote(keys))
-        except ray.exceptions.RayError as error:
-            raise JudgeError(
-                f"the memory of paid calls cannot be read: {_root_cause(error)}"
-            ) from None
-
-    async def _put(self, calls: list[CachedCall]) -> list[None]:
-        try:
-            with services_needed(CALLS):
-                await self._handle.put.remote(calls)
-        except ray.exceptions.RayError as error:
-            raise JudgeError(
-                f"the memory of paid calls cannot be written: {_root_cause(error)}"
-            ) from None
-        return [None] * len(calls)
 
 
 class _RemoteLedger:
@@ -344,26 +306,3 @@ def failure_reason(error: BaseException) -> str:
 def _root_cause(error: ray.exceptions.RayError) -> str:
     cause = getattr(error, "cause", None)
     return str(cause) if cause is not None else type(error).__name__
-
-
-def services_of(
-    handles: Handles,
-    say: Callable[[str], None],
-    is_stopping: Callable[[], bool],
-    embedded_url: str | None,
-    watch: Callable[[str], CallObserver],
-) -> Services:
-    """The services as one judge actor sees them. Call it on the loop that will use them."""
-    return Services(
-        limiter=_RemoteLimiter(handles.limiter),
-        member=uuid.uuid4().hex,
-        say=say,
-        is_stopping=is_stopping,
-        run=handles.run,
-        members=handles.members,
-        max_in_flight=handles.max_in_flight,
-        calls=_RemoteCalls(handles.calls) if handles.calls is not None else None,
-        ledger=_RemoteLedger(handles.ledger) if handles.ledger is not None else None,
-        embedded_url=embedded_url,
-        watch=watch,
-    )

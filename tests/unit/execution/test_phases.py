@@ -13,11 +13,11 @@ from memray_eval.execution.estimate import has_cpu_nodes
 from memray_eval.execution.phases import StageSeconds, choose_phases, duration_text
 from memray_eval.execution.plan import ENGINES, JUDGES
 from memray_eval.execution.prepare import resolve, scan_dataset
-from memray_eval.execution.prepare.checks import check_turns, decide_phases
+from memray_eval.execution.prepare.checks import decide_phases
 from memray_eval.execution.prepare.stored_config import apply_resume_settings
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_plan import RunSpec
-from memray_eval.execution.schedule import pools_in_turn, schedule
+from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
 from tests.conftest import SAMPLES
 
 GPU, CPU, HEAD = Node(cpus=4, gpus=1), Node(cpus=8), Node(cpus=0)

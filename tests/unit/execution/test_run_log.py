@@ -14,14 +14,10 @@ from pyarrow import fs
 from pydantic import ValidationError
 
 from memray_eval.execution import run_log
-from memray_eval.execution.ray.log_collection import (
-    CollectedLogs,
-    RunLog,
-    engine_warnings,
-    keep_run_log,
-)
+from memray_eval.execution.ray.log_collection import engine_warnings
 from memray_eval.execution.run_log import (
     EVENTS,
+    CollectedLogs,
     FileHandler,
     RunLogFile,
     TerminalHandler,
@@ -29,6 +25,7 @@ from memray_eval.execution.run_log import (
     make_entry,
     show_log,
 )
+from memray_eval.execution.session_log import RunLog, keep_run_log
 from memray_eval.log_once import ONCE, forget_logged, log_once
 from memray_eval.metric import failed_score
 from memray_eval.metrics import pick
@@ -209,7 +206,7 @@ def test_workers_that_fail_alike_are_heard_once_a_run() -> None:
 
 
 def test_what_no_driver_fetches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memray_eval.execution.ray.log_collection.MAX_WAITING", 3)
+    monkeypatch.setattr("memray_eval.execution.run_log.MAX_WAITING", 3)
     logs = CollectedLogs()
     logs.add([make_entry(logging.INFO, "memray_eval.x", str(number)) for number in range(5)])
     found, n_dropped = logs.take()

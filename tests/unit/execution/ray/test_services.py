@@ -17,11 +17,10 @@ from memray_eval.config.sections import Budget
 from memray_eval.errors import ServiceLost
 from memray_eval.execution.ray.services import (
     CallsActor,
-    Handles,
     LedgerActor,
+    RayServices,
     failure_reason,
     services_needed,
-    services_of,
 )
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
@@ -42,9 +41,8 @@ CALL = CachedCall(
 class Counter:
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.add_line = self
 
-    def remote(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         self.lines.append(line)
 
 
@@ -53,7 +51,7 @@ def calls_actor(folder: Path, counter: Any) -> Any:
 
 
 def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
-    asyncio.run(calls_actor(tmp_path, None).put([CALL]))
+    asyncio.run(calls_actor(tmp_path, Counter()).put([CALL]))
     (whole,) = tmp_path.iterdir()
     (tmp_path / f"cut-{whole.name}").write_bytes(whole.read_bytes()[:10])
     counter = Counter()
@@ -76,10 +74,10 @@ def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: P
             await actor.finish()
         return before
 
-    assert asyncio.run(keep(calls_actor(tmp_path, None), "abc", finishes=True)) == 3
+    assert asyncio.run(keep(calls_actor(tmp_path, Counter()), "abc", finishes=True)) == 3
     assert segments() == 1
-    assert asyncio.run(keep(calls_actor(tmp_path, None), "de", finishes=False)) == 3
-    last = calls_actor(tmp_path, None)  # the one before was killed
+    assert asyncio.run(keep(calls_actor(tmp_path, Counter()), "de", finishes=False)) == 3
+    last = calls_actor(tmp_path, Counter())  # the one before was killed
     asyncio.run(keep(last, "", finishes=True))
     assert segments() == 1
     counter = Counter()
@@ -107,9 +105,9 @@ def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[LedgerPort]:
     """The ledger as so many judge actors see it."""
     found = []
     for _ in range(members):
-        handles = Handles(None, None, Near(actor, counts), members, 64)
-        services = services_of(
-            handles, lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER
+        handles = RayServices(None, None, Near(actor, counts), members, 64)
+        services = handles.connect(
+            lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER
         )
         assert services.ledger is not None
         found.append(services.ledger)

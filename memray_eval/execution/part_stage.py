@@ -1,16 +1,15 @@
-"""The stage that writes blocks to the run folder. It imports little: its actor is one more process
-to start."""
+"""The stage that writes blocks to the run folder. It imports little: on Ray its actor is one more
+process to start."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from memray_eval.execution.ray.log_collection import send_logs_to
+from memray_eval.execution.run_counter import StageReports
 from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.parts import index_rows
 from memray_eval.results.run_folder import RECORDS, Kind, RunFolder
@@ -22,8 +21,7 @@ class WriteParts:
     """Writes blocks to the run folder, and hands them on when they can be lost no more: responses
     as they are, of records only which units they held."""
 
-    def __init__(self, folder: str, kind: Kind, counter: Any, log_level: int) -> None:
-        send_logs_to(counter, log_level)
+    def __init__(self, folder: str, kind: Kind, counter: StageReports) -> None:
         self._kind, self._counter = kind, counter
         self._writer = PartWriter(RunFolder(folder), kind, BLOCKS_AT_ONCE)
 
@@ -32,7 +30,7 @@ class WriteParts:
         yield _report_written(table, self._kind, self._counter, took)
 
 
-def write_block(table: pa.Table, folder: str, kind: Kind, counter: Any) -> pa.Table:
+def write_block(table: pa.Table, folder: str, kind: Kind, counter: StageReports) -> pa.Table:
     """Does what WriteParts does, a file a block: for runs of so few units that an actor would take
     longer to start than to save files."""
     started = time.time()
@@ -41,11 +39,11 @@ def write_block(table: pa.Table, folder: str, kind: Kind, counter: Any) -> pa.Ta
     return _report_written(table, kind, counter, time.time() - started)
 
 
-def _report_written(table: pa.Table, kind: Kind, counter: Any, took_s: float) -> pa.Table:
+def _report_written(table: pa.Table, kind: Kind, counter: StageReports, took_s: float) -> pa.Table:
     """What the next stage gets of rows that are written."""
     if kind != RECORDS:
         return table
     ended = time.time()
     failed = int(np.count_nonzero(index_rows(table).is_failed))
-    counter.add.remote("write", table.num_rows, ended - took_s, ended, failed)
+    counter.add("write", table.num_rows, ended - took_s, ended, failed)
     return table.select(["unit_id"])

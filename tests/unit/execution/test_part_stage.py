@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from memray_eval.execution.ray import part_stage
-from memray_eval.execution.ray.part_stage import WriteParts
-from memray_eval.execution.ray.workers import PART, WorkerContext, read_waiting
+from memray_eval.execution.block_stages import PART, read_waiting
+from memray_eval.execution.part_stage import WriteParts
 from memray_eval.execution.resume_state import load_resume_state
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.types import Record, Response, Score
@@ -22,17 +21,17 @@ from memray_eval.types import Record, Response, Score
 class Counter:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
-        self.add = self.add_carried = self
 
-    def remote(self, *words: Any) -> None:
+    def add(self, *words: Any) -> None:
         self.told.append(words)
+
+    add_carried = add
 
 
 @pytest.mark.parametrize(("kind", "columns"), [(RECORDS, 1), (RESPONSES, len(RECORD_SCHEMA))])
 def test_blocks_are_handed_on_when_they_are_in_a_file(
-    tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch, kind: Kind, columns: int
+    tmp_path: Path, record: Record, kind: Kind, columns: int
 ) -> None:
-    monkeypatch.setattr(part_stage, "send_logs_to", lambda *words: None)
     folder, counter = RunFolder(str(tmp_path)), Counter()
     folder.create()
     good, bad = (
@@ -42,7 +41,7 @@ def test_blocks_are_handed_on_when_they_are_in_a_file(
     blocks = [to_table([good, bad]), RECORD_SCHEMA.empty_table()]
 
     async def run() -> list[pa.Table]:
-        stage = WriteParts(folder.path, kind, counter, logging.INFO)
+        stage = WriteParts(folder.path, kind, counter)
         return [out for block in blocks async for out in stage(block)]
 
     handed_on = asyncio.run(run())
@@ -60,7 +59,7 @@ def test_blocks_are_handed_on_when_they_are_in_a_file(
         assert counter.told == []
 
 
-class NearContext(WorkerContext):
+class NearContext(StageContext):
     def is_stopping(self) -> bool:
         return False
 

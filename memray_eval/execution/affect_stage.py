@@ -1,5 +1,5 @@
-"""The affect stage: samples get emotion and traits before their prompts are built, in actors that
-hold the models."""
+"""The affect stage: samples get emotion and traits before their prompts are built, in what
+holds the models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -27,10 +26,11 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped
-from memray_eval.execution.ray.progress_counter import CallReporter
-from memray_eval.execution.ray.prompt_stage import SAMPLE, SHARD
-from memray_eval.execution.ray.services import Handles, services_of
+from memray_eval.execution.prompt_stage import SAMPLE, SHARD
 from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.run_counter import CallReporter
+from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metrics._shared.judging import judge_messages
@@ -53,9 +53,9 @@ class EnrichSamples:
         config: AffectConfig,
         judging: JudgingConfig,
         choices: Mapping[str, JudgeAssignment],
-        handles: Handles | None,
+        services: JudgeServices | None,
         url: str | None,
-        context: Any,
+        context: StageContext,
     ) -> None:
         self._reading, self._candidates, self._resume_state, self._config, self._context = (
             reading,
@@ -64,10 +64,10 @@ class EnrichSamples:
             config,
             context,
         )
-        self._judging, self._choices, self._handles, self._embedded_url = (
+        self._judging, self._choices, self._services, self._embedded_url = (
             judging,
             choices,
-            handles,
+            services,
             url,
         )
         self._backends: AffectBackends | None = None
@@ -79,9 +79,7 @@ class EnrichSamples:
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         backends = self._backends = self._backends or self._build_backends()
-        self._is_stopping = (
-            self._is_stopping or await self._context.counter.stopping.remote() is not None
-        )
+        self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
         for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
             # Where its samples name their recordings from.
@@ -111,7 +109,7 @@ class EnrichSamples:
             return await add_affect(samples, folder, backends)
         except (BudgetSpent, JudgeStalled) as error:
             self._is_stopping = True
-            self._context.counter.stop.remote(str(error))
+            self._context.counter.stop(str(error))
             return None
         except Stopped:
             return None
@@ -132,9 +130,7 @@ class EnrichSamples:
         """Notices that the run is stopping while calls still wait for their turn."""
         while not self._is_stopping:
             await asyncio.sleep(LISTEN_S)
-            self._is_stopping = (
-                self._is_stopping or await self._context.counter.stopping.remote() is not None
-            )
+            self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
 
     def _is_unfinished(self, sample: Sample) -> bool:
         units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
@@ -154,7 +150,7 @@ class EnrichSamples:
                 self._told.add(what)
                 stands = "unknown" if what == TRAITS else "uniform"
                 told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
-                self._context.counter.add_line.remote(told)
+                self._context.counter.add_line(told)
         store = Counter(
             self._backends.store.counts.model_dump()
             if self._backends and self._backends.store
@@ -164,17 +160,17 @@ class EnrichSamples:
             {f"store {name}": count - self._counted[name] for name, count in store.items()}
         )
         self._counted = store
-        self._context.counter.count.remote({name: count for name, count in counts.items() if count})
+        self._context.counter.count({name: count for name, count in counts.items() if count})
 
     def _build_backends(self) -> AffectBackends:
         config = self._config
         judge = None
         if self._choices:
-            assert self._handles is not None
-            say, watch = self._context.counter.add_line.remote, self._reporter.watch
+            assert self._services is not None
+            say, watch = self._context.counter.add_line, self._reporter.watch
             self._watch = asyncio.create_task(self._watch_for_the_end())
-            services = services_of(
-                self._handles, say, lambda: self._is_stopping, self._embedded_url, watch
+            services = self._services.connect(
+                say, lambda: self._is_stopping, self._embedded_url, watch
             )
             judge = build_judges(self._choices, self._judging, services)[AFFECT][0]
         synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"

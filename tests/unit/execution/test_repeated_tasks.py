@@ -11,9 +11,8 @@ from unittest.mock import MagicMock
 import pyarrow as pa
 import pytest
 
-import memray_eval.execution.ray.prompt_stage as prompts
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.execution.ray.prompt_stage import (
+from memray_eval.execution.prompt_stage import (
     PROMPT,
     RECORD,
     SAMPLE,
@@ -38,7 +37,9 @@ def units(sample: Sample) -> list[Record]:
     ]
 
 
-def asked(tmp_path: Path, units: list[Record], resume_state: ResumeState) -> list[dict[str, Any]]:
+def asked(
+    tmp_path: Path, units: list[Record], resume_state: ResumeState, is_again: bool
+) -> list[dict[str, Any]]:
     context = MagicMock(folder=str(tmp_path))
     context.is_stopping.return_value = False
     asking = PromptSpec(
@@ -47,6 +48,7 @@ def asked(tmp_path: Path, units: list[Record], resume_state: ResumeState) -> lis
         candidates=CANDIDATES,
         resume_state=resume_state,
         context=context,
+        is_repeated=lambda: is_again,
     )
     table = pa.table({SAMPLE: [one.sample.model_dump_json() for one in units[::2]]})
     return [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
@@ -54,9 +56,8 @@ def asked(tmp_path: Path, units: list[Record], resume_state: ResumeState) -> lis
 
 @pytest.mark.parametrize("is_again", [True, False])
 def test_stored_responses_are_taken_when_a_task_is_run_again(
-    tmp_path: Path, units: list[Record], monkeypatch: pytest.MonkeyPatch, is_again: bool
+    tmp_path: Path, units: list[Record], is_again: bool
 ) -> None:
-    monkeypatch.setattr(prompts, "is_repeated_task", lambda: is_again)
     folder = RunFolder(str(tmp_path))
     folder.create()
     answered = [
@@ -67,7 +68,7 @@ def test_stored_responses_are_taken_when_a_task_is_run_again(
     folder.write_part(to_table([answered[1], answered[4]]), RESPONSES)
     folder.write_part(to_table([answered[2]]), RESPONSES)
     earlier = ResumeState(finished=UnitIdSet([units[0].unit_id]))
-    rows = asked(tmp_path, units, earlier)
+    rows = asked(tmp_path, units, earlier, is_again)
     assert [json.loads(row[RECORD])["unit_id"] for row in rows] == [
         unit.unit_id for unit in units[1:]
     ]

@@ -1,4 +1,4 @@
-"""What each worker process imports before its first block."""
+"""What each worker process imports before its first block, and a run in this process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 
 def test_clients_of_servers_are_imported_where_they_are_used() -> None:
-    heavy = ("openai", "anthropic", "google.genai", "sentence_transformers", "torch", "vllm")
+    heavy = ("ray", "openai", "anthropic", "google.genai", "sentence_transformers", "torch", "vllm")
     code = (
-        "import sys, memray_eval.execution.ray.workers, memray_eval.execution.ray.prompt_stage\n"
+        "import sys, memray_eval.execution.block_stages, memray_eval.execution.prompt_stage\n"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,19 +17,20 @@ from memray_eval.config.sections import JudgingConfig, MetricOptions
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import ServiceLost
+from memray_eval.execution import block_stages as actors
+from memray_eval.execution import prompt_stage as prompts
+from memray_eval.execution.block_stages import JudgeRecords, collect_engine_answers
 from memray_eval.execution.progress import STAGES, RunSize
-from memray_eval.execution.ray import progress_counter
-from memray_eval.execution.ray import prompt_stage as prompts
-from memray_eval.execution.ray import workers as actors
-from memray_eval.execution.ray.prompt_stage import (
+from memray_eval.execution.prompt_stage import (
     RECORD,
     SAMPLE,
     PromptSpec,
     prompts_for_engine,
     prompts_for_servers,
 )
-from memray_eval.execution.ray.workers import JudgeRecords, WorkerContext, collect_engine_answers
 from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
 
@@ -41,31 +42,24 @@ class Counter:
     told: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
-        class Method:
-            @staticmethod
-            def remote(*words: Any) -> Any:
-                self.told.append((name, *words))
-                done: asyncio.Future[None] | None = None
-                try:
-                    done = asyncio.get_running_loop().create_future()
-                    done.set_result(None)
-                except RuntimeError:
-                    pass
-                return done
+        return lambda *words: self.told.append((name, *words))
 
-        return Method
+    async def is_stopping(self) -> bool:
+        return False
+
+    async def report_calls(self, *words: Any) -> None: ...
 
     def record_stage_failure(self) -> list[tuple[Any, ...]]:
         return [words[1:] for words in self.told if words[0] == "record_failure"]
 
 
-class NearDesk(WorkerContext):
+class NearDesk(StageContext):
     def is_stopping(self) -> bool:
         return False
 
 
 @pytest.fixture
-def context(tmp_path: Any) -> WorkerContext:
+def context(tmp_path: Any) -> StageContext:
     (tmp_path / "records").mkdir()
     (tmp_path / "responses").mkdir()
     return NearDesk(str(tmp_path), Counter())
@@ -87,12 +81,12 @@ async def block(stage: Any, table: pa.Table) -> list[Record]:
     return [record async for out in stage(table) for record in from_table(out)]
 
 
-def judging(context: WorkerContext) -> JudgeRecords:
+def judging(context: StageContext) -> JudgeRecords:
     return JudgeRecords(["empathy"], MetricOptions(), {}, JudgingConfig(), None, None, context)
 
 
 def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
-    context: WorkerContext, record: Record, monkeypatch: pytest.MonkeyPatch
+    context: StageContext, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = actors.judge_record
 
@@ -111,7 +105,7 @@ def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
 
 
 def test_a_service_that_died_ends_the_stage(
-    context: WorkerContext, record: Record, monkeypatch: pytest.MonkeyPatch
+    context: StageContext, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def judge_record(record: Record, *words: Any) -> Record:
         raise ServiceLost("the ledger has died")
@@ -122,7 +116,7 @@ def test_a_service_that_died_ends_the_stage(
 
 
 def test_a_row_that_is_no_record_any_more_stays_a_row(
-    context: WorkerContext, record: Record
+    context: StageContext, record: Record
 ) -> None:
     table = to_table(numbered(record, 3))
     memory = pa.array(
@@ -146,7 +140,7 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(
 
 @pytest.mark.parametrize("text", ["half a pair: \ud83d"])
 def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
-    context: WorkerContext, record: Record, text: str
+    context: StageContext, record: Record, text: str
 ) -> None:
     records = numbered(record, 3)
     records[1] = records[1].model_copy(update={"response": Response(text=text)})
@@ -157,7 +151,7 @@ def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
 
 
 def test_a_figure_that_no_table_holds_is_an_error_of_its_score_alone(
-    context: WorkerContext, record: Record
+    context: StageContext, record: Record
 ) -> None:
     scored = asyncio.run(block(judging(context), to_table(numbered(record, 2))))
     huge = scored[0].scores[0].usage.model_copy(update={"input_tokens": 2**70})
@@ -170,7 +164,7 @@ def test_a_figure_that_no_table_holds_is_an_error_of_its_score_alone(
 
 
 def test_a_prompt_that_cannot_be_built_is_its_units_error(
-    context: WorkerContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
+    context: StageContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = get_suite("memory")
     candidate = Candidate(name="c", model="m", backend="openai")
@@ -200,7 +194,7 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
 
 
 def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
-    context: WorkerContext, tmp_path: Any
+    context: StageContext, tmp_path: Any
 ) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text("".join(json.dumps({"id": f"s{n}", "query": "q"}) + "\n" for n in range(3)))
@@ -223,7 +217,7 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
 
 
 def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
-    context: WorkerContext, record: Record
+    context: StageContext, record: Record
 ) -> None:
     asked = record.model_copy(update={"response": None})
     failed = record.model_copy(
@@ -241,16 +235,9 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
     assert known.response == failed.response
 
 
-def counting(monkeypatch: pytest.MonkeyPatch, most: float) -> Any:
-    monkeypatch.setattr(progress_counter, "Exporter", lambda run_id, new_recorder: None)
-    return progress_counter.ProgressCounter.__ray_metadata__.modified_class("r", STAGES, most)  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(("most", "stops_at"), [(0.0, 1), (0.5, 1), (2.0, 3), (2, 3)])
-def test_more_than_the_tolerance_stop_the_run_with_the_cause(
-    monkeypatch: pytest.MonkeyPatch, most: float, stops_at: int
-) -> None:
-    counter = counting(monkeypatch, most)
+def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_at: int) -> None:
+    counter = RunCounter(STAGES, most)
     stopped: Sequence[bool] = []
     for number in range(1, 5):
         counter.record_failure("judge", f"s{number}", "ZeroDivisionError: a bug")
@@ -262,9 +249,7 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(
     assert "ZeroDivisionError: a bug" in counter.stopping()
     assert counter.telemetry().caught == 4
     told = [
-        line
-        for line in counter.lines_since(0)
-        if line.startswith("The stage judge failed on sample")
+        line for line in counter.lines(0) if line.startswith("The stage judge failed on sample")
     ]
     assert len(told) == 3  # the first ones
 
@@ -281,7 +266,7 @@ def test_a_resumed_run_counts_what_was_done() -> None:
 
 
 def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
-    context: WorkerContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
+    context: StageContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Tokenizer:
         has_chat = False

@@ -1,4 +1,4 @@
-"""What workers do where generating comes first: units that failed are finished as if they had been
+"""What stages do where generating comes first: units that failed are finished as if they had been
 scored, and of a unit in two parts only what was generated is judged."""
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from memray_eval.config.sections import MetricOptions
-from memray_eval.execution.ray.workers import PART, WorkerContext, finish_ungenerated, read_waiting
+from memray_eval.execution.block_stages import PART, finish_ungenerated, read_waiting
 from memray_eval.execution.resume_state import UnitIdSet
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.metrics import pick
 from memray_eval.ports import Embedder
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
@@ -31,14 +32,7 @@ class Counter:
         self.told: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        told = self.told
-
-        class Method:
-            @staticmethod
-            def remote(*words: Any) -> Any:
-                told.append((name, *words))
-
-        return Method
+        return lambda *words: self.told.append((name, *words))
 
 
 class NoEmbedder:
@@ -56,11 +50,11 @@ class NoJudge:
 
 
 @pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerContext:
-    monkeypatch.setattr(WorkerContext, "is_stopping", lambda self: False)
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
+    monkeypatch.setattr(StageContext, "is_stopping", lambda self: False)
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    return WorkerContext(folder.path, Counter())
+    return StageContext(folder.path, Counter())
 
 
 def unit(record: Record, number: int, error: str | None = None) -> Record:
@@ -69,7 +63,7 @@ def unit(record: Record, number: int, error: str | None = None) -> Record:
 
 
 def test_failed_units_get_the_scores_that_both_stages_would_give(
-    record: Record, context: WorkerContext
+    record: Record, context: StageContext
 ) -> None:
     units = [unit(record, 1), unit(record, 2, "down"), unit(record, 3, "gone"), unit(record, 4)]
     stages = ["judge", "embed", "write"]
@@ -93,7 +87,7 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
     assert all(words[-1] == 2 for words in context.counter.told)
 
 
-def test_where_nothing_failed_nothing_is_written(record: Record, context: WorkerContext) -> None:
+def test_where_nothing_failed_nothing_is_written(record: Record, context: StageContext) -> None:
     table = to_table([unit(record, 1)])
     left = finish_ungenerated(table, AT_JUDGE, MetricOptions(), ["judge"], context)
     assert left.num_rows == 1
@@ -103,7 +97,7 @@ def test_where_nothing_failed_nothing_is_written(record: Record, context: Worker
 
 @pytest.mark.parametrize("is_earlier", [True, False])
 def test_of_a_unit_that_failed_first_only_the_answer_is_judged(
-    record: Record, context: WorkerContext, is_earlier: bool
+    record: Record, context: StageContext, is_earlier: bool
 ) -> None:
     folder = RunFolder(context.folder)
     earlier = to_table([unit(record, 1, "down"), unit(record, 2)])

@@ -1,5 +1,6 @@
-"""The workers of the pipeline: tasks that read, fold and write, actors that ask servers, judge and
-embed. Blocks in and out are Arrow tables; what they do is in stages/."""
+"""The stages of a pipeline on blocks, for tasks and actors of Ray as for one process: functions
+that read, classes that ask servers, judge and embed. Blocks in and out are Arrow tables; what is
+done with a record is in stages/."""
 
 from __future__ import annotations
 
@@ -9,33 +10,29 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import ray
 
 from memray_eval.config.sections import EmbeddingConfig, JudgingConfig, MetricOptions, ServerConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
-from memray_eval.datasets.sources import Entry, Shard
+from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
-from memray_eval.execution.exported_metrics import answer_usage
-from memray_eval.execution.ray.log_collection import send_logs_to
-from memray_eval.execution.ray.progress_counter import CallReporter, report_block
-from memray_eval.execution.ray.prompt_stage import PROMPT, RECORD, SHARD, TRUNCATED
-from memray_eval.execution.ray.services import Handles, services_of
+from memray_eval.execution.prompt_stage import PROMPT, RECORD, SHARD, TRUNCATED
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
+from memray_eval.execution.run_counter import CallReporter, report_block
+from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment, calls_a_record
-from memray_eval.log_once import log_once
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge
 from memray_eval.results.run_folder import RESPONSES, RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart, to_table_apart, unanswered
+from memray_eval.results.schema import RECORD_SCHEMA, unanswered
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
 from memray_eval.stages.judge import (
@@ -44,7 +41,7 @@ from memray_eval.stages.judge import (
     fail_unjudged,
     judge_record,
 )
-from memray_eval.types import Candidate, Prompt, Record, Response
+from memray_eval.types import Candidate, Prompt, Record
 
 if TYPE_CHECKING:
     from memray_eval.models.openai_generator import OpenAIGenerator
@@ -56,69 +53,7 @@ PART = "part"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class WorkerContext:
-    """Where workers write and report, and when they let go: the run folder, the run's counter, and
-    whether the first failed unit ends the run. A worker that receives it sends what it logs, from
-    `log_level` on (the driver's), to the counter."""
-
-    folder: str
-    counter: Any
-    stops_on_failure: bool = False
-    log_level: int = field(default_factory=logging.getLogger("memray_eval").getEffectiveLevel)
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
-        send_logs_to(self.counter, self.log_level)
-
-    def is_stopping(self) -> bool:
-        return ray.get(self.counter.stopping.remote()) is not None
-
-    def record_stage_failure(self, stage: str, sample_id: str, error: BaseException) -> None:
-        """Tells of a record that a stage could not work on; too many of them end the run."""
-        key = f"stage {stage}/{type(error).__name__}"
-        log_once(logger, logging.ERROR, key, "stage %s failed on a record", stage, error=error)
-        self.counter.record_failure.remote(stage, sample_id, describe_error(error))
-
-    def record_unreadable(self, entry: Entry, error: BaseException) -> None:
-        """Tells of an entry that was a sample when the dataset was checked, and is none now."""
-        self.record_stage_failure("read", entry.place or entry.path, error)
-
-    def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
-        return to_table_apart(records, partial(self.record_stage_failure, stage))
-
-    def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
-        return from_table_apart(table, partial(self.record_stage_failure, stage))
-
-    def stop_on_failure(self, records: Sequence[Record]) -> bool:
-        """Ends the run at a failed unit, where that is asked for; whether it did."""
-        failed = (
-            next((record for record in records if record.is_failed), None)
-            if self.stops_on_failure
-            else None
-        )
-        if failed is not None:
-            errors = [failed.response.error] if failed.response else []
-            why = next(
-                error for error in (*errors, *(score.error for score in failed.scores)) if error
-            )
-            self.counter.stop.remote(f"sample {failed.sample.id!r} failed: {why}")
-        return failed is not None
-
-    def report_answers(self, records: Sequence[Record]) -> pa.Table:
-        """Says what generating these records took; returns them as a table."""
-        by_candidate: dict[str, list[Response]] = {}
-        for record in records:
-            by_candidate.setdefault(record.candidate.name, []).append(record.response or Response())
-        if by_candidate:
-            self.counter.record_answers.remote(
-                {name: answer_usage(responses) for name, responses in by_candidate.items()}
-            )
-        self.stop_on_failure(records)
-        return self.to_table(records, "generate")
-
-
-def collect_engine_answers(table: pa.Table, context: WorkerContext) -> pa.Table:
+def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
     """What the engine left in its rows, as records. A prompt's tokens, and with them any long
     context, have ended there."""
     records = []
@@ -135,9 +70,7 @@ def collect_engine_answers(table: pa.Table, context: WorkerContext) -> pa.Table:
         (record.response.duration_s or 0.0 for record in records if record.response), default=0.0
     )
     now = time.time()
-    context.counter.add.remote(
-        "generate", len(records), now - longest, now, _n_ungenerated(records)
-    )
+    context.counter.add("generate", len(records), now - longest, now, _n_ungenerated(records))
     return context.report_answers(records)
 
 
@@ -146,7 +79,7 @@ def finish_ungenerated(
     metrics: Sequence[str],
     options: MetricOptions,
     stages: Sequence[str],
-    context: WorkerContext,
+    context: StageContext,
 ) -> pa.Table:
     """Writes the units whose generation failed, where generating comes first and scoring later: no
     judge is asked of them. `stages` are those that they do not go through any more. Hands on which
@@ -159,12 +92,12 @@ def finish_ungenerated(
     if rows.num_rows:
         RunFolder(context.folder).write_part(rows)
         for stage in stages:
-            context.counter.add.remote(stage, rows.num_rows, started, time.time(), rows.num_rows)
+            context.counter.add(stage, rows.num_rows, started, time.time(), rows.num_rows)
     return table.filter(pc.invert(has_failed)).select(["unit_id"])
 
 
 def read_answers(
-    table: pa.Table, reading: SampleReader, resume_state: ResumeState, context: WorkerContext
+    table: pa.Table, reading: SampleReader, resume_state: ResumeState, context: StageContext
 ) -> pa.Table:
     """Shards of responses that exist already, as records, but for what an earlier session
     judged."""
@@ -180,7 +113,7 @@ def read_answers(
         for record in read_records(shard, reading, context.record_unreadable)
     ]
     new = [record for record in records if not resume_state.has(record.unit_id)]
-    context.counter.add.remote("read", len(new), started, time.time())
+    context.counter.add("read", len(new), started, time.time())
     return context.to_table(new, "read")
 
 
@@ -189,7 +122,7 @@ def read_waiting(
     generated: UnitIdSet,
     elsewhere: Mapping[str, UnitIdSet],
     candidates: Sequence[str],
-    context: WorkerContext,
+    context: StageContext,
     is_earlier: bool = True,
 ) -> pa.Table:
     """Parts of responses that wait to be judged, for some of the candidates; `elsewhere` as in
@@ -208,7 +141,7 @@ def read_waiting(
         out.append(rows.filter(pa.array(is_mine, pa.bool_())).cast(RECORD_SCHEMA))
     waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
     if is_earlier:
-        context.counter.add_carried.remote(waiting.num_rows)
+        context.counter.add_carried(waiting.num_rows)
     return waiting
 
 
@@ -229,7 +162,7 @@ class AskServers:
     """Asks candidates behind OpenAI-compatible servers; one client a candidate, built on this
     actor's loop."""
 
-    def __init__(self, config: ServerConfig, context: WorkerContext) -> None:
+    def __init__(self, config: ServerConfig, context: StageContext) -> None:
         self._config, self._context = config, context
         self._client = cache(self._new_client)
 
@@ -240,7 +173,7 @@ class AskServers:
         return OpenAIGenerator(Candidate.model_validate_json(candidate_json), self._config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        if await self._context.counter.stopping.remote() is not None:
+        if await self._context.counter.is_stopping():
             yield RECORD_SCHEMA.empty_table()
             return
         with report_block(self._context.counter, "generate") as done:
@@ -275,11 +208,11 @@ class JudgeRecords:
         options: MetricOptions,
         choices: Mapping[str, JudgeAssignment],
         config: JudgingConfig,
-        handles: Handles | None,
+        services: JudgeServices | None,
         url: str | None,
-        context: WorkerContext,
+        context: StageContext,
     ) -> None:
-        self._metrics, self._context, self._handles = pick(metrics, options), context, handles
+        self._metrics, self._context, self._services = pick(metrics, options), context, services
         self._choices, self._config, self._embedded_url = choices, config, url
         self._judges: Mapping[str, Sequence[Judge]] | None = None
         self._reporter = CallReporter(context.counter)
@@ -292,16 +225,14 @@ class JudgeRecords:
         self._asking = JudgingOptions(
             vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, withheld=withheld
         )
-        in_flight = handles.max_in_flight if handles is not None else 1
+        in_flight = services.max_in_flight if services is not None else 1
         # Enough records that slow calls leave no place empty, few enough that not all prompts are
         # rendered at once.
         calls = max(1, calls_a_record(choices, config.repeats))
         self._seats = asyncio.Semaphore(max(1, math.ceil(RENDERED * in_flight / calls)))
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        self._is_stopping = (
-            self._is_stopping or await self._context.counter.stopping.remote() is not None
-        )
+        self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
         if self._is_stopping:
             yield RECORD_SCHEMA.empty_table()
             return
@@ -320,13 +251,13 @@ class JudgeRecords:
 
     def _built(self) -> Mapping[str, Sequence[Judge]]:
         if self._judges is None:  # on the loop that will use them: no client can move to another
-            if self._handles is None:
+            if self._services is None:
                 self._judges = {}
             else:
                 self._watch = asyncio.create_task(self._watch_for_the_end())
-                say, watch = self._context.counter.add_line.remote, self._reporter.watch
-                services = services_of(
-                    self._handles, say, lambda: self._is_stopping, self._embedded_url, watch
+                say, watch = self._context.counter.add_line, self._reporter.watch
+                services = self._services.connect(
+                    say, lambda: self._is_stopping, self._embedded_url, watch
                 )
                 by_rules: dict[str, list[Judge]] = {
                     key: [] for key, choice in self._choices.items() if choice.judge == RULES
@@ -340,7 +271,7 @@ class JudgeRecords:
         while not self._is_stopping:
             await asyncio.sleep(LISTEN_S)
             await self._reporter.report()
-            self._is_stopping = await self._context.counter.stopping.remote() is not None
+            self._is_stopping = await self._context.counter.is_stopping()
 
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
         """The judged record; None when the run stopped before its last call: it is judged when the
@@ -349,7 +280,7 @@ class JudgeRecords:
             async with self._seats:
                 judged = await judge_record(record, self._metrics, judges, self._asking)
         except (BudgetSpent, JudgeStalled) as error:
-            self._context.counter.stop.remote(str(error))
+            self._context.counter.stop(str(error))
             return None
         except Stopped:
             return None
@@ -366,7 +297,7 @@ class EmbedRecords:
     """Scores the metrics of the embed stage, with one embedding model loaded."""
 
     def __init__(
-        self, metrics: Sequence[str], config: EmbeddingConfig, context: WorkerContext
+        self, metrics: Sequence[str], config: EmbeddingConfig, context: StageContext
     ) -> None:
         from memray_eval.models.embeddings import build_embedder  # as above: a second to import
 

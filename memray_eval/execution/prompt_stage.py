@@ -19,8 +19,8 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Entry, Shard
 from memray_eval.errors import describe_error
-from memray_eval.execution.ray.ray_compat import is_repeated_task
 from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.run_folder import RunFolder
@@ -73,16 +73,17 @@ Asked = Callable[[Prompt, Candidate], Row]  # the columns of a row that ask
 @dataclass(frozen=True, kw_only=True)
 class PromptSpec:
     """What the tasks need to know: how samples are read, with which templates they are asked, of
-    which candidates, what an earlier session did, the engine's window, and how many rows travel
-    together."""
+    which candidates, what an earlier session did, the engine's window, how many rows travel
+    together, and whether the task that asks is being done again."""
 
     reading: SampleReader
     templates: str | None
     candidates: Sequence[Candidate]
     resume_state: ResumeState
-    context: Any
+    context: StageContext
     max_model_len: int | None = None
     rows: int = 16
+    is_repeated: Callable[[], bool] = lambda: False
 
 
 def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
@@ -172,7 +173,7 @@ def _blocks(
 def _report_unfit(
     rows: list[Row], schema: pa.Schema, asking: PromptSpec, started: float
 ) -> pa.Table:
-    asking.context.counter.add.remote("read", len(rows), started, time.time())
+    asking.context.counter.add("read", len(rows), started, time.time())
     return pa.Table.from_pylist(rows, schema=schema)
 
 
@@ -180,7 +181,7 @@ def _rows(table: pa.Table, asking: PromptSpec, asked: Asked, unasked: Row) -> It
     if asking.context.is_stopping():
         return
     suite = _suite(asking.reading.suite, asking.templates)
-    stored = _stored_records(table, asking) if is_repeated_task() else {}
+    stored = _stored_records(table, asking) if asking.is_repeated() else {}
     for sample in _samples(table, asking, asking.context.record_unreadable):
         for candidate in asking.candidates:
             try:

@@ -1,0 +1,266 @@
+"""The stages of a run in this process, on one event loop: for small runs, and for a debugger."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from memray_eval.errors import EvalError, GenerationError, describe_error
+from memray_eval.execution.affect_stage import EnrichSamples
+from memray_eval.execution.block_stages import (
+    PART,
+    AskServers,
+    EmbedRecords,
+    JudgeRecords,
+    read_answers,
+    read_waiting,
+    shard_rows,
+)
+from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
+from memray_eval.execution.plan import judge_pool
+from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
+from memray_eval.execution.run_counter import LocalCounter, RunReports
+from memray_eval.execution.run_plan import RunPlan
+from memray_eval.execution.schedule import Group, engine_groups
+from memray_eval.execution.services import LocalServices
+from memray_eval.execution.spending import spending_before
+from memray_eval.execution.stage_context import StageContext
+from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+from memray_eval.types import EXISTING
+
+Blocks: TypeAlias = AsyncIterator[pa.Table]
+Stage: TypeAlias = Callable[[pa.Table], Blocks]
+
+logger = logging.getLogger(__name__)
+
+
+class LocalExecutor:
+    """An Executor (executors.py) that needs no Ray. It generates and judges at the same time, and
+    asks one group of candidates after another."""
+
+    def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def translate(self, error: BaseException) -> BaseException:
+        return error
+
+    def start_counter(self, run_id: str, stages: Sequence[str], most_caught: float) -> RunReports:
+        return LocalCounter(stages, most_caught)
+
+    def run(
+        self,
+        plan: RunPlan,
+        folder: RunFolder,
+        counter: RunReports,
+        enter_phase: Callable[[Literal["generate", "judge"]], None],
+    ) -> None:
+        try:
+            _run_on_a_loop(_LocalRun(plan, folder, counter).run())
+        except EvalError:
+            raise
+        except Exception as error:
+            logger.exception("a stage failed")
+            raise GenerationError(f"a stage stopped: {describe_error(error)}") from error
+
+
+def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Runs it here or, where this thread has a loop already (a notebook), in another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="local-run") as thread:
+        thread.submit(asyncio.run, work).result()
+
+
+class _LocalRun:
+    def __init__(self, plan: RunPlan, folder: RunFolder, counter: RunReports) -> None:
+        self._plan, self._spec, self._folder = plan, plan.spec, folder
+        self._context = StageContext(
+            folder.path, counter, stops_on_failure=plan.spec.stops_on_failure
+        )
+        alone = replace(plan.spec, judging=plan.spec.judging.model_copy(update={"actors": 1}))
+        self._pool = judge_pool(alone, 1.0, plan.block_rows)
+        self._services: LocalServices | None = None
+
+    async def run(self) -> None:
+        spec, state = self._spec, self._plan.resume_state
+        if spec.calls_judges:
+            self._services = LocalServices(
+                spec.budget,
+                spec.judging.cache,
+                self._folder.path,
+                spending_before(self._folder, self._plan.n_before, spec.budget),
+                self._plan.n_before + 1,
+                self._pool.max_in_flight,
+                self._context.counter.add_line,
+            )
+        try:
+            for group in engine_groups(spec.candidates):
+                if state.waiting and not self._context.is_stopping():
+                    await self._write(self._score(self._read_waiting(group)))
+                is_generated = len(state.finished) + len(state.generated) >= self._plan.n_units
+                if not is_generated and not self._context.is_stopping():
+                    await self._run_group(group)
+        finally:
+            if self._services is not None:
+                await self._services.end()
+
+    async def _run_group(self, group: Group) -> None:
+        """All stages for candidates that are asked together."""
+        if group[0].backend == EXISTING:
+            return await self._write(self._score(self._read_answers()))
+        server, rows = self._spec.server, self._plan.block_rows
+        at_once = math.ceil(2 * server.max_in_flight / rows)
+        asked = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
+        kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
+        return await self._write(self._score(map_blocks(asked, kept, BLOCKS_AT_ONCE)))
+
+    async def _write(self, records: Blocks) -> None:
+        write = WriteParts(self._folder.path, RECORDS, self._context.counter)
+        async for _ in map_blocks(records, write, BLOCKS_AT_ONCE):
+            pass
+
+    def _read_answers(self) -> Blocks:
+        """Records whose responses exist already."""
+        spec, state = self._spec, self._plan.resume_state
+        return self._split(
+            read_answers(self._shard(row), spec.read.reader, state, self._context)
+            for row in shard_rows(self._plan.found.shards)
+        )
+
+    def _read_waiting(self, group: Group) -> Blocks:
+        """Responses of earlier sessions that nobody has judged."""
+        state, names = self._plan.resume_state, [one.name for one in group]
+        return self._split(
+            read_waiting(
+                pa.Table.from_pylist([{PART: part}]),
+                state.generated,
+                state.elsewhere,
+                names,
+                self._context,
+            )
+            for part in state.waiting
+        )
+
+    def _read_prompts(self, group: Group) -> Blocks:
+        """Rows that servers can be asked with."""
+        asking = PromptSpec(
+            reading=self._spec.read.reader,
+            templates=self._spec.templates,
+            candidates=group,
+            resume_state=self._plan.resume_state,
+            context=self._context,
+            rows=self._plan.block_rows,
+        )
+
+        async def ask(table: pa.Table) -> Blocks:
+            for made in prompts_for_servers(table, asking):
+                yield made
+                await asyncio.sleep(0)
+
+        shards = self._in_turn(map(self._shard, shard_rows(self._plan.found.shards)))
+        if not self._spec.adds_affect:
+            return map_blocks(shards, ask)
+        spec = self._spec
+        enrich = EnrichSamples(
+            spec.read.reader,
+            group,
+            self._plan.resume_state,
+            spec.affect,
+            spec.judging,
+            spec.affect_judges,
+            self._services,
+            None,
+            self._context,
+        )
+        return map_blocks(map_blocks(shards, enrich), ask)
+
+    def _score(self, records: Blocks) -> Blocks:
+        spec = self._spec
+        at_judge, at_embed = spec.by_stage()
+        if at_judge:
+            judge = JudgeRecords(
+                at_judge,
+                spec.metric_options,
+                spec.judges,
+                spec.judging,
+                self._services,
+                None,
+                self._context,
+            )
+            records = map_blocks(records, judge, self._pool.tasks)
+        if at_embed:
+            # Its model takes seconds to load: meanwhile judges are asked
+            loading = asyncio.create_task(
+                asyncio.to_thread(EmbedRecords, at_embed, spec.embedding, self._context)
+            )
+
+            async def embed(table: pa.Table) -> Blocks:
+                async for made in (await loading)(table):
+                    yield made
+
+            records = map_blocks(records, embed)
+        return records
+
+    def _shard(self, row: dict[str, str]) -> pa.Table:
+        return pa.Table.from_pylist([row])
+
+    def _split(self, tables: Iterable[pa.Table]) -> Blocks:
+        """The rows in blocks as they flow through the stages."""
+        rows = self._plan.block_rows
+        return self._in_turn(
+            table.slice(start, rows) for table in tables for start in range(0, table.num_rows, rows)
+        )
+
+    async def _in_turn(self, tables: Iterable[pa.Table]) -> Blocks:
+        for table in tables:
+            yield table
+            await asyncio.sleep(0)  # what waits for a reply goes first
+
+
+async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:
+    """What the stage makes of the blocks, `at_once` of them at the same time, as it comes. The
+    stages before go on meanwhile, until they are so many blocks ahead. Raises the first error of
+    any stage."""
+    made: asyncio.Queue[pa.Table | BaseException | None] = asyncio.Queue(at_once)
+    places = asyncio.Semaphore(at_once)
+
+    async def work(block: pa.Table) -> None:
+        try:
+            async for table in stage(block):
+                await made.put(table)
+        finally:
+            places.release()
+
+    async def feed() -> None:
+        try:
+            async with asyncio.TaskGroup() as group, aclosing(blocks) as source:  # type: ignore[type-var]
+                async for block in source:
+                    await places.acquire()
+                    group.create_task(work(block))
+        except* Exception as errors:
+            await made.put(errors.exceptions[0])
+        else:
+            await made.put(None)
+
+    feeder = asyncio.create_task(feed())
+    try:
+        while (table := await made.get()) is not None:
+            if isinstance(table, BaseException):
+                raise table
+            yield table
+    finally:
+        feeder.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await feeder

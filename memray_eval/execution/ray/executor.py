@@ -1,0 +1,245 @@
+"""The stages of a run as Ray Data pipelines, with the services that they share as actors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+
+from memray_eval.config.sections import EngineConfig
+from memray_eval.errors import ServiceLost
+from memray_eval.execution.executors import Phase
+from memray_eval.execution.plan import (
+    SERVER_GIB,
+    Device,
+    engine_device,
+    fit_engine,
+    judge_pool,
+    judging_pools,
+)
+from memray_eval.execution.ray import cluster
+from memray_eval.execution.ray.judge_server import judge_server
+from memray_eval.execution.ray.pipeline import (
+    PipelineSetup,
+    generate_responses,
+    judge_waiting,
+    run_pipeline,
+)
+from memray_eval.execution.ray.placement_groups import NodeReservation
+from memray_eval.execution.ray.progress_counter import ProgressCounter, RemoteCounter
+from memray_eval.execution.ray.services import (
+    RayServices,
+    end_services,
+    failure_reason,
+    finish_calls,
+    on_driver_node,
+    start_services,
+)
+from memray_eval.execution.resume_state import ResumeState, find_waiting
+from memray_eval.execution.run_counter import RunReports
+from memray_eval.execution.run_plan import RunPlan
+from memray_eval.execution.schedule import (
+    Group,
+    judge_actors_per_pipeline,
+    run_concurrently,
+    schedule,
+    wave_pools,
+)
+from memray_eval.execution.spending import spending_before
+from memray_eval.execution.stage_context import StageContext
+from memray_eval.results.run_folder import RunFolder
+
+
+class RayExecutor:
+    """An Executor (execution/executors.py) on the Ray that this process is connected to."""
+
+    @contextmanager
+    def watch(self, on_death: Callable[[str], None]) -> Iterator[None]:
+        def died(process: str) -> None:
+            on_death(f"Ray's {process} has died on this machine (killed, or out of memory)")
+
+        with cluster.watch_ray_processes(died):
+            yield
+
+    def translate(self, error: BaseException) -> BaseException:
+        if cluster.is_ray_error(error):
+            return ServiceLost(f"Ray has failed: {failure_reason(error)}")
+        return error
+
+    def start_counter(self, run_id: str, stages: Sequence[str], most_caught: float) -> RunReports:
+        placed = ProgressCounter.options(scheduling_strategy=on_driver_node())  # type: ignore[attr-defined]
+        return RemoteCounter(placed.remote(run_id, stages, most_caught))
+
+    def run(
+        self,
+        plan: RunPlan,
+        folder: RunFolder,
+        counter: RunReports,
+        enter_phase: Callable[[Phase], None],
+    ) -> None:
+        _RayRun(plan, folder, counter, enter_phase).run()
+
+
+class _RayRun:
+    def __init__(
+        self,
+        plan: RunPlan,
+        folder: RunFolder,
+        counter: RunReports,
+        enter_phase: Callable[[Phase], None],
+    ) -> None:
+        self.plan, self.spec, self.folder = plan, plan.spec, folder
+        self._counter, self._enter_phase = counter, enter_phase
+
+    def run(self) -> None:
+        counter = self._counter
+        dead: list[str] = []
+
+        def died(reason: str) -> None:
+            dead.append(reason)
+            counter.stop(reason)
+
+        spec, capacity, order = self.spec, self.plan.capacity, self.plan.phases.order
+        device = engine_device(spec, capacity.all_gpus)
+        context = StageContext(self.folder.path, counter, stops_on_failure=spec.stops_on_failure)
+        # What judges afterwards must find room when the nodes with GPUs are gone
+        judge_cpus = capacity.cpus if order == "together" else capacity.cpus_beside_gpus
+        pool = judge_pool(spec, judge_cpus, self.plan.block_rows)
+        waves = schedule(spec, capacity, device, scores=order == "together")
+        pipelines = max(map(len, waves))
+        serve = partial(
+            judge_server,
+            engine=spec.engine,
+            device=device,
+            on_death=died,
+            say=counter.add_line,
+            memory_gib=SERVER_GIB if capacity.nodes else 0.0,
+        )
+        with self._services(max(pool.actors, pipelines), pool.max_in_flight) as services:
+            setup = PipelineSetup(
+                plan=self.plan,
+                context=context,
+                device=device,
+                services=services,
+                engine=spec.engine,
+                reservation=self.plan.reservation or NodeReservation(),
+                tasks_at_once=max(2, int(capacity.cpus) // 4),
+                judge_actors=pool.actors,
+                judge_tasks=pool.tasks,
+            )
+            if order == "together":
+                with serve(spec.embedded_judge) as url:
+                    self._generate_and_judge(replace(setup, embedded_url=url), waves)
+            else:
+                if order == "apart":
+                    asked = spec.embedded_judge if spec.embedded_affect_judge else None
+                    with serve(asked) as url:
+                        self._generate(replace(setup, embedded_url=url), waves)
+                if not context.is_stopping():
+                    setup = replace(setup, tasks_at_once=max(2, int(judge_cpus) // 4))
+                    self._judge(setup, serve)
+            finish_calls(services)
+        if dead:
+            raise ServiceLost(dead[0])
+
+    def _generate_and_judge(self, setup: PipelineSetup, waves: Sequence[Sequence[Group]]) -> None:
+        """Each response is judged as soon as it is there: first those of earlier sessions, then
+        what they did not generate, if the run goes on."""
+        state = self.plan.resume_state
+
+        def run_group(shared: PipelineSetup, group: Group) -> None:
+            if state.waiting and not shared.context.is_stopping():
+                judge_waiting(shared, group)
+            if self._is_generated(state) or shared.context.is_stopping():
+                return
+            run_pipeline(replace(shared, engine=self._fitted_engine(group, setup.device)), group)
+
+        for wave in waves:
+            sharing = replace(
+                setup,
+                judge_actors=judge_actors_per_pipeline(self.spec, wave, self.plan.capacity.cpus),
+                label_selector=self._label_selector(wave, setup.device),
+            )
+            run_concurrently(wave, partial(run_group, sharing), setup.context.counter.stop)
+            setup.reservation.remove()
+
+    def _label_selector(
+        self, wave: Sequence[Group], device: Device, scores: bool = True
+    ) -> dict[str, str] | None:
+        pools = wave_pools(self.spec, wave, self.plan.capacity, device, scores)
+        return cluster.select_cpu_nodes(pools)
+
+    def _generate(self, setup: PipelineSetup, waves: Sequence[Sequence[Group]]) -> None:
+        """The first of two phases: all responses, into the folder. Engines and their GPUs are let
+        go when it ends."""
+        counter = setup.context.counter
+        self._enter_phase("generate")
+        counter.add_line("Phase 1 of 2: generating; judges come when all is generated.")
+
+        def generate_group(shared: PipelineSetup, group: Group) -> None:
+            if not setup.context.is_stopping():
+                engine = self._fitted_engine(group, setup.device)
+                generate_responses(replace(shared, engine=engine), group)
+
+        for wave in waves:
+            selector = self._label_selector(wave, setup.device, scores=False)
+            sharing = replace(setup, label_selector=selector)
+            run_concurrently(wave, partial(generate_group, sharing), counter.stop)
+            setup.reservation.remove()
+
+    def _judge(
+        self,
+        setup: PipelineSetup,
+        serve: Callable[[str | None], AbstractContextManager[str | None]],
+    ) -> None:
+        """The second of two phases: judges all responses in the folder, this session's and those of
+        earlier ones, of all candidates at once."""
+        spec, counter, before = self.spec, setup.context.counter, self.plan.resume_state
+        waiting = find_waiting(self.folder, before.finished)
+        if not waiting.waiting:
+            return
+        self._enter_phase("judge")
+        counter.add_line(
+            f"Phase 2 of 2: judging {len(waiting.generated)} responses; no engine is up."
+        )
+        counter.add_carried(len(before.generated))
+        pools = judging_pools(spec, setup.device, setup.judge_actors)
+        with serve(spec.embedded_judge) as url:
+            judging = replace(
+                setup,
+                embedded_url=url,
+                label_selector=cluster.select_cpu_nodes(pools),
+                plan=replace(self.plan, resume_state=waiting),
+            )
+            judge_waiting(judging, spec.candidates, is_earlier=False)
+
+    def _is_generated(self, state: ResumeState) -> bool:
+        return len(state.finished) + len(state.generated) >= self.plan.n_units
+
+    def _fitted_engine(self, group: Group, device: Device) -> EngineConfig:
+        """The engine of a group's model, with batches for contexts as long as the dataset's."""
+        found = self.plan.found
+        mean_chars = found.context_chars / max(1, found.n_samples)
+        return fit_engine(self.spec.engine_of(group[0].model), mean_chars, device)
+
+    @contextmanager
+    def _services(self, members: int, max_in_flight: int) -> Iterator[RayServices | None]:
+        if not self.spec.calls_judges:
+            yield None
+            return
+        n_before = self.plan.n_before
+        services = start_services(
+            self.spec.budget,
+            self.spec.judging.cache,
+            self.folder.path,
+            spending_before(self.folder, n_before, self.spec.budget),
+            members,
+            max_in_flight,
+            self._counter,
+            n_before + 1,
+        )
+        try:
+            yield services
+        finally:
+            end_services(services)

@@ -1,0 +1,251 @@
+"""What the stages of a run report to its driver, and it tells them: one counter for all, in this
+process or in an actor."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import uuid4
+
+from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
+from memray_eval.execution.progress import STAGES, RunTelemetry, StageCount
+from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
+from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
+from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
+
+SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
+SHOWN_CAUGHT = 3
+
+
+class StageReports(Protocol):
+    """A run's counter as its stages see it. They report without waiting; a lost report costs a
+    number on the display and in the manifest's figures of the run's course, nothing else."""
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Adds to figures that the manifest keeps."""
+        ...
+
+    def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
+        """A stage is done with some rows, `failed` among them."""
+        ...
+
+    def add_carried(self, rows: int) -> None:
+        """An earlier session generated these rows; they wait to be scored."""
+        ...
+
+    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
+        """What candidates took for a block of answers, by name."""
+        ...
+
+    def record_failure(self, stage: str, sample_id: str, error: str) -> None:
+        """A stage could not work on a record, which is an error now. The first few are told; more
+        than the run tolerates end it."""
+        ...
+
+    def record_logs(self, entries: list[LogEntry]) -> None:
+        """What a worker has logged."""
+        ...
+
+    def add_line(self, line: str) -> None:
+        """Something that a person should read: a judge is down, the run is stopping. What several
+        workers tell at about the same time is shown once."""
+        ...
+
+    def stop(self, reason: str) -> None:
+        """Ends the run early: nothing new is read or judged, what is under way is finished. The
+        first reason stays."""
+        ...
+
+    def stopping(self) -> str | None:
+        """Why the run ends early; None while it does not. Waits for the answer."""
+        ...
+
+    async def is_stopping(self) -> bool:
+        """Whether the run ends early, for a stage on an event loop."""
+        ...
+
+    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+        """What a stage tells of its judges. Returns when it was heard."""
+        ...
+
+
+class RunReports(StageReports, Protocol):
+    """A run's counter as its driver sees it; a ProgressSource."""
+
+    def lines(self, since: int) -> list[str]:
+        """The lines for a person, from that one on."""
+        ...
+
+    def counts(self, stages: Sequence[str]) -> Mapping[str, StageCount]: ...
+
+    def telemetry(self) -> RunTelemetry: ...
+
+    def take_logs(self) -> tuple[list[LogEntry], int]:
+        """What was logged since the last call, for the run's log, and how many entries there was
+        no room for."""
+        ...
+
+
+class RunCounter:
+    """Counts what StageReports and RunReports name; `exporter` records it for Prometheus."""
+
+    def __init__(
+        self,
+        stages: Sequence[str] = STAGES,
+        most_caught: float = math.inf,
+        exporter: Exporter = NO_EXPORT,
+    ) -> None:
+        self._stages = dict.fromkeys(STAGES, StageCount())
+        self._order, self._carried = tuple(stages), 0
+        self._lines: list[str] = []
+        self._logs = CollectedLogs()
+        self._told_at: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+        self._stop: str | None = None
+        self._caught, self._most_caught = 0, most_caught
+        self._calls, self._timeline, self._exporter = (
+            CallTotals(),
+            RunTimeline(time.time()),
+            exporter,
+        )
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Adds to figures that the manifest keeps."""
+        self._counts.update(counts)
+
+    def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
+        """A stage is done with some rows, `failed` among them."""
+        self._stages[stage] = self._stages[stage].plus(rows, started, ended)
+        self._timeline.rows(stage, min(ended, time.time()), rows)
+        self._exporter.units(stage, rows - failed, failed)
+        self._exporter.queues(
+            queue_lengths(
+                self._order,
+                {name: count.rows for name, count in self._stages.items()},
+                self._carried,
+            )
+        )
+
+    def add_carried(self, rows: int) -> None:
+        """An earlier session generated these rows; they wait to be scored."""
+        self._carried += rows
+
+    def record_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+        """What an actor tells of its judges."""
+        now = time.time()
+        self._calls.add(member, told, now)
+        for judge, one in told.items():
+            self._timeline.calls(now, one.calls)
+            self._exporter.calls(judge, one)
+        self._exporter.under_way(self._calls.under_way(now))
+
+    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
+        """What candidates took for a block of answers, by name."""
+        for candidate, one in took.items():
+            self._exporter.answers(candidate, one)
+
+    def telemetry(self) -> RunTelemetry:
+        return RunTelemetry(
+            stages=self._stages,
+            events=self._lines,
+            counts=dict(sorted(self._counts.items())),
+            timeline=self._timeline.figures(),
+            calls=self._calls.figures(),
+            stopped=self._stop,
+            caught=self._caught,
+        )
+
+    def counts(self, stages: Sequence[str]) -> dict[str, StageCount]:
+        return {stage: self._stages[stage] for stage in stages}
+
+    def add_line(self, line: str) -> None:
+        """Something that a person should read: a judge is down, the run is stopping. What several
+        workers tell at about the same time is shown once."""
+        now = time.time()
+        if now - self._told_at.get(line, 0.0) > SAME_S:
+            self._lines.append(line)
+            self._logs.add([make_entry(logging.INFO, EVENTS, line)])
+        self._told_at[line] = now
+
+    def lines(self, since: int) -> list[str]:
+        return self._lines[since:]
+
+    def record_logs(self, entries: list[LogEntry]) -> None:
+        """What a worker has logged."""
+        self._logs.add(entries)
+
+    def take_logs(self) -> tuple[list[LogEntry], int]:
+        """What was logged since the last call, for the run's log."""
+        return self._logs.take()
+
+    def stop(self, reason: str) -> None:
+        """Ends the run early: nothing new is read or judged, what is under way is finished. The
+        first reason stays."""
+        if self._stop is None:
+            self._stop = reason
+            self._lines.append(f"Stopping: {reason}")
+            self._logs.add([make_entry(logging.WARNING, EVENTS, f"Stopping: {reason}")])
+
+    def stopping(self) -> str | None:
+        return self._stop
+
+    def record_failure(self, stage: str, sample_id: str, error: str) -> None:
+        """A stage could not work on a record, which is an error now. The first few are told; more
+        than the run tolerates end it."""
+        self._caught += 1
+        if self._caught <= SHOWN_CAUGHT:
+            self._lines.append(
+                f"The stage {stage} failed on sample {sample_id!r}, which is an error now: {error}"
+            )
+        if self._caught > self._most_caught:
+            self.stop(
+                f"stages failed on {self._caught} records, more than the tolerance allows; the "
+                f"last in {stage}: {error}"
+            )
+
+
+class LocalCounter(RunCounter):
+    """The counter of a run whose stages are in this process."""
+
+    async def is_stopping(self) -> bool:
+        return self.stopping() is not None
+
+    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+        self.record_calls(member, told)
+
+
+@dataclass
+class BlockReport:
+    """What a block's work came to."""
+
+    rows: int = 0
+    failed: int = 0
+
+
+@contextmanager
+def report_block(counter: StageReports, stage: str) -> Iterator[BlockReport]:
+    """Reports the block's work when it ends well; the block says what that was."""
+    started, done = time.time(), BlockReport()
+    yield done
+    counter.add(stage, done.rows, started, time.time(), done.failed)
+
+
+class CallReporter:
+    """The judge calls of one actor, on their way to the run's counter: many calls, few messages."""
+
+    def __init__(self, counter: StageReports) -> None:
+        self._counter, self._member, self._book = counter, uuid4().hex, CallMetrics()
+
+    def watch(self, judge: str) -> CallObserver:
+        return self._book.of(judge)
+
+    async def report(self) -> None:
+        """Tells what is new, and returns when it was heard."""
+        if told := self._book.take():
+            await self._counter.report_calls(self._member, told)
