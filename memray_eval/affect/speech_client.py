@@ -21,6 +21,7 @@ from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.providers.openai import read_completion
 from memray_eval.judges.structured_judge import CallPolicy, Reply
+from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import HttpReply, InvalidReply, valid_text
@@ -63,9 +64,8 @@ class _Caller:
     def __init__(self, whose: str, server: SpeechServer, access: CallPolicy) -> None:
         key = server_key(server.base_url, server.api_key_env, whose)
         self._access, self._slots = access, asyncio.Semaphore(server.max_in_flight)
-        http = openai.DefaultAioHttpClient(
-            **client_options(server.timeout_s, most_bytes=MOST_SOUND_BYTES)
-        )
+        options = client_options(server.timeout_s, most_bytes=MOST_SOUND_BYTES)
+        http = keep_open(openai.DefaultAioHttpClient(**options))
         self.client = openai.AsyncOpenAI(
             api_key=key,
             base_url=server.base_url,

@@ -34,6 +34,7 @@ from memray_eval.execution.schedule import Group, engine_groups
 from memray_eval.execution.services import LocalServices
 from memray_eval.execution.spending import spending_before
 from memray_eval.execution.stage_context import StageContext
+from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.types import EXISTING
 
@@ -94,6 +95,10 @@ class _LocalRun:
         self._services: LocalServices | None = None
 
     async def run(self) -> None:
+        async with closing_clients():
+            await self._run()
+
+    async def _run(self) -> None:
         spec, state = self._spec, self._plan.resume_state
         if spec.calls_judges:
             self._services = LocalServices(

@@ -17,6 +17,7 @@ from memray_eval.config.environment import server_key
 from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.errors import EmbeddingError, Unavailable
 from memray_eval.ports import Embedder, FloatArray
+from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
@@ -95,7 +96,7 @@ class OpenAIEmbedder:
         self.name = config.model
         self._model = config.model.removeprefix("openai/")
         key = server_key(config.base_url, config.api_key_env, f"embedding.model {config.model!r}")
-        http = openai.DefaultAsyncHttpxClient(**client_options(TIMEOUT_S))
+        http = keep_open(openai.DefaultAsyncHttpxClient(**client_options(TIMEOUT_S)))
         self._client = openai.AsyncOpenAI(
             api_key=key,
             base_url=config.base_url,

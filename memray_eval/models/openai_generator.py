@@ -15,6 +15,7 @@ import openai
 from memray_eval.config.environment import server_key
 from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import JudgeError, Unavailable
+from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
@@ -48,7 +49,8 @@ class OpenAIGenerator:
 
     def __init__(self, candidate: Candidate, config: ServerConfig) -> None:
         key = server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
-        http = openai.DefaultAsyncHttpxClient(**client_options(config.timeout_s, streams=True))
+        options = client_options(config.timeout_s, streams=True)
+        http = keep_open(openai.DefaultAsyncHttpxClient(**options))
         self._client = openai.AsyncOpenAI(
             api_key=key,
             base_url=candidate.base_url,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -14,8 +14,7 @@ import ray
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.execution.ray import cluster
-from tests.conftest import SAMPLES
-from tests.servers.provider import Provider
+from tests.jobs import served_job
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,32 +30,5 @@ def _cluster() -> Iterator[None]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., RunConfig]:
-    """A config that asks a local server for answers and for embeddings; keyword arguments
-    override."""
-
-    def make(server: Provider, /, **overrides: Any) -> RunConfig:
-        candidate = {
-            "name": "served",
-            "model": "m",
-            "backend": "openai",
-            "base_url": server.base_url,
-        }
-        config: dict[str, Any] = {
-            "dataset": str(SAMPLES),
-            "candidates": [candidate],
-            "embedding": {"model": "openai/hashed", "base_url": server.base_url},
-            "metrics": ["memory_utilization", "groundedness", "relevance"],
-            "judge": "rules",
-            "out": str(tmp_path / "results"),
-        }
-        config |= overrides
-        config["judging"] = {
-            "cache": str(tmp_path / "calls.sqlite"),
-            **overrides.get("judging", {}),
-        }
-        # Whose rules cannot tell well enough to be asked without a word
-        if "groundedness" in config["metrics"]:
-            config.setdefault("estimates", {"groundedness": True})
-        return RunConfig.model_validate(config)
-
-    return make
+    """tests.jobs.served_job, into this test's folder."""
+    return partial(served_job, tmp_path)

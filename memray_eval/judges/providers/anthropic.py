@@ -17,6 +17,7 @@ from memray_eval.judges.structured_judge import (
     StructuredJudge,
     judge_key,
 )
+from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import Edge, HttpReply, mappings_in, read_usage, text_in
 from memray_eval.provider_http.transport import client_options
@@ -80,9 +81,8 @@ class AnthropicAdapter:
 
 def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
     key = judge_key(spec, "anthropic")
-    http = anthropic.DefaultAioHttpClient(
-        **client_options(spec.timeout_s, access.gate.observe_headers)
-    )
+    options = client_options(spec.timeout_s, access.gate.observe_headers)
+    http = keep_open(anthropic.DefaultAioHttpClient(**options))
     client = anthropic.AsyncAnthropic(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )

@@ -21,6 +21,7 @@ from memray_eval.judges.structured_judge import (
     StructuredJudge,
     judge_key,
 )
+from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
@@ -110,7 +111,7 @@ def _candidate_text(candidate: Mapping[str, Any]) -> str:
 def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
     key = judge_key(spec, "google")
     # Over aiohttp the SDK sends a lost call a second time by itself.
-    http = httpx2.AsyncClient(**client_options(spec.timeout_s))
+    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s)))
     options = types.HttpOptions(
         base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
     )

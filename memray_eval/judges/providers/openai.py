@@ -18,6 +18,7 @@ from memray_eval.judges.structured_judge import (
     StructuredJudge,
     judge_key,
 )
+from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
@@ -118,9 +119,8 @@ def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) ->
     key = judge_key(spec, "openai")
 
     # aiohttp below the SDK: half the CPU of a call over httpx2.
-    http = openai.DefaultAioHttpClient(
-        **client_options(spec.timeout_s, access.gate.observe_headers)
-    )
+    options = client_options(spec.timeout_s, access.gate.observe_headers)
+    http = keep_open(openai.DefaultAioHttpClient(**options))
     client = openai.AsyncOpenAI(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )

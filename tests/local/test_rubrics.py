@@ -116,7 +116,7 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: 
     assert manifest["judges"] == names
     # The rules' digest is that of the metric's usual rubric
     assert len(set(manifest["rubrics"].values())) == 2
-    assert all(f"  {key}: {name}" in said[0] for key, name in names.items())
+    assert all(f"  {key}: {name}" in "\n".join(said) for key, name in names.items())
     (summary,) = done.summary.metrics
     assert (summary.mean, summary.judges) == (1.0, {"openai/own": 2, "openai/usual": 2, "rules": 2})
     assert (

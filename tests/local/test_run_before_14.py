@@ -35,7 +35,7 @@ def test_what_had_failed_is_judged_and_nothing_else_is_asked(tmp_path: Path) -> 
         job["judging"] |= {"base_urls": {"openai": server.base_url}}
         done = run(RunConfig.model_validate(job), said.append, quiet=True, run_id="before-14")
         assert len(server.requests) == 1
-    assert "11 of 12 units are finished, 1 more generated; 1 had failed" in said[0]
+    assert "11 of 12 units are finished, 1 more generated; 1 had failed" in "".join(said)
     assert (done.exit_code, done.summary.n_units, done.summary.n_failed_units) == (0, 12, 0)
     after = {record.unit_id: record for record in folder.each()}
     assert after.keys() == before.keys()

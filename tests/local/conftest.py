@@ -1,0 +1,26 @@
+"""Runs in this process, without Ray: what a run does, whatever drives its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from tests.jobs import served_job
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _keys() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MY_TEST_KEY", "test-key")
+        patch.setenv("SECOND_TEST_KEY", "second-test-key")
+        yield
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., RunConfig]:
+    """tests.jobs.served_job, into this test's folder."""
+    return partial(served_job, tmp_path, executor="local")

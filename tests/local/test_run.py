@@ -1,0 +1,284 @@
+"""Whole runs in this process, a real HTTP server in place of the model and of the embedding
+provider."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import (
+    ConfigError,
+    DataError,
+    EmbeddingError,
+)
+from memray_eval.execution.prepare import RunResult, run
+from memray_eval.report.console import render
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import RECORD_SCHEMA, from_table
+from memray_eval.types import Record
+from tests.conftest import shipped_samples
+from tests.servers.provider import Fault, serving
+
+Job = Callable[..., RunConfig]
+ANSWER = (
+    "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water. Your age of 34 "
+    "matters here."
+)
+
+
+def answered(config: RunConfig) -> RunResult:
+    return run(config, say=lambda text: None, quiet=True)
+
+
+def records(finished: RunResult) -> list[Record]:
+    return list(from_table(finished.folder.records().to_table()))
+
+
+def user_text(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def echo_memory(body: dict[str, Any]) -> str:
+    """Cites the first two lines of the profile, so that every sample has something to score."""
+    lines = [
+        line[2:] for line in body["messages"][0]["content"].splitlines() if line.startswith("- ")
+    ]
+    return " ".join(f"Your {line}." for line in lines[:2]) + " Rest more."
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """One run of the whole dataset that several tests look at, slow enough that its stages must
+    overlap."""
+    with serving(echo_memory, latency_s=0.5) as server:
+        candidate = {
+            "name": "served",
+            "model": "m",
+            "backend": "openai",
+            "base_url": server.base_url,
+        }
+        config = {
+            "dataset": str(Path(__file__).parents[2] / "dataset" / "samples"),
+            "candidates": [candidate],
+            "embedding": {"model": "openai/hashed", "base_url": server.base_url},
+            "server": {"max_in_flight": 2},
+            "judge": "rules",
+            "estimates": {"groundedness": True},
+            "out": str(tmp_path_factory.mktemp("results")),
+        }
+        done = answered(RunConfig.model_validate(config))
+        assert len(server.requests) == 120
+        return done
+
+
+def test_every_unit_is_written_once(finished: RunResult) -> None:
+    written = records(finished)
+    assert len(written) == len({record.unit_id for record in written}) == 120
+    assert {record.sample.id for record in written} == {sample.id for sample in shipped_samples()}
+    assert finished.exit_code == 0
+
+
+def test_samples_flow_in_blocks_and_do_not_wait_for_each_other(finished: RunResult) -> None:
+    stages = finished.folder.read_manifest()["stages"]
+    assert {stage["rows"] for stage in stages.values()} == {120}
+    assert stages["write"]["started"] < stages["generate"]["ended"]
+
+
+def test_small_blocks_are_written_to_one_file(finished: RunResult) -> None:
+    assert len(finished.folder.parts()) == 1
+    assert len(list(Path(finished.folder.path).glob("records/*"))) == 1  # nothing pending
+
+
+def test_records_have_the_schema_and_no_context(finished: RunResult) -> None:
+    for file in Path(finished.folder.path).glob("records/*.parquet"):
+        assert pq.read_schema(file).equals(RECORD_SCHEMA)
+    assert "context" not in RECORD_SCHEMA.names
+
+
+def test_responses_carry_tokens_times_and_finish_reason(finished: RunResult) -> None:
+    for record in records(finished):
+        response = record.response
+        assert response is not None
+        assert (response.error, response.finish_reason, response.prompt_tokens) == (
+            None,
+            "stop",
+            10,
+        )
+        assert response.output_tokens
+        assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
+
+
+def test_micro_figures_equal_a_recomputation_from_the_records(finished: RunResult) -> None:
+    tp = fp = fn = claims = grounded = 0
+    for record in records(finished):
+        by_name = {score.metric: score for score in record.scores}
+        cited = set(json.loads(by_name["memory_utilization"].judgment or "")["cited_keys"])
+        required, forbidden = set(record.sample.required_keys), set(record.sample.forbidden_keys)
+        tp, fp, fn = (
+            tp + len(cited & required),
+            fp + len(cited & forbidden),
+            fn + len(required - cited),
+        )
+        sources = [
+            claim["source"]
+            for claim in json.loads(by_name["groundedness"].judgment or "")["claims"]
+        ]
+        claims, grounded = (
+            claims + len(sources),
+            grounded + sum(source != "none" for source in sources),
+        )
+    summary = {metric.metric: metric for metric in finished.summary.metrics}
+    memory, ground = summary["memory_utilization"].micro, summary["groundedness"].micro
+    assert tp > 0
+    assert fp > 0
+    assert (memory["tp"], memory["fp"], memory["fn"]) == (tp, fp, fn)
+    precision, recall = tp / (tp + fp), tp / (tp + fn)
+    assert memory["precision"] == pytest.approx(precision)
+    assert memory["recall"] == pytest.approx(recall)
+    assert memory["f1"] == pytest.approx(2 * precision * recall / (precision + recall))
+    assert (ground["claims"], ground["grounded"]) == (claims, grounded)
+
+
+def test_the_folder_tells_the_whole_run(finished: RunResult) -> None:
+    folder = Path(finished.folder.path)
+    manifest = finished.folder.read_manifest()
+    assert manifest["status"] == "finished"
+    assert manifest["dataset"]["n_samples"] == 120
+    assert manifest["judges"]["relevance"] == "embeddings openai/hashed"
+    assert manifest["judged_by"]["memory_utilization/served"] == {"rules+openai/hashed": 120}
+    assert manifest["versions"]["ray"]
+    assert RunFolder(str(folder)).read_summary() == finished.summary
+    assert (folder / "summary.txt").read_text() == render(finished.summary)
+    assert not list(folder.rglob("*pending*"))
+
+
+def test_no_key_reaches_the_run_folder(job: Job) -> None:
+    with serving(lambda body: ANSWER) as server:
+        candidate = {
+            "name": "k", "model": "m", "backend": "openai", "base_url": server.base_url,
+            "api_key_env": "MY_TEST_KEY",
+        }  # fmt: skip
+        done = answered(job(server, candidates=[candidate], limit=3))
+    written = b"".join(
+        path.read_bytes() for path in Path(done.folder.path).rglob("*") if path.is_file()
+    )
+    assert done.summary.n_failed_units == 0
+    assert b"test-key" not in written
+
+
+def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> None:
+    marked = shipped_samples()[3].query
+
+    def reply(body: dict[str, Any]) -> str | Fault:
+        return Fault(400) if user_text(body) == marked else ANSWER
+
+    with serving(reply) as server:
+        done = answered(job(server, limit=10, limit_order="first"))
+    failed = [record for record in records(done) if record.is_failed]
+    assert [record.sample.query for record in failed] == [marked]
+    assert failed[0].response is not None
+    said = "JudgeError: the provider answered 400 (code 400, type scripted)"
+    assert str(failed[0].response.error).startswith(said)
+    assert [(cause.n_units, cause.cause) for cause in done.summary.causes] == [(1, said)]
+    assert {score.status for score in failed[0].scores} == {"error"}
+    relevance = next(metric for metric in done.summary.metrics if metric.metric == "relevance")
+    assert (relevance.n, relevance.n_scored, relevance.n_failed, relevance.coverage) == (
+        10,
+        9,
+        1,
+        0.9,
+    )
+    assert (relevance.min or 0) > 0
+    assert done.exit_code == 1
+    assert "1 failed" in render(done.summary)
+
+
+def test_when_nothing_is_scored_the_figures_are_missing_and_not_zero(job: Job) -> None:
+    with serving(lambda body: Fault(404)) as server:
+        done = answered(job(server, limit=3))
+    assert done.exit_code == 1
+    assert all(metric.mean is None and metric.coverage == 0.0 for metric in done.summary.metrics)
+    text = render(done.summary)
+    assert "Average Relevance: -" in text
+    assert "0.0000" not in text
+
+
+def test_an_answer_that_breaks_off_is_kept_and_marked(job: Job) -> None:
+    with serving(lambda body: Fault(cut=True)) as server:
+        done = answered(job(server, limit=1))
+    (record,) = records(done)
+    assert record.response is not None
+    assert record.response.text == "Cut short"
+    assert "before the answer was finished" in (record.response.error or "")
+
+
+def test_candidates_are_asked_side_by_side_with_their_own_sampling(job: Job) -> None:
+    with serving(lambda body: ANSWER) as server:
+        candidates = [
+            {
+                "name": f"t{temperature}",
+                "model": "m",
+                "backend": "openai",
+                "base_url": server.base_url,
+                "sampling": {
+                    "temperature": temperature,
+                    "max_tokens": 9,
+                    "seed": 4,
+                    "stop": ["END"],
+                },
+            }
+            for temperature in (0.0, 1.5)
+        ]
+        done = answered(job(server, candidates=candidates, limit=5))
+    assert len({record.unit_id for record in records(done)}) == 10
+    assert sorted(request["temperature"] for request in server.requests) == [0.0] * 5 + [1.5] * 5
+    assert {
+        (request["max_tokens"], request["seed"], *request["stop"]) for request in server.requests
+    } == {(9, 4, "END")}
+    assert [candidate.n for candidate in done.summary.candidates] == [5, 5]
+    assert "- t1.5" in render(done.summary)
+
+
+def test_invalid_samples_stop_a_run_before_it_writes_anything(job: Job, tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"id": "a", "query": "q", "memory": {"x": "1"}}\n{"id": "b"}\n')
+    with serving(lambda body: ANSWER) as server:
+        with pytest.raises(
+            DataError,
+            match=r"1 invalid samples, nothing was run:\n.*line 2: sample b: query: missing",
+        ):
+            answered(job(server, dataset=str(path)))
+        assert not (tmp_path / "results").exists()
+        assert not server.requests
+        done = answered(job(server, dataset=str(path), skip_invalid=True))
+    assert (done.summary.n_samples, done.summary.n_invalid) == (1, 1)
+    assert "1 invalid ones skipped" in render(done.summary)
+    problem = json.loads((Path(done.folder.path) / "problems.jsonl").read_text())
+    assert (problem["sample_id"], problem["field"]) == ("b", "query")
+
+
+def test_an_embedding_model_that_cannot_load_ends_the_run_with_its_reason(
+    job: Job, tmp_path: Path
+) -> None:
+    with (
+        serving(lambda body: ANSWER) as server,
+        pytest.raises(EmbeddingError, match="cannot load the embedding model"),
+    ):
+        answered(job(server, embedding={"model": f"local:{tmp_path}"}, limit=2))
+    (folder,) = (tmp_path / "results").iterdir()
+    assert json.loads((folder / "manifest.json").read_text())["status"] == "failed"
+
+
+def test_a_key_that_is_not_set_is_told_before_anything_runs(job: Job) -> None:
+    candidate = {"name": "k", "model": "m", "backend": "openai", "api_key_env": "NOT_SET_ANYWHERE"}
+    with (
+        serving(lambda body: ANSWER) as server,
+        pytest.raises(ConfigError, match="NOT_SET_ANYWHERE"),
+    ):
+        answered(job(server, candidates=[candidate], limit=2))
