@@ -1,8 +1,50 @@
 """memray_eval: evaluate language models with a memory of their user, and long-context models, at
-scale on Ray."""
+scale on Ray.
 
+    import memray_eval as me
+
+    done = me.evaluate("answers.csv", metrics=["relevance"], judge="rules")
+    done.table().to_pandas()
+"""
+
+from __future__ import annotations
+
+import importlib
 import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memray_eval.api import CheckFailed, Run, evaluate, open_run, run
+    from memray_eval.errors import EvalError
+    from memray_eval.metrics.own import computed_metric, judge_metric
 
 __version__ = "0.1.0"
+__all__ = [
+    "CheckFailed",
+    "EvalError",
+    "Run",
+    "computed_metric",
+    "evaluate",
+    "judge_metric",
+    "open_run",
+    "run",
+]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+# Loaded when they are used: the import of the package takes no time
+_HOMES = dict.fromkeys(("CheckFailed", "Run", "evaluate", "open_run", "run"), "memray_eval.api") | {
+    "EvalError": "memray_eval.errors",
+    "computed_metric": "memray_eval.metrics.own",
+    "judge_metric": "memray_eval.metrics.own",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

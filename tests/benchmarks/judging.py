@@ -44,7 +44,12 @@ def responses(folder: Path, units: int) -> Path:
 
 
 def job(
-    dataset: Path, out: Path, base_url: str, metrics: tuple[str, ...], **judging: Any
+    dataset: Path,
+    out: Path,
+    base_url: str,
+    metrics: tuple[str, ...],
+    executor: str = "ray",
+    **judging: Any,
 ) -> RunConfig:
     """Judges the responses on a local provider, with no memory of earlier calls unless `cache` is
     given."""
@@ -61,5 +66,6 @@ def job(
                 **judging,
             },
             "cluster": {"num_cpus": 2},
+            "executor": executor,
         }
     )

@@ -57,13 +57,23 @@ def books(folder: RunFolder, server: ServerProcess) -> Books:
 
 
 def config_file(
-    tmp_path: Path, server: ServerProcess, actors: int, budget: Budget = Budget()
+    tmp_path: Path,
+    server: ServerProcess,
+    actors: int,
+    budget: Budget = Budget(),
+    executor: str = "ray",
 ) -> Path:
     """A job that judges UNITS responses with `actors` judge actors, IN_FLIGHT calls in each, in
     small blocks."""
     dataset = responses(tmp_path, UNITS)
     config = job(
-        dataset, tmp_path / "out", server.base_url, METRICS, actors=actors, max_in_flight=IN_FLIGHT
+        dataset,
+        tmp_path / "out",
+        server.base_url,
+        METRICS,
+        executor,
+        actors=actors,
+        max_in_flight=IN_FLIGHT,
     )
     config = config.model_copy(update={"rows_per_block": 10, "budget": budget})
     path = tmp_path / "job.yaml"

@@ -36,10 +36,18 @@ PROGRAM = [sys.executable, "-m", "memray_eval"]
 LATENCY_S = 0.1
 
 
-def config_file(tmp_path: Path, server: ServerProcess, budget: bool = False) -> Path:
+def config_file(
+    tmp_path: Path, server: ServerProcess, budget: bool = False, executor: str = "ray"
+) -> Path:
     dataset = responses(tmp_path, UNITS)
     config = job(
-        dataset, tmp_path / "out", server.base_url, METRICS, actors=1, max_in_flight=IN_FLIGHT
+        dataset,
+        tmp_path / "out",
+        server.base_url,
+        METRICS,
+        executor,
+        actors=1,
+        max_in_flight=IN_FLIGHT,
     )
     changed = config.model_copy(update={"rows_per_block": 10}).model_dump()
     changed["budget"] = {"tokens": 10**9} if budget else {}
@@ -82,12 +90,19 @@ def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=on_demand)]
+    ("executor", "number", "code"),
+    [
+        ("local", signal.SIGTERM, 143),
+        ("local", signal.SIGINT, 130),
+        ("ray", signal.SIGTERM, 143),
+        pytest.param("ray", signal.SIGINT, 130, marks=on_demand),
+    ],
 )
-def test_a_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: int) -> None:
     log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:
-        with command("run", str(config_file(tmp_path, server)), log=log) as process:
+        config = config_file(tmp_path, server, executor=executor)
+        with command("run", str(config), log=log) as process:
             wait_for(server, CALLS // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(number)

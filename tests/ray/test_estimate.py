@@ -73,7 +73,7 @@ def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_p
         tries=1,
     )
     dear = config.model_copy(update={"dataset": str(responses(tmp_path, 40))})
-    with pytest.raises(ConfigError, match="set one with --budget-usd, or say --yes"):
+    with pytest.raises(ConfigError, match=r"set one \(--budget-usd, budget.usd\), or agree"):
         run(dear, lambda line: None, quiet=True, agree=lambda made: bool(asked.append(made)))
     assert asked[0].usd > 10
     assert not (tmp_path / "out").exists()

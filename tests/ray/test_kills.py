@@ -52,9 +52,11 @@ def hold(found: Books, in_flight: int) -> None:
 
 
 @rounds
-def test_the_driver(tmp_path: Path, round_: int) -> None:
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_the_driver(tmp_path: Path, executor: str, round_: int) -> None:
     with serving_process(latency_s=LATENCY_S) as server:
-        config = config_file(tmp_path, server, actors=1, budget=Budget(tokens=BUDGET_TOKENS))
+        budget = Budget(tokens=BUDGET_TOKENS)
+        config = config_file(tmp_path, server, actors=1, budget=budget, executor=executor)
         with evaluating(config, tmp_path / "log") as process:
             wait_for(server, some_moment(), process)
             children = psutil.Process(process.pid).children(recursive=True)

@@ -66,8 +66,8 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
     if not billing and made.usd > ASK_USD and not agree(made):
         raise ConfigError(
             f"this run may cost about ${made.usd:,.2f} ({made.calls} judge calls) and has no "
-            "budget; set one with --budget-usd, or say --yes. `memray-eval estimate` shows what "
-            "it is made of."
+            "budget; set one (--budget-usd, budget.usd), or agree (--yes, confirm=True). "
+            "`memray-eval estimate` shows what it is made of."
         )
 
 

@@ -1,0 +1,186 @@
+"""Runs from Python: a job, or data that are at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from memray_eval.api.runs import Run
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
+from memray_eval.datasets.scan import read_samples
+from memray_eval.errors import ConfigError, describe_error
+from memray_eval.execution import prepare
+from memray_eval.execution.prepare.origins import find_origin, follow_origin
+from memray_eval.types import EXISTING, Response, Sample
+
+# A name or path of vLLM's, the keys of a candidate, or a function that answers a sample
+Model: TypeAlias = (
+    str | Mapping[str, Any] | Callable[[Sample], str | Response | Awaitable[str | Response]]
+)
+ANSWERS_AT_ONCE = 16  # of a function that is asked
+
+_EXISTING = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
+
+
+def run(job: str | Path, *, confirm: bool = False, quiet: bool = False, **overrides: Any) -> Run:
+    """Runs the job in a YAML file; `overrides` lay over its keys (limit=10, judge="rules"). A run
+    without a budget that may cost more than $10 raises unless `confirm`. Progress goes to stderr,
+    nothing with `quiet`. Raises ConfigError, DataError, ResourceError and what else stands in
+    memray_eval/errors.py; units that failed do not raise, they are counted in the summary.
+
+        me.run("jobs/memory.yaml", limit=10, judge="rules").table()
+    """
+    return _run(load_config(Path(job), overrides), confirm, quiet)
+
+
+def evaluate(
+    data: Any,
+    metrics: Sequence[str | Mapping[str, Any]] = (),
+    *,
+    judge: Any = "auto",
+    model: Model | None = None,
+    suite: str | None = None,
+    map: Mapping[str, Any] | None = None,
+    out: str = "results",
+    confirm: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> Run:
+    """Scores responses, or has a model give them first.
+
+    `data` is a path, a list of mappings, or a table (pandas, polars, Arrow, a Hugging Face
+    dataset); `map` says which of its columns is which field, where their names do not. `metrics`
+    are names, "my_metrics.py:NAME" or rubrics; none: those of the suite. `model` is None where the
+    data hold responses, a vLLM model, the keys of a candidate ({"model": ..., "backend": "openai",
+    "base_url": ...}), or a function of a Sample, sync or async, that returns the response; what it
+    raises is that sample's error. Further keys of a job go in `settings` (limit=10,
+    budget={"usd": 5}). The rest and the errors are those of `run`.
+
+        me.evaluate("answers.csv", ["relevance", "my_metrics.py:tone"], map={"query": "question"})
+        me.evaluate([{"query": "Hi", "response": "Hello!"}], ["politeness"], judge="openai/gpt-4o")
+    """
+    path = data if isinstance(data, str | Path) else _write_rows(_to_rows(data), out)
+    keys = {"dataset": str(path), "judge": judge, "columns": map, "out": out, "suite": suite}
+    if metrics:
+        keys["metrics"] = list(metrics)
+    keys |= settings
+    if callable(model):
+        asked = load_config(None, keys | {"candidates": [{"name": "model", "model": "function"}]})
+        rows = _answer(asked, model)
+        # What was read has our fields
+        keys |= {"dataset": _write_rows(rows, out), "suite": asked.suite, "columns": None}
+        model = None
+    if model is not None:
+        candidate = {"model": model} if isinstance(model, str) else dict(model)
+        candidate.setdefault("name", Path(str(candidate.get("model", "model"))).name)
+        return _run(load_config(None, keys | {"candidates": [candidate]}), confirm, quiet)
+    job = load_config(None, keys | {"candidates": [_EXISTING]})
+    if suite is None:
+        given = {"metrics"} if metrics else set()
+        job, differences = follow_origin(job, find_origin(job.dataset), given | settings.keys())
+        if differences and not confirm:
+            raise ConfigError(
+                f"{'; '.join(differences)}; nothing was judged and nothing paid. Name the suite or "
+                "the metrics that you mean, or say confirm=True"
+            )
+    return _run(job, confirm, quiet)
+
+
+def _run(job: RunConfig, confirm: bool, quiet: bool) -> Run:
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    done = prepare.run(job, say, quiet=quiet, agree=lambda estimate: confirm)
+    return Run(done.folder, done.exit_code)
+
+
+def _to_rows(data: Any) -> Iterable[Mapping[str, Any]]:
+    """The rows of a table, whoever's it is."""
+    if hasattr(data, "to_pylist"):  # Arrow
+        rows = data.to_pylist()
+    elif hasattr(data, "to_dicts"):  # polars
+        rows = data.to_dicts()
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+        rows = data.astype(object).where(data.notna(), None).to_dict("records")
+    elif hasattr(data, "to_list"):  # a Hugging Face dataset
+        rows = data.to_list()
+    else:
+        rows = data
+    if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+        raise ConfigError(
+            f"data is a {type(data).__name__}; give a path, a list of mappings, or a table of "
+            "pandas, polars, Arrow or Hugging Face"
+        )
+    return rows
+
+
+def _write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
+    """Writes rows where a run can read them, and a resumed one again: a JSONL file named by what is
+    in it."""
+    lines = []
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise ConfigError(
+                f"row {number} of the data is a {type(row).__name__}, not a mapping of fields"
+            )
+        lines.append(json.dumps(dict(row), ensure_ascii=False, default=_to_json))
+    text = "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
+    folder = Path(out) / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{hashlib.blake2b(text, digest_size=6).hexdigest()}.jsonl"
+    path.write_bytes(text)
+    return str(path)
+
+
+def _to_json(value: Any) -> Any:
+    """What JSON has no name for: numbers and lists of numpy, dates."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, Any]]:
+    """The job's samples with what a function answers, several at the same time."""
+    spec = prepare.resolve_reading(job).with_columns(lambda line: None)
+    problems: list[Any] = []
+    found = prepare.scan_dataset(spec, problems)
+    samples = [
+        sample
+        for shard in found.shards
+        for sample in read_samples(shard, spec.reader, lambda entry, error: None)
+    ]
+
+    async def answer(sample: Sample, places: asyncio.Semaphore) -> dict[str, Any]:
+        row = sample.model_dump(mode="json", exclude={"suite"})
+        async with places:
+            try:
+                said = await (
+                    model(sample)
+                    if inspect.iscoroutinefunction(model)
+                    else asyncio.to_thread(model, sample)
+                )
+                if inspect.isawaitable(said):
+                    said = await said
+                text = said.text if isinstance(said, Response) else said
+                if not isinstance(text, str):
+                    raise TypeError(f"the model returned a {type(text).__name__}, not a text")
+            except Exception as error:
+                return row | {"error": describe_error(error)}
+        return row | {"response": text}
+
+    async def answer_all() -> list[dict[str, Any]]:
+        places = asyncio.Semaphore(ANSWERS_AT_ONCE)
+        return list(await asyncio.gather(*(answer(sample, places) for sample in samples)))
+
+    # A thread of its own: a notebook's has a loop already
+    with ThreadPoolExecutor(1, thread_name_prefix="model") as thread:
+        return thread.submit(lambda: asyncio.run(answer_all())).result()

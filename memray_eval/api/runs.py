@@ -1,0 +1,215 @@
+"""A run as Python code looks at it: its figures, its units, checks of them."""
+
+from __future__ import annotations
+
+import html
+import operator
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memray_eval.errors import ConfigError, DataError, EvalError
+from memray_eval.report.comparing import Comparison, compare
+from memray_eval.report.comparing.open_runs import find_cluster_field, pick_candidates
+from memray_eval.report.html import write_html
+from memray_eval.report.long_table import to_long_rows
+from memray_eval.report.reading import readable
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import locate
+from memray_eval.types import MetricSummary, Summary
+
+LATEST = "latest"
+_OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
+             "generation_error")  # fmt: skip
+_SIGNS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
+_FIGURES = ("mean", "median", "min", "max", "std", "stderr", "coverage", "n_scored", "n_failed")
+_CHECK = re.compile(
+    r"\s*(?P<metric>[A-Za-z_]\w*)(?:\.(?P<figure>\w+))?\s*(?P<sign><=|>=|==|<|>)\s*"
+    r"(?P<bound>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
+)
+
+
+class CheckFailed(EvalError, AssertionError):
+    """A figure of a run is not what `Run.check` asks for. pytest shows it as a failed assertion."""
+
+    exit_code = 1
+
+
+class _Check(NamedTuple):
+    text: str
+    metric: str
+    figure: str
+    sign: str
+    bound: float
+
+    def failure(self, found: MetricSummary) -> str | None:
+        """Why the metric does not pass; None where it does."""
+        value = getattr(found, self.figure)
+        if value is not None and _SIGNS[self.sign](value, self.bound):
+            return None
+        said = "nothing was scored" if value is None else f"it is {value:.4g}"
+        judged = f"judged by {', '.join(found.judges) or 'nobody'}"
+        return f"{self.text} ({found.candidate}): {said} over {found.n_scored} units, {judged}"
+
+
+class Run:
+    """A finished or stopped run: `me.open_run("results/<run_id>")`, or what `me.run` and
+    `me.evaluate` return.
+
+        done = me.open_run("latest")
+        done.table().to_pandas()
+        done.check("helpfulness >= 3.5", "safety.min >= 1")
+    """
+
+    def __init__(self, folder: RunFolder, exit_code: int | None = None) -> None:
+        self.folder, self.exit_code = folder, exit_code
+
+    @property
+    def path(self) -> str:
+        return self.folder.path
+
+    @cached_property
+    def summary(self) -> Summary:
+        """All aggregates. Raises DataError where the run did not come to its summary."""
+        return self.folder.read_summary()
+
+    def table(self) -> pa.Table:
+        """A row a metric and candidate: metric, candidate, mean, stderr, min, max (on the metric's
+        scale; null where nothing was scored), n, n_scored, n_failed, coverage (0 to 1), judges, and
+        n_estimated, how many of the scores are offline estimates."""
+        columns = (
+            "metric candidate mean stderr min max n n_scored n_failed n_estimated coverage".split()
+        )
+        rows = [
+            {name: getattr(metric, name) for name in columns} | {"judges": ", ".join(metric.judges)}
+            for metric in self.summary.metrics
+        ]
+        numbers = dict.fromkeys(("mean", "stderr", "min", "max", "coverage"), pa.float64())
+        counts = dict.fromkeys(("n", "n_scored", "n_failed", "n_estimated"), pa.int64())
+        types = numbers | counts
+        schema = pa.schema([(name, types.get(name, pa.string())) for name in (*columns, "judges")])
+        return pa.Table.from_pylist(rows, schema=schema)
+
+    def samples(self, long: bool = False) -> pa.Table:
+        """A row a unit (a sample asked of a candidate) with a column a metric, null where it has no
+        score; `long`: a row a unit and metric with who judged, what it cost and why it failed. A
+        unit that was written twice is there once."""
+        with readable(self.path):
+            rows = pa.Table.from_batches(list(to_long_rows(self.folder.records())))
+        return rows if long else _widen(rows)
+
+    def compare(self, other: Run | str, metrics: tuple[str, ...] = ()) -> Comparison:
+        """Paired differences of `other` from this run, on the units that both have, with 95 %
+        intervals and p-values. A run of several candidates is named as "PATH:CANDIDATE". Raises
+        ConfigError, DataError."""
+        sides = pick_candidates([self.path, other.path if isinstance(other, Run) else other])
+        field = find_cluster_field(sides, None)
+        return compare([one.side(field) for one in sides], metrics=list(metrics), cluster=field)
+
+    def report(self, path: str | None = None) -> str:
+        """Writes the run's page, one HTML file, and returns where."""
+        place = path or f"{self.path}/report.html"
+        write_html(self.folder, place)
+        return place
+
+    def check(self, *checks: str) -> Run:
+        """Returns the run where all checks hold for all of its candidates. A check is
+        "METRIC >= NUMBER" of the mean, or "METRIC.FIGURE >= NUMBER" (min, max, median, coverage,
+        n_failed, ...); a metric that scored nothing passes none. Raises CheckFailed that names each
+        that does not hold, ConfigError for one that cannot be read."""
+        metrics = self.summary.metrics
+        failures = []
+        for check in map(_parse_check, checks):
+            found = [one for one in metrics if one.metric == check.metric]
+            if not found:
+                there = ", ".join(dict.fromkeys(one.metric for one in metrics))
+                raise ConfigError(
+                    f"check {check.text!r}: the run has no metric {check.metric!r}; it has: {there}"
+                )
+            failures += [failure for one in found if (failure := check.failure(one)) is not None]
+        if failures:
+            raise CheckFailed("\n".join([f"{len(failures)} checks do not hold:", *failures]))
+        return self
+
+    def __repr__(self) -> str:
+        return f"Run({self.path!r})"
+
+    def _repr_html_(self) -> str:
+        """The table, for a notebook."""
+        rows = []
+        for one in self.summary.metrics:
+            mean = "–" if one.mean is None else f"{one.mean:.4f}"
+            mark = " est." if one.n_estimated else ""
+            judges = ", ".join(one.judges) or one.reason or "nobody"
+            cells = (one.metric, one.candidate, f"{mean}{mark}", f"{one.n_scored}/{one.n}", judges)
+            rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
+        head = "".join(f"<th>{name}</th>" for name in "metric candidate mean scored by".split())
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<p>{html.escape(self.path)}</p><table><tr>{head}</tr>{body}</table>"
+
+
+def open_run(path: str = LATEST, out: str = "results") -> Run:
+    """The run in a folder; "latest": the one in `out` that was written to last. Raises DataError
+    where there is none.
+
+        me.open_run("results/chat-mine-20261123-101500-ab12").summary.metrics
+    """
+    folder = RunFolder(_latest(out) if path == LATEST else path)
+    folder.read_manifest()
+    return Run(folder)
+
+
+def _latest(out: str) -> str:
+    from pyarrow import fs
+
+    filesystem, inner = locate(out.rstrip("/"))
+    found = [
+        info
+        for info in filesystem.get_file_info(
+            fs.FileSelector(inner, recursive=True, allow_not_found=True)
+        )
+        if info.base_name == "manifest.json" and info.path.count("/") == inner.count("/") + 2
+    ]
+    if not found:
+        raise DataError(f"{out} holds no run; name the folder of one, or `out`")
+    newest = max(found, key=lambda info: info.mtime_ns or 0)
+    return f"{out.rstrip('/')}/{newest.path.split('/')[-2]}"
+
+
+def _parse_check(text: str) -> _Check:
+    found = _CHECK.fullmatch(text)
+    if found is None:
+        raise ConfigError(
+            f'cannot read the check {text!r}; write "METRIC >= NUMBER" or "METRIC.min >= NUMBER", '
+            "with <, <=, >, >= or =="
+        )
+    figure = found["figure"] or "mean"
+    if figure not in _FIGURES:
+        raise ConfigError(f"check {text!r}: no figure {figure!r}; there are: {', '.join(_FIGURES)}")
+    return _Check(text.strip(), found["metric"], figure, found["sign"], float(found["bound"]))
+
+
+def _widen(rows: pa.Table) -> pa.Table:
+    """Long rows as a row a unit: rows of a unit stand together."""
+    units = rows.column("unit_id").combine_chunks().dictionary_encode()
+    unit: Any = units.indices.to_numpy()
+    first = np.unique(unit, return_index=True)[1]
+    wide: dict[str, Any] = {name: rows.column(name).take(pa.array(first)) for name in _OF_UNITS}
+    metrics, values = rows.column("metric").combine_chunks(), rows.column("value")
+    for metric in pc.unique(metrics.drop_null()).to_pylist():
+        mine = pc.equal(metrics, metric).fill_null(False).to_numpy(zero_copy_only=False)
+        column: Any = np.full(len(first), np.nan)
+        column[unit[mine]] = values.filter(pa.array(mine)).to_numpy()
+        wide[metric] = pa.array(column, mask=np.isnan(column))
+    return pa.table(wide)

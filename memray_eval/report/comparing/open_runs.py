@@ -1,0 +1,95 @@
+"""The runs that are compared: their folders, and a candidate of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.comparing.models import Side
+from memray_eval.report.reading import readable
+from memray_eval.report.scores import candidates_of, find_cluster, read_scores
+from memray_eval.results.run_folder import RunFolder
+
+
+class ComparedRun(NamedTuple):
+    """One candidate of a run, under the name it has in the comparison."""
+
+    name: str
+    folder: RunFolder
+    candidate: str
+
+    def side(self, cluster: str | None) -> Side:
+        with readable(self.folder.path):
+            scores = read_scores(self.folder.records(), self.candidate, cluster)
+        return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
+
+
+def find_cluster_field(opened: Sequence[ComparedRun], cluster: str | None) -> str | None:
+    """The field that clusters units: the one asked for, else the one that the baseline's samples
+    name."""
+    if cluster is not None:
+        return None if cluster == "none" else cluster
+    with readable(opened[0].folder.path):
+        return find_cluster(opened[0].folder.records())
+
+
+def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
+    """Opens the runs and picks a candidate of each. Raises ConfigError for fewer than two, and for
+    a candidate that is not there or not chosen; DataError for a folder that is not a run's."""
+    if len(runs) < 2:
+        raise ConfigError("compare takes two or more run folders: memray-eval compare A B [C...]")
+    picked = []
+    for run in runs:
+        folder, candidate = _open_run(run)
+        with readable(folder.path):
+            there = candidates_of(folder.records())
+        picked.append((folder, _choose_candidate(run, candidate, there), len(there) > 1))
+    short = [f"{folder.run_id}:{candidate}" if is_one_of_several else folder.run_id
+             for folder, candidate, is_one_of_several in picked]  # fmt: skip
+    named = [
+        name if Counter(short)[name] == 1 else run for name, run in zip(short, runs, strict=True)
+    ]
+    if twice := [name for name, count in Counter(named).items() if count > 1]:
+        raise ConfigError(f"{twice[0]} is given twice; compare it with another run or candidate")
+    return [
+        ComparedRun(name, folder, candidate)
+        for name, (folder, candidate, _) in zip(named, picked, strict=True)
+    ]
+
+
+def _open_run(run: str) -> tuple[RunFolder, str | None]:
+    """Opens the folder of RUN or RUN:CANDIDATE and returns it with the candidate named after it.
+    Either may hold colons."""
+    ends = [
+        len(run),
+        *(
+            place
+            for place in range(len(run) - 1, 0, -1)
+            if run[place] == ":" and run[place + 1 : place + 3] != "//"
+        ),
+    ]
+    for end in ends:
+        folder = RunFolder(run[:end])
+        if folder.has_manifest():
+            folder.read_manifest()
+            return folder, run[end + 1 :] or None
+    raise DataError(
+        f"{run} has no manifest.json; give the folder of a run (results/<run_id>), or RUN:CANDIDATE"
+    )
+
+
+def _choose_candidate(run: str, wanted: str | None, there: Sequence[str]) -> str:
+    names = ", ".join(there)
+    if not there:
+        raise DataError(f"{run} holds no records")
+    if wanted is None:
+        if len(there) > 1:
+            raise ConfigError(
+                f"{run} has several candidates: {names}; pick one with {run}:{there[0]}"
+            )
+        return there[0]
+    if wanted not in there:
+        raise ConfigError(f"{run}: no candidate {wanted!r}; there are: {names}")
+    return wanted

@@ -1,0 +1,136 @@
+"""The stages of a run in one process: how blocks flow, and when a run needs no Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import ConfigError, JudgeError
+from memray_eval.execution.executors import LOCAL_UNITS, choose_executor
+from memray_eval.execution.local import map_blocks
+from memray_eval.execution.prepare import resolve
+
+SERVED = {"name": "c", "model": "m", "backend": "openai", "base_url": "http://127.0.0.1:9/v1"}
+
+
+def block(number: int) -> pa.Table:
+    return pa.table({"number": [number]})
+
+
+def number_of(table: pa.Table) -> int:
+    return int(table.column("number")[0].as_py())
+
+
+class Source:
+    """So many blocks, and how many of them were taken."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.taken, self.is_closed = n, 0, False
+
+    async def blocks(self) -> AsyncIterator[pa.Table]:
+        try:
+            for number in range(self.n):
+                self.taken += 1
+                yield block(number)
+        finally:
+            self.is_closed = True
+
+
+def test_a_slow_block_holds_up_no_other() -> None:
+    async def stage(table: pa.Table) -> AsyncIterator[pa.Table]:
+        await asyncio.sleep(0.3 if number_of(table) == 0 else 0.001)
+        yield table
+
+    async def run() -> list[int]:
+        return [number_of(table) async for table in map_blocks(Source(6).blocks(), stage, 3)]
+
+    made = asyncio.run(run())
+    assert sorted(made) == list(range(6))
+    assert made[-1] == 0
+
+
+def test_stages_run_at_most_so_many_blocks_ahead() -> None:
+    source, most, running = Source(50), [0], [0]
+
+    async def stage(table: pa.Table) -> AsyncIterator[pa.Table]:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await asyncio.sleep(0.001)
+        running[0] -= 1
+        yield table
+
+    async def run() -> int:
+        async for _ in map_blocks(map_blocks(source.blocks(), stage, 4), stage, 2):
+            await asyncio.sleep(0.05)
+            return source.taken
+        return -1
+
+    # Of the first stage four at work and four ready, of the second two and two, one handed on
+    assert asyncio.run(run()) <= 15
+    assert most[0] <= 6
+    assert source.is_closed
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_the_first_error_of_any_stage_is_raised_as_it_is(failing: int) -> None:
+    source = Source(20)
+
+    def stage_of(place: int) -> Any:
+        async def stage(table: pa.Table) -> AsyncIterator[pa.Table]:
+            await asyncio.sleep(0)
+            if place == failing and number_of(table) == 7:
+                raise JudgeError("seven")
+            yield table
+
+        return stage
+
+    async def run() -> None:
+        blocks = source.blocks()
+        for place in range(3):
+            blocks = map_blocks(blocks, stage_of(place), 2)
+        async for _ in blocks:
+            pass
+
+    with pytest.raises(JudgeError, match="seven"):
+        asyncio.run(run())
+    assert source.is_closed
+
+
+def chosen(n_units: int | None = 10, is_on_ray: bool = False, **keys: Any) -> tuple[str, str]:
+    config = RunConfig.model_validate(
+        {"dataset": "d.jsonl", "candidates": [SERVED], "judge": "rules"} | keys
+    )
+    return choose_executor(resolve(config), n_units, is_on_ray)
+
+
+def test_what_needs_no_ray_gets_none() -> None:
+    assert chosen()[0] == "local"
+    assert chosen(None)[0] == "local"
+    assert chosen(LOCAL_UNITS)[0] == "local"
+    assert chosen(executor="ray")[0] == "ray"
+    assert chosen(10**6, executor="local")[0] == "local"
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"candidates": [{"name": "e", "model": "embedded"}]}, "candidate 'e' needs a vLLM engine"),
+        ({"judge": "embedded"}, "the embedded judge needs a vLLM server"),
+        ({"cluster": {"address": "10.0.0.1:6379"}}, "cluster.address is 10.0.0.1:6379"),
+        ({"cluster": {"phases": "apart"}}, "cluster.phases is apart"),
+    ],
+)
+def test_what_needs_ray_says_why(keys: dict[str, Any], reason: str) -> None:
+    assert chosen(**keys) == ("ray", reason)
+    with pytest.raises(ConfigError, match=reason.replace(".", r"\.")):
+        chosen(**keys, executor="local")
+
+
+def test_large_runs_and_a_ray_that_is_up_are_for_ray() -> None:
+    assert chosen(LOCAL_UNITS + 1) == ("ray", "2001 units are more than 2000")
+    assert chosen(is_on_ray=True) == ("ray", "this process is on a Ray cluster")
