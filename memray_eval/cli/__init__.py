@@ -9,7 +9,17 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from memray_eval.cli import calibrate, compare, dataset, inspect, run, score, submit, view  # noqa: F401 (their commands join the app)
+from memray_eval.cli import (  # noqa: F401 (their commands join the app)
+    calibrate,
+    compare,
+    dataset,
+    init,
+    inspect,
+    run,
+    score,
+    submit,
+    view,
+)
 from memray_eval.cli.app import app, say
 from memray_eval.cli.output import escape_what_cannot_be_shown
 from memray_eval.errors import EvalError, Interrupted

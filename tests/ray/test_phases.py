@@ -19,7 +19,7 @@ from memray_eval.execution import prepare
 from memray_eval.execution.prepare import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.types import Record
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, long_test
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -148,6 +148,7 @@ def test_a_run_that_stops_while_judging_repeats_nothing(job: Job) -> None:
     assert done.folder.read_manifest()["phases"]["order"] == "judge"
 
 
+@long_test
 def test_a_run_that_stops_while_generating_judges_nothing_and_goes_on(job: Job) -> None:
     with serving(reply) as server:
         plain = run(phased(job, server, "together"), print, quiet=True)
@@ -187,7 +188,7 @@ def test_a_scan_is_kept_for_those_that_go_on(
         raise AssertionError("the dataset is scanned again")
 
     with serving(fails_on("")) as server:
-        config = phased(job, server, "auto", dataset=str(data), limit=None)
+        config = phased(job, server, "auto", dataset=str(data), limit=None, executor="local")
         failed = run(config, print, quiet=True)
         assert failed.summary.n_failed_units == 9
         server.reply = reply

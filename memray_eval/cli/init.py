@@ -1,0 +1,129 @@
+"""The command that begins: init."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memray_eval.cli.app import app, say
+from memray_eval.errors import ConfigError, DataError
+
+JOB = """\
+# {name}: scores responses that exist already. All keys: jobs/README.md of memray_eval.
+suite: chat                    # what is asked; `memray-eval list suites` shows the others
+dataset: {dataset}
+{columns}
+candidates:                    # the dataset has the responses; in its place a model of yours:
+  - {{name: given, model: given, backend: given}}
+  # - {{name: mine, model: my-model, backend: openai, base_url: "http://localhost:8000/v1"}}
+metrics:
+  - my_metrics.py:brief
+  # - my_metrics.py:tone       # wants a judge
+  - politeness                 # `memray-eval list metrics` shows what is built in
+judge: rules                   # asks nobody; or auto, openai/gpt-4o, anthropic/claude-opus-4-5
+# budget: {{usd: 5}}             # stops the run before it would cost more
+"""
+
+METRICS = '''\
+"""Metrics of one's own: by a function, and by a rubric that a judge scores."""
+
+from memray_eval import computed_metric, judge_metric
+
+
+def is_brief(sample, response):
+    """Whether the response has at most 60 words: a bool, or a number of 0 to 1."""
+    return len(response.text.split()) <= 60
+
+
+brief = computed_metric(is_brief, name="brief")
+
+# Without a judge (`judge: rules`) it is not applicable
+tone = judge_metric(
+    "tone",
+    rubric="How warm is the response? 1: cold or rude. 3: neutral. 5: warm and kind.",
+    scale=(1, 5),
+    sees=["query", "response"],
+)
+'''
+
+TEST = '''\
+"""A gate for CI: `pytest {name}`."""
+
+from pathlib import Path
+
+import memray_eval as me
+
+
+def test_responses_are_good_enough(tmp_path):
+    job = Path(__file__).parent / "job.yaml"
+    done = me.run(job, out=str(tmp_path), quiet=True)
+    done.check("brief >= 0.5", "politeness >= 0.8")
+'''
+
+DATA = """\
+question,answer
+How do I sleep better?,"Go to bed at the same time each day, and keep the room dark and cool."
+Can I run with a cold?,"With a light one, a short and slow run is fine. With a fever, rest."
+What did I tell you about coffee?,"You told me that you stopped drinking it after noon."
+"""
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="The folder to make.", show_default=False)],
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="A .csv, .jsonl or .parquet with responses, to score in place of three."
+        ),
+    ] = None,
+) -> None:
+    """Make a folder with a job, metrics of one's own and a test, to run and to change."""
+    folder = Path(name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{name} is there already; name another folder")
+    columns = "# columns: {query: question, response: answer}    # guessed where left out"
+    dataset = "data.csv"
+    if source is not None:
+        columns = _columns_of(source)
+        dataset = Path(os.path.relpath(source.resolve(), folder.resolve())).as_posix()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {
+            "job.yaml": JOB.format(name=folder.name, dataset=dataset, columns=columns),
+            "my_metrics.py": METRICS,
+            "test_quality.py": TEST.format(name=name),
+        }
+        if source is None:
+            texts["data.csv"] = DATA
+        for file, text in texts.items():
+            (folder / file).write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be written: {error}") from None
+    say(f"Made {', '.join(str(folder / file) for file in texts)}. Next:")
+    say(f"  memray-eval run {folder / 'job.yaml'}")
+    say(
+        f"  memray-eval run {folder / 'job.yaml'} --judge auto --metrics "
+        f"{folder / 'my_metrics.py'}      # with a provider's key set"
+    )
+
+
+def _columns_of(source: Path) -> str:
+    """The job's `columns:` for a file's columns. Raises DataError where there is no file, or where
+    its query or response is not found."""
+    from memray_eval.datasets.columns import find_columns
+
+    if not source.exists():
+        raise DataError(f"no file {source}")
+    found = find_columns(str(source), {}, has_responses=True, may_guess=True)
+    if not found.guessed:
+        return "# columns: {FIELD: COLUMN}    # the file's columns are named as our fields are"
+    lines = [f"  {field}: {_quoted(column)}" for field, column in found.guessed.items()]
+    return "\n".join(["columns:                       # guessed by their names", *lines])
+
+
+def _quoted(column: str) -> str:
+    return column if column.isidentifier() else "'" + column.replace("'", "''") + "'"
