@@ -12,6 +12,7 @@ from typing import NoReturn
 from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     calibrate,
     compare,
+    config,
     dataset,
     init,
     inspect,

@@ -19,7 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Evaluate language models with a memory of their user, and long-context models, on a "
     "laptop or a Ray cluster.\n\n"
-    "Start with: memray-eval run jobs/quickstart.yaml (no key, no GPU needed).\n\n"
+    "Start with: memray-eval run quickstart (no key, no GPU needed).\n\n"
     "Exit codes: 0 done; 1 finished with too many failed units, stopped early, a metric that was "
     "named applied to nothing, or "
     "a gate of compare failed; 2 wrong usage, "
@@ -37,7 +37,11 @@ app.add_typer(list_app, name="list")
 app.add_typer(cache_app, name="cache")
 
 ConfigArgument = Annotated[
-    Path, typer.Argument(help="A job's YAML, such as jobs/quickstart.yaml.", show_default=False)
+    Path,
+    typer.Argument(
+        help="A job's YAML, or the name of one that comes with memray_eval, such as quickstart.",
+        show_default=False,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

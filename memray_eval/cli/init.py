@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated
 
 import typer
+import yaml
 
 from memray_eval.cli.app import app, say
 from memray_eval.errors import ConfigError, DataError
@@ -121,9 +123,7 @@ def _columns_of(source: Path) -> str:
     found = find_columns(str(source), {}, has_responses=True, may_guess=True)
     if not found.guessed:
         return "# columns: {FIELD: COLUMN}    # the file's columns are named as our fields are"
-    lines = [f"  {field}: {_quoted(column)}" for field, column in found.guessed.items()]
-    return "\n".join(["columns:                       # guessed by their names", *lines])
-
-
-def _quoted(column: str) -> str:
-    return column if column.isidentifier() else "'" + column.replace("'", "''") + "'"
+    mapped = yaml.safe_dump(dict(found.guessed), allow_unicode=True, sort_keys=False)
+    return (
+        f"columns:                       # guessed by their names\n{indent(mapped, '  ').rstrip()}"
+    )

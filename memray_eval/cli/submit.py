@@ -151,10 +151,12 @@ def _wait_and_exit(jobs: Jobs, job_id: str, shown: bool) -> None:
     running."""
     from memray_eval.submission import watch
 
+    def print_log(text: str) -> None:
+        sys.stdout.write(escape_controls(text))
+        sys.stdout.flush()
+
     try:
-        state = (
-            watch.follow(jobs, job_id, _print_log) if shown else watch.wait_for_end(jobs, job_id)
-        )
+        state = watch.follow(jobs, job_id, print_log) if shown else watch.wait_for_end(jobs, job_id)
     except KeyboardInterrupt:
         say(f"\nDetached; the job goes on. {_describe_watching(jobs, job_id)}")
         raise typer.Exit(DETACHED) from None
@@ -162,11 +164,6 @@ def _wait_and_exit(jobs: Jobs, job_id: str, shown: bool) -> None:
     if state.status == "FAILED" and state.driver_exit_code is None and state.message:
         say(state.message)
     raise typer.Exit(state.exit_code)
-
-
-def _print_log(text: str) -> None:
-    sys.stdout.write(escape_controls(text))
-    sys.stdout.flush()
 
 
 def _describe_watching(jobs: Jobs, job_id: str) -> str:

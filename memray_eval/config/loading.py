@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,13 @@ OWN = ("metrics", "include")  # and of theirs
 def load_config(
     path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
 ) -> RunConfig:
-    """Reads a job's YAML (None: only the defaults) and lays `overrides` (dotted key -> value)
-    and `settings` (key.path=value) over it.
+    """Reads a job's YAML (None: only the defaults), found by `find_job`, and lays `overrides`
+    (dotted key -> value) and `settings` (key.path=value) over it.
 
     Paths in the file are relative to the file's folder, those on the command line to the working
     directory. Candidates with several temperatures or prompts are expanded (CandidateEntry). Raises
     ConfigError that names the file, the key and what to do."""
+    path = None if path is None else find_job(path)
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
     for key in (*PATH_FIELDS, RUBRICS, *OWN):
@@ -54,6 +55,35 @@ def load_config(
         ) from None
 
 
+def read_job_keys(path: Path) -> set[str]:
+    """The dotted keys that a job's YAML gives, without those of its defaults."""
+
+    def keys_of(section: Mapping[str, Any], before: str) -> Iterator[str]:
+        for name, value in section.items():
+            if isinstance(value, dict) and value:
+                yield from keys_of(value, f"{before}{name}.")
+            else:
+                yield f"{before}{name}"
+
+    return set(keys_of(_read_yaml(find_job(path)), ""))
+
+
+def shipped_jobs() -> dict[str, Path]:
+    """The jobs that come with memray_eval, by name: in an installed package, or in its
+    repository."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "shipped" / "jobs", package.parent / "jobs"):
+        if jobs := {path.stem: path for path in sorted(folder.glob("*.yaml"))}:
+            return jobs
+    return {}
+
+
+def find_job(path: Path) -> Path:
+    """The file of a job: `path`, or where there is no such file, the job of that name which comes
+    with memray_eval."""
+    return path if path.exists() else shipped_jobs().get(str(path), path)
+
+
 def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     """A config with key.path=value settings laid over it. Raises ConfigError."""
     data = config.model_dump(mode="json")
@@ -71,7 +101,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         data = parse_yaml(path.read_text("utf-8"))
     except FileNotFoundError:
         raise ConfigError(
-            f"no file {path}; the jobs that come with the project stand in jobs/"
+            f"no file {path}; the jobs that come with memray_eval go by their names alone: "
+            f"{', '.join(shipped_jobs())}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None

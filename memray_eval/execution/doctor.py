@@ -162,7 +162,11 @@ def _check_job(job: JobNeeds) -> Iterator[Check]:
         yield Check(state="fail", what=str(error), mend="see dataset/README.md for the formats")
     capacity = spec = None
     try:
-        capacity = _capacity(job.cluster)
+        if job.cluster.address is None:
+            capacity = local_capacity(job.cluster)
+        else:
+            with cluster.connected(job.cluster) as capacity:
+                pass
     except EvalError as error:
         yield Check(state="fail", what=str(error))
     try:
@@ -171,13 +175,6 @@ def _check_job(job: JobNeeds) -> Iterator[Check]:
         yield Check(state="fail", what=str(error))
     if spec is not None and capacity is not None:
         yield from _check_plan(spec, capacity)
-
-
-def _capacity(spec: ClusterConfig) -> Capacity:
-    if spec.address is None:
-        return local_capacity(spec)
-    with cluster.connected(spec) as capacity:
-        return capacity
 
 
 def _check_plan(spec: RunSpec, capacity: Capacity) -> Iterator[Check]:

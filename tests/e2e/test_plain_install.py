@@ -47,6 +47,8 @@ def test_a_plain_install_evaluates_ten_rows(version: str, wheel: Path, tmp_path:
         ["list", "metrics"],
         ["list", "judges"],
         ["dataset", "validate", "answers.jsonl"],
+        ["config", "show", "quickstart"],
+        ["estimate", "server"],
     ):
         _run(command, *listing, cwd=work)
     _run(command, "evaluate", "answers.jsonl", "--metrics", METRICS, "--judge", "rules", cwd=work)

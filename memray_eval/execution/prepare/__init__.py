@@ -169,7 +169,9 @@ def prepare(
         capacity = _connect(spec, stack)
         if not before and not spec.cluster.wait_s:  # would it fit in any order?
             order: PhaseOrder = "together" if spec.cluster.phases == "together" else "apart"
-            capacity = _free_capacity(spec, capacity, order)
+            from memray_eval.execution.ray.room import free_capacity
+
+            capacity = free_capacity(spec, capacity, order)
     spec = replace(spec, read=spec.read.with_columns(say))
     plan = _look_through(spec, RunFolder(path), capacity, before, started, stack)
     check_found(plan.found)
@@ -206,12 +208,6 @@ def _connect(spec: RunSpec, stack: ExitStack) -> Capacity:
     from memray_eval.execution.ray import cluster
 
     return stack.enter_context(cluster.connected(spec.cluster))
-
-
-def _free_capacity(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> Capacity:
-    from memray_eval.execution.ray.room import free_capacity
-
-    return free_capacity(spec, capacity, order)
 
 
 def _wait_for_room(plan: RunPlan, stack: ExitStack, say: Callable[[str], None]) -> RunPlan:

@@ -1,0 +1,68 @@
+"""The commands about jobs' keys: schema, config show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from memray_eval.cli.app import ConfigArgument, SetOption, app, show
+from memray_eval.config.loading import load_config, read_job_keys
+from memray_eval.config.secrets import refuse_keys
+
+config_app = typer.Typer(help="What a job's keys come to.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+
+@app.command()
+def schema(
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="The page of all keys instead.")
+    ] = False,
+) -> None:
+    """Print the JSON schema of a job: every key with its description and default."""
+    from memray_eval.config.reference import job_reference, job_schema
+
+    if as_markdown:
+        show(job_reference(), end="")
+    else:
+        show(json.dumps(job_schema(), indent=2, ensure_ascii=False))
+
+
+@config_app.command("show")
+def show_config(config: ConfigArgument, settings: SetOption = None) -> None:
+    """Print a job as it would run, as YAML; a comment says where a value comes from that is not the
+    default."""
+    job = load_config(config, {}, settings or ())
+    refuse_keys(job, {})  # they are printed
+    sources = dict.fromkeys(read_job_keys(config), config.name)
+    sources |= {setting.partition("=")[0].strip(): "--set" for setting in settings or ()}
+    for line in _to_lines(job.model_dump(mode="json"), "", sources):
+        show(line)
+
+
+def _to_lines(section: Mapping[str, Any], path: str, sources: Mapping[str, str]) -> Iterator[str]:
+    """A section as YAML, a key a line."""
+    margin = "  " * path.count(".")
+    for name, value in section.items():
+        key = f"{path}{name}"
+        if isinstance(value, dict) and value:
+            yield f"{margin}{_to_yaml(name)}:"
+            yield from _to_lines(value, f"{key}.", sources)
+            continue
+        # What was set is the key itself, what holds it, or a part of a list
+        found = [
+            source
+            for given, source in sources.items()
+            if f"{key}.".startswith(f"{given}.") or given.startswith(f"{key}.")
+        ]
+        source = f"    # {found[-1]}" if found else ""
+        yield f"{margin}{_to_yaml(name)}: {_to_yaml(value)}{source}"
+
+
+def _to_yaml(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    return text.removesuffix("\n").removesuffix("\n...")

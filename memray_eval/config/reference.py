@@ -1,0 +1,82 @@
+"""The reference of a job's keys: their JSON schema, and a page in Markdown."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from memray_eval.config.schema import JobFile
+
+DESCRIPTIONS = Path(__file__).with_name("keys.yaml")
+_HEAD = """\
+# The keys of a job
+
+Made by `memray-eval schema --markdown`. `memray-eval schema > job.schema.json` writes the JSON
+schema of the same, by which editors complete a job whose first line is
+`# yaml-language-server: $schema=job.schema.json`. `--set KEY=VALUE` sets any of them.
+
+| key | default | what |
+|---|---|---|
+"""
+
+
+class Key(NamedTuple):
+    """One key of a job: its dotted path, the model that has it, and its field there."""
+
+    path: str
+    owner: type[BaseModel]
+    name: str
+    field: FieldInfo
+
+
+def job_keys(model: type[BaseModel] = JobFile, before: str = "") -> Iterator[Key]:
+    """All keys of a job, those of a section after the section's own."""
+    for name, field in model.model_fields.items():
+        yield Key(f"{before}{name}", model, name, field)
+        for section in _models_in(field.annotation):
+            yield from job_keys(section, f"{before}{name}.")
+
+
+def job_schema() -> dict[str, Any]:
+    """The JSON schema of a job's YAML, with a description of every key."""
+    told = _descriptions()
+    schema = JobFile.model_json_schema()
+    homes = {JobFile.__name__: schema, **schema.get("$defs", {})}
+    for key in job_keys():
+        homes[key.owner.__name__]["properties"][key.name]["description"] = told[key.path]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Job"}
+
+
+def job_reference() -> str:
+    """The page of all keys, a row each."""
+    told = _descriptions()
+    rows = [f"| `{key.path}` | {_default_of(key.field)} | {told[key.path]} |" for key in job_keys()]
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def _descriptions() -> dict[str, str]:
+    told: dict[str, str] = yaml.safe_load(DESCRIPTIONS.read_text("utf-8"))
+    return told
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in _models_in(part)]
+
+
+def _default_of(field: FieldInfo) -> str:
+    if field.is_required():
+        return "needed"
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel) or default in ((), {}, PydanticUndefined):
+        return ""
+    return f"`{json.dumps(default)}`"

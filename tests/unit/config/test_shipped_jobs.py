@@ -1,0 +1,31 @@
+"""Jobs that come with the package go by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config.loading import find_job, load_config, shipped_jobs
+from memray_eval.errors import ConfigError
+from tests.conftest import REPOSITORY
+
+
+def test_a_name_is_a_shipped_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shipped_jobs()["quickstart"] == REPOSITORY / "jobs" / "quickstart.yaml"
+    job = load_config(Path("quickstart"))
+    assert job.dataset == str(REPOSITORY / "dataset" / "samples")
+    assert job.out == str(tmp_path / "results")
+
+
+def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text("dataset: d.jsonl\ncandidates: [{name: a, model: b}]\n")
+    assert load_config(Path("quickstart")).dataset == str(tmp_path / "d.jsonl")
+    assert find_job(Path("jobs/quickstart")) == Path("jobs/quickstart")
+
+
+def test_a_job_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(ConfigError, match=r"no file quickstat; .*names alone: .*quickstart"):
+        load_config(Path("quickstat"))
