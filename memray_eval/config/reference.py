@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from memray_eval.config.schema import JobFile
+from memray_eval.config.sections import JudgingConfig
 
 DESCRIPTIONS = Path(__file__).with_name("keys.yaml")
 _HEAD = """\
@@ -40,6 +41,8 @@ class Key(NamedTuple):
 def job_keys(model: type[BaseModel] = JobFile, before: str = "") -> Iterator[Key]:
     """All keys of a job, those of a section after the section's own."""
     for name, field in model.model_fields.items():
+        if field.exclude:  # it follows from another key
+            continue
         yield Key(f"{before}{name}", model, name, field)
         for section in _models_in(field.annotation):
             yield from job_keys(section, f"{before}{name}.")
@@ -52,6 +55,7 @@ def job_schema() -> dict[str, Any]:
     homes = {JobFile.__name__: schema, **schema.get("$defs", {})}
     for key in job_keys():
         homes[key.owner.__name__]["properties"][key.name]["description"] = told[key.path]
+    del homes[JudgingConfig.__name__]["properties"]["servers"]  # it follows from the job's own
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Job"}
 
 

@@ -3,12 +3,13 @@ execution/prepare.py know it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
@@ -25,6 +26,8 @@ from memray_eval.config.sections import (
     JudgingConfig,
     Jury,
     MetricOptions,
+    NamedServer,
+    Provider,
     RubricMetric,
     ServerConfig,
     WordList,
@@ -41,6 +44,9 @@ Column = Annotated[
     ColumnSource,
     BeforeValidator(lambda given: {"from": given} if isinstance(given, str) else given),
 ]
+# What a judge may be called that is no model of a server
+_NO_SERVERS = (*get_args(Provider), EMBEDDED, "rules", "auto")
+_SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
 # What a row may hold beside a sample: who answered what
 MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"} - {"suite"}
 
@@ -63,10 +69,11 @@ class RunConfig(Frozen):
     shows what each is worth); otherwise the metric is not applicable under rules. `engine` is how
     every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines:
     {org/big-model: {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
-    `columns` says which column of one's own data a field is (`{query: question, memory: {from:
-    profile, parse: json}}`); fields that it does not name are found by their own names or by common
-    ones, which is said. `text_weights` are those of overall_score, by the text family's scores, and
-    sum to 1;
+    `servers` names OpenAI-compatible servers (`{local: {url: "http://localhost:8000/v1"}}`), whose
+    models are judges, candidates and embeddings as local/MODEL. `columns` says which column of
+    one's own data a field is (`{query: question, memory: {from: profile, parse: json}}`); fields
+    that it does not name are found by their own names or by common ones, which is said.
+    `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
     `transitions` are the transition words of coherence_score, and `emotion_words` those by which
     the companion's rules find a feeling in the query: `strict` takes the source's few, `extended`
     our wider list. `tasks` picks some of a suite's tasks. `limit` takes so many samples: spread
@@ -101,6 +108,7 @@ class RunConfig(Frozen):
     engine: EngineConfig = EngineConfig()
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
     server: ServerConfig = ServerConfig()
+    servers: dict[str, NamedServer] = Field(default_factory=dict)
     embedding: EmbeddingConfig = EmbeddingConfig()
     judging: JudgingConfig = JudgingConfig()
     cluster: ClusterConfig = ClusterConfig()
@@ -127,6 +135,41 @@ class RunConfig(Frozen):
     def engine_of(self, model: str) -> EngineConfig:
         """The engine settings for a model: `engine` with what `engines` changes for it."""
         return EngineConfig.model_validate(self.engine.model_dump() | self.engines.get(model, {}))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _use_named_servers(cls, data: Any) -> Any:
+        """Hands the servers to the judging section, and their addresses to candidates and
+        embeddings that name them."""
+        servers = data.get("servers") if isinstance(data, dict) else None
+        if not isinstance(servers, dict) or not servers:
+            return data
+        judging = data.get("judging") or {}
+        if isinstance(judging, JudgingConfig):
+            judging = judging.model_dump()
+        if isinstance(judging, dict):
+            data = data | {"judging": judging | {"servers": servers}}
+        candidates = data.get("candidates")
+        if isinstance(candidates, list | tuple):
+            backend = {"backend": "openai"}
+            data = data | {"candidates": [_on_server(one, servers, backend) for one in candidates]}
+        if isinstance(data.get("embedding"), dict):
+            embedding = _on_server(data["embedding"], servers, {})
+            if embedding is not data["embedding"]:
+                embedding["model"] = f"openai/{embedding['model']}"
+            data = data | {"embedding": embedding}
+        return data
+
+    @field_validator("servers")
+    @classmethod
+    def _check_server_names(cls, servers: dict[str, NamedServer]) -> dict[str, NamedServer]:
+        for name in servers:
+            if not _SERVER_NAME.fullmatch(name) or name in _NO_SERVERS:
+                raise ValueError(
+                    f"a server cannot be called {name!r}: write letters, digits, dashes and "
+                    f"underscores, and none of {', '.join(_NO_SERVERS)}"
+                )
+        return servers
 
     @model_validator(mode="after")
     def _check_columns(self) -> RunConfig:
@@ -186,6 +229,21 @@ class RunConfig(Frozen):
                     "the server's model and base_url"
                 )
         return self
+
+
+def _on_server(section: Any, servers: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
+    """A section whose model is NAME/MODEL of a named server, with that server's address and what
+    is `known` with it; any other section as it is."""
+    if not isinstance(section, dict):
+        return section
+    name, _, model = str(section.get("model", "")).partition("/")
+    server = servers.get(name)
+    if isinstance(server, NamedServer):
+        server = server.model_dump()
+    if not model or not isinstance(server, dict):
+        return section
+    address = {"base_url": server.get("url"), "api_key_env": server.get("api_key_env")}
+    return {**section, **known, **address, "model": model}
 
 
 class CandidateEntry(Candidate):

@@ -102,6 +102,7 @@ def variables_of(config: NamesKeyVariables) -> set[str]:
     """The environment variables that the config names as holding keys, and the providers' own."""
     one_each = [candidate.api_key_env for candidate in config.candidates]
     one_each += [config.embedding.api_key_env, config.affect.api_key_env]
+    one_each += [server.api_key_env for server in config.judging.servers.values()]
     return {*API_KEY_VARIABLES, *config.judging.api_key_envs.values(), *filter(None, one_each)}
 
 

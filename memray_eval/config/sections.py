@@ -131,6 +131,17 @@ class JudgePrice(Frozen):
     output_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+class NamedServer(Frozen):
+    """An OpenAI-compatible server of one's own: judges, candidates and embeddings are NAME/MODEL.
+    `limits` are kept whatever its headers say; without a `price` a run on it has no budget in
+    dollars."""
+
+    url: str
+    api_key_env: str | None = None
+    limits: RateLimits | None = None
+    price: JudgePrice | None = None
+
+
 class BreakerConfig(Frozen):
     """When a judge actor stops calling a judge that is down: after `failures` calls in a row
     without an answer, or `fatal` with a wrong key or model name. One call then probes it after
@@ -179,7 +190,8 @@ class JudgingConfig(Frozen):
     text. Not for empty responses, nor where the money is spent. `models` is a judge table of one's
     own (see judges/judges.yaml). Each judge is asked `repeats` times; several verdicts on one
     response are settled by `vote`: the median score (the lower of two), or the most frequent one.
-    With `exclude_own_family` a juror of a candidate's own model family does not vote."""
+    With `exclude_own_family` a juror of a candidate's own model family does not vote. `servers` are
+    those of the job, which RunConfig hands on."""
 
     actors: Count | None = None
     cpus: Positive = 0.1
@@ -202,6 +214,7 @@ class JudgingConfig(Frozen):
     repeats: Count = 1
     vote: Literal["median", "majority"] = "median"
     exclude_own_family: bool = False
+    servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_way(self) -> JudgingConfig:

@@ -38,6 +38,7 @@ from memray_eval.judges.router import (
     own_server,
     price_of,
     provider_of,
+    server_of,
 )
 from memray_eval.judges.structured_judge import (
     CallPolicy,
@@ -128,17 +129,17 @@ class _JudgeFactory:
         return self._built[name]
 
     def _build_provider(self, name: str) -> StructuredJudge:
-        config, provider = self._config, provider_of(name)
-        server = own_server(provider, config)
+        config, provider = self._config, provider_of(name, self._config)
+        named, server = server_of(name, config), own_server(name, config)
         # An SDK takes a second to import: only the one that is used is.
         module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
         builder: _ProviderBuilder = getattr(module, f"{provider}_judge")
         spec = JudgeSpec(
             name=name,
             model=name.partition("/")[2],
-            base_url=config.base_urls.get(provider),
-            environment_url=None if provider in config.base_urls else server,
-            api_key_env=config.api_key_envs.get(provider),
+            base_url=named.url if named else config.base_urls.get(provider),
+            environment_url=None if named or provider in config.base_urls else server,
+            api_key_env=named.api_key_env if named else config.api_key_envs.get(provider),
             timeout_s=config.timeout_s,
             max_output_tokens=config.max_output_tokens,
             parameters=self._table.models.get(name, ModelEntry()).parameters,

@@ -19,6 +19,7 @@ from memray_eval.config.sections import (
     JudgeRequest,
     JudgingConfig,
     Jury,
+    NamedServer,
     OnJudgeFailure,
     Provider,
     RateLimits,
@@ -350,21 +351,42 @@ def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[Rate
         return RateLimits(), True
     if name in config.limits:
         return config.limits[name], True
-    is_theirs = own_server(provider_of(name), config) is None
+    server = server_of(name, config)
+    if server is not None and server.limits is not None:
+        return server.limits, True
+    is_theirs = own_server(name, config) is None
     return (table.models.get(name, ModelEntry()).limits if is_theirs else RateLimits()), False
 
 
-def own_server(provider: Provider, config: JudgingConfig) -> str | None:
-    """The server that is asked in a provider's place, from the config or the environment; None: the
-    provider itself."""
+def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
+    """The named server whose model a judge is; None for a provider's."""
+    return config.servers.get(name.partition("/")[0])
+
+
+def own_server(name: str, config: JudgingConfig) -> str | None:
+    """The address of the server that a judge is asked at, from the config or the environment; None:
+    the provider's own."""
+    if (server := server_of(name, config)) is not None:
+        return server.url
+    provider = provider_of(name, config)
     return config.base_urls.get(provider) or environment_url(provider)
+
+
+def key_variable(name: str, config: JudgingConfig) -> str | None:
+    """The environment variable with a judge's key; None for a named server that wants none."""
+    if (server := server_of(name, config)) is not None:
+        return server.api_key_env
+    provider = provider_of(name, config)
+    return config.api_key_envs.get(provider, KEYS[provider])
 
 
 def price_of(name: str, config: JudgingConfig, table: JudgeTable) -> Price | None:
     """What a judge's tokens cost: by the config, else by the table; None where neither says."""
     if is_embedded(name):
         return FREE
-    if (own := config.price.get(name)) is not None:
+    server = server_of(name, config)
+    own = config.price.get(name) or (server.price if server is not None else None)
+    if own is not None:
         return Price(own.input_usd, own.output_usd)
     entry = table.models.get(name, ModelEntry())
     if entry.input_usd is None and entry.output_usd is None:
@@ -384,7 +406,7 @@ def unpriced(
 def may_bill(name: str, config: JudgingConfig) -> bool:
     """Whether a judge is asked at an address where somebody may bill for it: not on this machine or
     its own network."""
-    server = own_server(provider_of(name), config)
+    server = own_server(name, config)
     return server is None or not is_private_host(host_of(server))
 
 
@@ -410,29 +432,34 @@ def embedded_model(choices: Mapping[str, JudgeAssignment]) -> str | None:
     return models[0] if models else None
 
 
-def provider_of(name: str) -> Provider:
+def provider_of(name: str, config: JudgingConfig) -> Provider:
+    """Whose protocol a judge speaks. Raises ConfigError for a name that is no judge."""
     provider, _, model = name.partition("/")
+    if model and provider in config.servers:
+        return "openai"
     if provider not in KEYS or not model:
         raise ConfigError(
             f"no judge {name!r}; write auto, rules, embedded or PROVIDER/MODEL, with one of: "
-            f"{', '.join(KEYS)}"
+            f"{', '.join([*KEYS, *config.servers])}"
         )
     return provider
 
 
 def _is_reachable(name: str, config: JudgingConfig) -> bool:
-    provider = provider_of(name)
-    return (
-        own_server(provider, config) is not None
-        or api_key(config.api_key_envs.get(provider, KEYS[provider])) is not None
+    variable = key_variable(name, config)
+    if variable is not None and api_key(variable) is not None:
+        return True
+    # A named server says itself whether it wants a key
+    return own_server(name, config) is not None and (
+        variable is None or server_of(name, config) is None
     )
 
 
 def check_judge(name: str, config: JudgingConfig) -> None:
     """Raises ConfigError for a name that is no judge, or whose key is not set."""
-    provider = provider_of(name)
+    provider_of(name, config)
     if not _is_reachable(name, config):
-        variable = config.api_key_envs.get(provider, KEYS[provider])
+        variable = key_variable(name, config)
         raise ConfigError(
             f"judge {name} needs a key in the environment variable {variable}, which is not set"
         )

@@ -1,0 +1,57 @@
+"""Several servers in one run, by their names: a candidate, a jury, and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import resume, run
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Fault, serving
+
+
+def test_each_is_asked_what_its_name_says(
+    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_KEY", "lab-key")
+    with (
+        serving(lambda body: "Rest more. You sleep 4.5 hours.") as candidate,
+        serving(judgment_reply) as juror,
+        serving(lambda body: Fault(500)) as lab,
+    ):
+        urls = {"mine": candidate.base_url, "one": juror.base_url}
+        config = job(
+            candidate,
+            servers={
+                **{name: {"url": url} for name, url in urls.items()},
+                "lab": {"url": lab.base_url, "api_key_env": "LAB_KEY"},
+            },
+            candidates=[{"name": "c", "model": "mine/org/model"}],
+            embedding={"model": "mine/hashed"},
+            metrics=["empathy", "relevance"],
+            judge=["one/juror", "lab/juror"],
+            judging={"tries": 1},
+            limit=3,
+            tolerance=1.0,
+        )
+        done = run(config, lambda text: None, quiet=True)
+        assert {request["model"] for request in candidate.requests} == {"org/model"}
+        assert {request["model"] for request in juror.requests} == {"juror"}
+        assert juror.n_requests == lab.n_requests == 3
+        by_name = {one.metric: one for one in done.summary.metrics}
+        assert by_name["relevance"].n_scored == 3
+        judges = done.folder.read_manifest()["judges"]["empathy"]
+        assert "one/juror" in judges
+        assert "lab/juror" in judges
+        lab.reply = judgment_reply
+        again = resume(done.folder.path, lambda text: None, quiet=True)
+        assert {one.metric: one.n_scored for one in again.summary.metrics} == {
+            "empathy": 3,
+            "relevance": 3,
+        }
+        assert juror.n_requests == 3  # its verdicts were paid
+    stored = (Path(done.folder.path) / "run.yaml").read_text()
+    assert "lab-key" not in stored

@@ -1,0 +1,118 @@
+"""Named servers: what they are to judges, candidates and embeddings, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.secrets import variables_of
+from memray_eval.errors import ConfigError
+from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.stored_config import read_config, write_config
+from memray_eval.judges.prices import Price
+from memray_eval.judges.router import (
+    check_judge,
+    key_variable,
+    limits_of,
+    load_table,
+    may_bill,
+    own_server,
+    price_of,
+)
+from memray_eval.results.run_folder import RunFolder
+
+SERVERS: dict[str, Any] = {
+    "local": {"url": "http://127.0.0.1:8000/v1", "limits": {"requests_per_min": 60}},
+    "lab": {
+        "url": "https://lab.example.org/v1",
+        "api_key_env": "LAB_KEY",
+        "price": {"input_usd": 1, "output_usd": 2},
+    },
+}
+
+
+def job(**keys: Any) -> RunConfig:
+    base = {
+        "dataset": "d.jsonl",
+        "candidates": [{"name": "mine", "model": "local/org/model"}],
+        "servers": SERVERS,
+    }
+    return RunConfig.model_validate(base | keys)
+
+
+def test_a_candidate_and_an_embedding_are_asked_at_their_server() -> None:
+    config = job(embedding={"model": "lab/vectors", "batch_size": 8})
+    (candidate,) = config.candidates
+    assert (candidate.backend, candidate.model) == ("openai", "org/model")
+    assert (candidate.base_url, candidate.api_key_env) == ("http://127.0.0.1:8000/v1", None)
+    embedding = config.embedding
+    assert (embedding.model, embedding.base_url) == ("openai/vectors", SERVERS["lab"]["url"])
+    assert (embedding.api_key_env, embedding.batch_size) == ("LAB_KEY", 8)
+    assert "LAB_KEY" in variables_of(config)
+
+
+def test_a_judge_has_its_servers_address_key_limits_and_price(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("LAB_KEY", raising=False)
+    judging, table = job().judging, load_table(None)
+    assert own_server("local/m", judging) == "http://127.0.0.1:8000/v1"
+    assert own_server("openai/gpt-4o", judging) is None
+    limits, is_firm = limits_of("local/m", judging, table)
+    assert (limits.requests_per_min, is_firm) == (60, True)
+    assert price_of("lab/m", judging, table) == Price(1.0, 2.0)
+    assert price_of("local/m", judging, table) is None
+    assert not may_bill("local/m", judging)
+    assert may_bill("lab/m", judging)
+    check_judge("local/m", judging)
+    assert (key_variable("local/m", judging), key_variable("lab/m", judging)) == (None, "LAB_KEY")
+    with pytest.raises(ConfigError, match=r"judge lab/m needs a key in .* LAB_KEY"):
+        check_judge("lab/m", judging)
+    monkeypatch.setenv("LAB_KEY", "k")
+    check_judge("lab/m", judging)
+    with pytest.raises(ConfigError, match="one of: openai, anthropic, google, local, lab"):
+        check_judge("loca/m", judging)
+
+
+def test_a_jury_of_two_servers_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_KEY", "k")
+    spec = resolve(job(metrics=["empathy"], judge=["local/a", "lab/b"]))
+    assert spec.judges["empathy"].judges == ("local/a", "lab/b")
+
+
+def test_a_stored_config_has_them_once_and_means_the_same(tmp_path: Path) -> None:
+    folder, config = RunFolder(str(tmp_path / "run")), job()
+    folder.create()
+    write_config(folder, config)
+    assert "servers" not in folder.read_config()["judging"]
+    assert read_config(folder) == config
+    assert read_config(folder).judging.servers == config.servers
+
+
+def test_a_job_file_and_settings(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "dataset: d.jsonl\ncandidates: [{name: a, model: org/weights, temperatures: [0, 1]}]\n"
+        "servers: {local: {url: 'http://127.0.0.1:8000/v1'}}\n"
+    )
+    moved = load_config(path, {"candidates.0.model": "local/m"}, ["servers.local.url=http://h/v1"])
+    assert [one.base_url for one in moved.candidates] == ["http://h/v1"] * 2
+    assert moved.judging.servers["local"].url == "http://h/v1"
+    assert load_config(path).candidates[0].backend == "vllm"
+
+
+@pytest.mark.parametrize("name", ["openai", "embedded", "rules", "auto", "a/b", "", "7"])
+def test_names_that_mean_something_else_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="a server cannot be called"):
+        job(servers={name: SERVERS["local"]}, candidates=[{"name": "a", "model": "m"}])
+
+
+@pytest.mark.parametrize("servers", [[1], {"local": 7}, {"local": {"adress": "x"}}, "local"])
+def test_what_is_no_server_is_one_message(tmp_path: Path, servers: Any) -> None:
+    with pytest.raises(ConfigError, match="servers"):
+        load_config(None, {"dataset": "d.jsonl", "candidates": [{"name": "a", "model": "local/m"}],
+                           "servers": servers})  # fmt: skip
