@@ -159,7 +159,7 @@ def prepare(
     check_judges(spec, path)
     check_machine(spec)
     may_be_local = choose_executor(spec, is_on_ray=_is_on_ray()).name == "local"
-    is_alone = spec.cluster.address is None and not _is_on_ray()
+    is_alone = may_be_local or (spec.cluster.address is None and not _is_on_ray())
     if is_alone:
         capacity = local_capacity(spec.cluster)
         if not may_be_local:
@@ -168,9 +168,9 @@ def prepare(
         check_device(spec)
         capacity = _connect(spec, stack)
         if not before and not spec.cluster.wait_s:  # would it fit in any order?
-            order: PhaseOrder = "together" if spec.cluster.phases == "together" else "apart"
             from memray_eval.execution.ray.room import free_capacity
 
+            order: PhaseOrder = "together" if spec.cluster.phases == "together" else "apart"
             capacity = free_capacity(spec, capacity, order)
     spec = replace(spec, read=spec.read.with_columns(say))
     plan = _look_through(spec, RunFolder(path), capacity, before, started, stack)
