@@ -287,15 +287,18 @@ def _encode(names: pa.Array) -> _CodedColumn:
 
 
 def _concatenate(candidate: str, outcomes: Sequence[MetricColumns]) -> MetricColumns:
-    """Joins the outcomes of one metric and candidate from all blocks."""
-    names = outcomes[0].columns if outcomes else ()
+    """Joins the outcomes of one metric and candidate from all blocks. Rows are put in the order of
+    their figures: which block came first must not change a sum's last digits."""
+    names = sorted(outcomes[0].columns) if outcomes else []
+    columns = {
+        name: np.concatenate([outcome.columns[name] for outcome in outcomes]) for name in names
+    }
+    order: Indices | None = np.lexsort(tuple(columns.values())) if columns else None
     return MetricColumns(
         candidate=candidate,
         by_status=_sum_counts(outcome.by_status for outcome in outcomes),
         by_judge=_sum_counts(outcome.by_judge for outcome in outcomes),
-        columns={
-            name: np.concatenate([outcome.columns[name] for outcome in outcomes]) for name in names
-        },
+        columns={name: column[order] for name, column in columns.items()},
     )
 
 
