@@ -73,8 +73,11 @@ def handle_termination() -> Iterator[Ending]:
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    numbers, interrupt = [signal.SIGTERM], signal.getsignal(signal.SIGINT)
+    # Python's own handler, or that of such a block around this one
+    if interrupt is signal.default_int_handler or isinstance(
+        getattr(interrupt, "__self__", None), Ending
+    ):
         numbers.append(signal.SIGINT)
     before = {number: signal.signal(number, ending.handle) for number in numbers}
     try:

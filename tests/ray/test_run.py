@@ -56,7 +56,6 @@ def test_figures_are_those_of_a_run_in_one_process(job: Job) -> None:
     for done in (on_ray, here):
         stages = done.folder.read_manifest()["stages"]
         assert stages["write"]["rows"] == stages["generate"]["rows"] == 120
-        assert stages["write"]["started"] < stages["generate"]["ended"]
         assert len(list(Path(done.folder.path).glob("records/*"))) == 1  # nothing pending
 
 

@@ -74,6 +74,13 @@ def test_a_signal_lets_the_work_under_way_end(number: signal.Signals) -> None:
     assert drain([number]) == (["stopped", "finished"], 128 + number)
 
 
+@pytest.mark.usefixtures("_default_handlers")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_block_in_a_block_has_the_signals(number: signal.Signals) -> None:
+    with handle_termination():  # the command line's, around the session's
+        assert drain([number]) == (["stopped", "finished"], 128 + number)
+
+
 def test_a_second_signal_ends_the_work_at_once() -> None:
     assert drain([signal.SIGTERM, signal.SIGTERM]) == ([], 143)
 
