@@ -10,9 +10,9 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution.prepare import resolve, run
-from memray_eval.execution.prepare.checks import wait_for_room
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.placement_groups import NodeReservation
+from memray_eval.execution.ray.room import wait_for_room
 from tests.clusters.conftest import Nodes, Starts
 from tests.clusters.observing import groups, wait_until
 from tests.conftest import SAMPLES

@@ -187,15 +187,17 @@ def test_a_run_that_is_interrupted_while_it_waits_takes_its_groups_back(
     }
     (tmp_path / "job.yaml").write_text(json.dumps(job))
     command = [sys.executable, "-m", "memray_eval", "run", str(tmp_path / "job.yaml")]
-    process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    waiting = "Waiting up to 120 s for the nodes that the plan needs: the plan needs 6 GPUs"
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command, cwd=REPOSITORY, stderr=stderr)
     wait_until(
         lambda: sum(group.gpus == 2 for group in groups()) == 3, 60, "a group for each engine"
     )
+    wait_until(lambda: waiting in log.read_text(), 10, "it does not say that it waits")
     assert sorted(g.state for g in groups() if g.gpus) == ["CREATED", "CREATED", "PENDING"]
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "Traceback" not in told
-    assert "Waiting up to 120 s for the nodes that the plan needs: the plan needs 6 GPUs" in told
+    assert process.wait(timeout=30) == 130
+    assert "Traceback" not in log.read_text()
     wait_until(lambda: groups() == [], 10, "its groups are still there")
     assert not (tmp_path / "out").exists()
