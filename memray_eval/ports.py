@@ -1,5 +1,5 @@
-"""What the stages ask of the world outside. Real ones stand in clients/ and runtime/; tests inject
-their own."""
+"""What the stages ask of the world outside. Real ones stand in judges/, models/ and benchmarks/;
+tests inject their own."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from memray_eval.errors import ConfigError, DataError, EvalError
 from memray_eval.report.comparing import Comparison, compare
 from memray_eval.report.comparing.open_runs import find_cluster_field, pick_candidates
+from memray_eval.report.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.report.html import write_html
 from memray_eval.report.long_table import to_long_rows
 from memray_eval.report.reading import readable
@@ -26,17 +27,11 @@ from memray_eval.types import MetricSummary, Summary
 LATEST = "latest"
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
              "generation_error")  # fmt: skip
-_SIGNS: Mapping[str, Callable[[float, float], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-}
+_SIGNS: Mapping[str, Callable[[float, float], bool]] = {**SIGNS, "==": operator.eq}
 _FIGURES = ("mean", "median", "min", "max", "std", "stderr", "coverage", "n_scored", "n_failed")
 _CHECK = re.compile(
     r"\s*(?P<metric>[A-Za-z_]\w*)(?:\.(?P<figure>\w+))?\s*(?P<sign><=|>=|==|<|>)\s*"
-    r"(?P<bound>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
+    rf"(?P<bound>{NUMBER})\s*"
 )
 
 

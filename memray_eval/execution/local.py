@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from memray_eval.execution.block_stages import (
     read_waiting,
     shard_rows,
 )
+from memray_eval.execution.executors import Phase
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
@@ -62,7 +63,7 @@ class LocalExecutor:
         plan: RunPlan,
         folder: RunFolder,
         counter: RunReports,
-        enter_phase: Callable[[Literal["generate", "judge"]], None],
+        enter_phase: Callable[[Phase], None],
     ) -> None:
         try:
             _run_on_a_loop(_LocalRun(plan, folder, counter).run())

@@ -50,7 +50,8 @@ class StageContext:
         return from_table_apart(table, partial(self.record_stage_failure, stage))
 
     def stop_on_failure(self, records: Sequence[Record]) -> bool:
-        """Ends the run at a failed unit, where that is asked for; whether it did."""
+        """Stops the run when one of these units failed and the run is to stop at that; returns
+        whether it did."""
         failed = (
             next((record for record in records if record.is_failed), None)
             if self.stops_on_failure

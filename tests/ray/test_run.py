@@ -46,9 +46,10 @@ def scores(done: RunResult) -> dict[str, Any]:
 
 
 def test_figures_are_those_of_a_run_in_one_process(job: Job) -> None:
-    with serving(echo_memory, latency_s=0.1) as server:
-        on_ray = answered(job(server, server={"max_in_flight": 8}))
-        here = answered(job(server, server={"max_in_flight": 8}, executor="local"))
+    # Slow enough that stages must overlap
+    with serving(echo_memory, latency_s=0.5) as server:
+        on_ray = answered(job(server, server={"max_in_flight": 2}))
+        here = answered(job(server, server={"max_in_flight": 2}, executor="local"))
     assert on_ray.exit_code == here.exit_code == 0
     assert len(scores(on_ray)) == 120
     assert scores(on_ray) == scores(here)
@@ -56,6 +57,7 @@ def test_figures_are_those_of_a_run_in_one_process(job: Job) -> None:
     for done in (on_ray, here):
         stages = done.folder.read_manifest()["stages"]
         assert stages["write"]["rows"] == stages["generate"]["rows"] == 120
+        assert stages["write"]["started"] < stages["generate"]["ended"]
         assert len(list(Path(done.folder.path).glob("records/*"))) == 1  # nothing pending
 
 

@@ -20,15 +20,14 @@ class Gate(Frozen):
     bound: float
 
 
-_SIGNS: Mapping[str, Callable[[float, float], bool]] = {
+SIGNS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
-_GATE = re.compile(
-    r"\s*([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
-)
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_GATE = re.compile(rf"\s*([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*({NUMBER})\s*")
 
 
 def parse_gate(text: str) -> Gate:
@@ -64,7 +63,7 @@ def _describe_failure(gate: Gate, metric: MetricComparison) -> str:
     difference = metric.paired.difference
     if difference is None:
         return f"{gate.text}: {metric.other} has no unit scored on both sides"
-    if not _SIGNS[gate.sign](difference, gate.bound):
+    if not SIGNS[gate.sign](difference, gate.bound):
         return ""
     mark = f" ({metric.mark})" if metric.mark else ""
     return f"{gate.text}: {metric.other} differs by {difference:+.4f}{mark}"
