@@ -169,13 +169,9 @@ def _latest(out: str) -> str:
     from pyarrow import fs
 
     filesystem, inner = locate(out.rstrip("/"))
-    found = [
-        info
-        for info in filesystem.get_file_info(
-            fs.FileSelector(inner, recursive=True, allow_not_found=True)
-        )
-        if info.base_name == "manifest.json" and info.path.count("/") == inner.count("/") + 2
-    ]
+    runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
+    found = [one for one in filesystem.get_file_info(manifests) if one.type == fs.FileType.File]
     if not found:
         raise DataError(f"{out} holds no run; name the folder of one, or `out`")
     newest = max(found, key=lambda info: info.mtime_ns or 0)

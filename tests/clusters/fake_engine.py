@@ -11,9 +11,12 @@ from typing import Any
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 
 
-def fake_engine(deaths: Path | None = None, is_crash: bool = False) -> type:
+def fake_engine(
+    deaths: Path | None = None, is_crash: bool = False, starts: Path | None = None
+) -> type:
     """A stage of Ray Data LLM's that takes what TellingEngine does. As many engines as `deaths` has
-    files die in their constructors, each taking one away: by an error, or by a crash."""
+    files die in their constructors, each taking one away: by an error, or by a crash. Each start is
+    a line of `starts`, with the resources that it has."""
     from ray.llm._internal.batch.stages.base import StatefulStageUDF
 
     class FakeEngine(StatefulStageUDF):  # type: ignore[misc]
@@ -22,6 +25,9 @@ def fake_engine(deaths: Path | None = None, is_crash: bool = False) -> type:
             from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
             super().__init__(data_column, ["sampling_params"])
+            if starts is not None:
+                with starts.open("a") as file:
+                    file.write(f"{ray.get_runtime_context().get_assigned_resources()}\n")
 
             @ray.remote(num_cpus=0, num_gpus=1, max_restarts=0)
             class Worker:
@@ -36,8 +42,8 @@ def fake_engine(deaths: Path | None = None, is_crash: bool = False) -> type:
                     place = PlacementGroupSchedulingStrategy(group, bundle)
                     self._workers.append(Worker.options(scheduling_strategy=place).remote())
             self.nodes = ray.get([worker.node.remote() for worker in self._workers])
-            for file in sorted(deaths.glob("*")) if deaths is not None else ():
-                file.unlink()
+            for death in sorted(deaths.glob("*")) if deaths is not None else ():
+                death.unlink()
                 if is_crash:
                     os._exit(1)
                 raise RuntimeError("CUDA error: no kernel image is available")

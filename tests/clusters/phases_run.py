@@ -8,9 +8,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
@@ -19,35 +17,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.execution.prepare import resume, run
 from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.cluster import _QUIET
-
-ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
-
-
-def fake_engine(starts: Path) -> type:
-    """In vLLM's place, which needs a GPU that is there."""
-    from ray.llm._internal.batch.stages.base import StatefulStageUDF
-
-    class FakeEngine(StatefulStageUDF):  # type: ignore[misc]
-        def __init__(self, data_column: str, expected_input_keys: list[str], **_: Any) -> None:
-            super().__init__(data_column, ["sampling_params"])
-            with starts.open("a") as file:
-                file.write(f"{ray.get_runtime_context().get_assigned_resources()}\n")
-
-        async def udf(self, rows: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-            for row in rows:
-                row.pop("prompt_tokens_int32", None)
-                yield {
-                    self.IDX_IN_BATCH_COLUMN: row[self.IDX_IN_BATCH_COLUMN],
-                    "generated_text": ANSWER,
-                    "generated_tokens": [1, 2, 3],
-                    "finish_reason": "stop",
-                    "num_input_tokens": 3,
-                    "num_cached_tokens": 0,
-                    "metrics": None,
-                    "__inference_error__": "",
-                }
-
-    return FakeEngine
+from tests.clusters.fake_engine import fake_engine
 
 
 def phase_of(out: Path) -> str | None:
@@ -78,7 +48,7 @@ def main() -> None:
                 file.write(json.dumps([phase_of(Path(config.out)), free]) + "\n")
 
     threading.Thread(target=watch, daemon=True).start()
-    engine.telling_engine = lambda counter: fake_engine(starts)
+    engine.telling_engine = lambda counter: fake_engine(starts=starts)
     begun = sorted(Path(config.out).glob("*/run.yaml"))
     done = resume(str(begun[0].parent), print) if begun else run(config, print)
     is_over.set()

@@ -59,7 +59,8 @@ def memory_run(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
         "--out",
         "out",
     ]
-    settings.append("--disable-openai-tts")
+    # A third of the prompts at once: the first are judged while the engine answers others.
+    settings += ["--set", "engine.max_num_seqs=16", "--disable-openai-tts"]
     done = command(
         "run",
         str(REPOSITORY / "jobs" / "memory.yaml"),

@@ -105,6 +105,7 @@ def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: li
 def test_samples_flow_through_the_stages(memory_run: CommandRun) -> None:
     stages = RunFolder(str(memory_run.folder)).read_manifest()["stages"]
     assert {stage["rows"] for stage in stages.values()} == {N_UNITS}
+    assert stages["write"]["started"] < stages["generate"]["ended"]
     assert len(list(memory_run.folder.glob("records/*.parquet"))) >= 2
 
 
