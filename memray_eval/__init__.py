@@ -14,7 +14,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memray_eval.api import CheckFailed, Run, evaluate, open_run, run
+    from memray_eval.api import CheckFailed, Run, evaluate, open_run, run, score
+    from memray_eval.benchmarks.own import suite
     from memray_eval.errors import EvalError
     from memray_eval.metrics.own import computed_metric, judge_metric
 
@@ -28,15 +29,20 @@ __all__ = [
     "judge_metric",
     "open_run",
     "run",
+    "score",
+    "suite",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Loaded when they are used: the import of the package takes no time
-_HOMES = dict.fromkeys(("CheckFailed", "Run", "evaluate", "open_run", "run"), "memray_eval.api") | {
+_HOMES = dict.fromkeys(
+    ("CheckFailed", "Run", "evaluate", "open_run", "run", "score"), "memray_eval.api"
+) | {
     "EvalError": "memray_eval.errors",
     "computed_metric": "memray_eval.metrics.own",
     "judge_metric": "memray_eval.metrics.own",
+    "suite": "memray_eval.benchmarks.own",
 }
 
 

@@ -7,15 +7,18 @@ on other nodes have the same code."""
 from __future__ import annotations
 
 import ast
+import asyncio
 import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,6 +50,87 @@ class OwnFile:
     @property
     def name(self) -> str:
         return Path(self.path).name
+
+
+@dataclass(frozen=True)
+class OwnSource:
+    """A file of a user's, or an installed module."""
+
+    file: OwnFile | None = None
+    module: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.file.path if self.file is not None else self.module
+
+    @property
+    def name(self) -> str:
+        """What a person calls it, on every machine the same."""
+        return self.file.name if self.file is not None else self.module
+
+    @property
+    def digest(self) -> str:
+        return self.file.digest if self.file is not None else module_digest(self.module)
+
+    def load(self) -> ModuleType:
+        """The module, in this process. Raises ConfigError where it cannot be imported."""
+        return load_own_file(self.file) if self.file else load_package_module(self.module)
+
+    def get(self, attribute: str) -> Any:
+        """What the module has under that name. Raises ConfigError."""
+        return attribute_of(self.load(), attribute, self.place)
+
+
+@dataclass(frozen=True)
+class OwnObject:
+    """Something of a user's; `attribute` is "" where only its source is named."""
+
+    source: OwnSource
+    attribute: str = ""
+
+    def load(self) -> Any:
+        """The object, in this process. Raises ConfigError."""
+        return self.source.get(self.attribute)
+
+    def siblings(self) -> dict[str, Any]:
+        """All that its source defines, by name. Raises ConfigError."""
+        return vars(self.source.load())
+
+
+def find_own_object(name: str) -> OwnObject | None:
+    """What `file.py:ATTR`, `package.module:ATTR` or the name of an installed package's entry point
+    stands for; None for any other name. Raises ConfigError where there is no such file or module,
+    or it cannot be imported."""
+    reference = split_reference(entry_points().get(name, name))
+    if reference is None:
+        return None
+    place, attribute = reference
+    return OwnObject(find_source(place), attribute)
+
+
+def find_source(place: str) -> OwnSource:
+    """The file or module of that path or name. Raises ConfigError where there is none, or it
+    cannot be imported."""
+    if place.endswith(".py"):
+        return OwnSource(file=read_own_file(place))
+    load_package_module(place)
+    return OwnSource(module=place)
+
+
+CALLS_AT_ONCE = 64  # of users' functions that are not async
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="own-code")
+
+
+async def call_own(fn: Callable[..., Any], *arguments: Any) -> Any:
+    """What a user's function returns: an async one on this loop, any other in a thread."""
+    if inspect.iscoroutinefunction(fn):
+        return await fn(*arguments)
+    said = await asyncio.get_running_loop().run_in_executor(_threads(), fn, *arguments)
+    return await said if inspect.isawaitable(said) else said
 
 
 def split_reference(name: str) -> tuple[str, str] | None:

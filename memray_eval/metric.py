@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.config.sections import OnJudgeFailure
+from memray_eval.config.sections import OnJudgeFailure, RubricMetric
 from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
@@ -176,7 +176,8 @@ class JudgedMetric(Metric):
     `prompt_with` asks with the text of any of them or of a user's own. `without_judge` holds, by
     the name of a way, the judgment of a response on which no judge gave a verdict. `worth` is what
     the rules were found to be worth, None where nobody measured it. A metric that has no rules
-    (`has_estimate`) is not applicable without a judge."""
+    (`has_estimate`) is not applicable without a judge. `described_by` is the rubric that a user's
+    metric is made of, as a job would write it."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -193,6 +194,7 @@ class JudgedMetric(Metric):
     )
     worth: RulesWorth | None = None
     has_estimate: bool = True
+    described_by: RubricMetric | None = None
 
     @property
     def worth_in_words(self) -> str:

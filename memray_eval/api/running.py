@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
-import json
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from memray_eval.api.live import MetricEntry, to_entries
 from memray_eval.api.runs import Run
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
+from memray_eval.datasets.own_rows import write_rows
 from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError, describe_error
 from memray_eval.execution import prepare
 from memray_eval.execution.prepare.origins import find_origin, follow_origin
-from memray_eval.types import EXISTING, Response, Sample
+from memray_eval.results.schema import from_table
+from memray_eval.types import EXISTING, Response, Sample, Score
 
 # A name or path of vLLM's, the keys of a candidate, or a function that answers a sample
 Model: TypeAlias = (
@@ -43,7 +45,7 @@ def run(job: str | Path, *, confirm: bool = False, quiet: bool = False, **overri
 
 def evaluate(
     data: Any,
-    metrics: Sequence[str | Mapping[str, Any]] = (),
+    metrics: Sequence[MetricEntry] = (),
     *,
     judge: Any = "auto",
     model: Model | None = None,
@@ -58,7 +60,8 @@ def evaluate(
 
     `data` is a path, a list of mappings, or a table (pandas, polars, Arrow, a Hugging Face
     dataset); `map` says which of its columns is which field, where their names do not. `metrics`
-    are names, "my_metrics.py:NAME" or rubrics; none: those of the suite. `model` is None where the
+    are names, "my_metrics.py:NAME", rubrics, functions of a sample and a response, and what
+    computed_metric and judge_metric make; none: those of the suite. `model` is None where the
     data hold responses, a vLLM model, the keys of a candidate ({"model": ..., "backend": "openai",
     "base_url": ...}), or a function of a Sample, sync or async, that returns the response; what it
     raises is that sample's error. Further keys of a job go in `settings` (limit=10,
@@ -67,16 +70,16 @@ def evaluate(
         me.evaluate("answers.csv", ["relevance", "my_metrics.py:tone"], map={"query": "question"})
         me.evaluate([{"query": "Hi", "response": "Hello!"}], ["politeness"], judge="openai/gpt-4o")
     """
-    path = data if isinstance(data, str | Path) else _write_rows(_to_rows(data), out)
+    path = data if isinstance(data, str | Path) else write_rows(_to_rows(data), out)
     keys = {"dataset": str(path), "judge": judge, "columns": map, "out": out, "suite": suite}
     if metrics:
-        keys["metrics"] = list(metrics)
+        keys["metrics"] = to_entries(metrics, out)
     keys |= settings
     if callable(model):
         asked = load_config(None, keys | {"candidates": [{"name": "model", "model": "function"}]})
         rows = _answer(asked, model)
         # What was read has our fields
-        keys |= {"dataset": _write_rows(rows, out), "suite": asked.suite, "columns": None}
+        keys |= {"dataset": write_rows(rows, out), "suite": asked.suite, "columns": None}
         model = None
     if model is not None:
         candidate = {"model": model} if isinstance(model, str) else dict(model)
@@ -92,6 +95,38 @@ def evaluate(
                 "the metrics that you mean, or say confirm=True"
             )
     return _run(job, confirm, quiet)
+
+
+def score(
+    query: str,
+    response: str,
+    metrics: Sequence[MetricEntry] = (),
+    *,
+    judge: Any = "auto",
+    suite: str | None = None,
+    confirm: bool = False,
+    **fields: Any,
+) -> dict[str, Score]:
+    """Scores one response, in this process, and keeps nothing but the memory of paid calls: a Score
+    a metric, by name. Its `status` says whether it has a `value`, `judge` who gave it, `error` why
+    there is none. Further fields of the sample go by their names (memory={"sleep": "5 h"}). The
+    errors are those of `run`.
+
+        me.score("How do I rest?", "Sleep early.", ["politeness"], judge="rules")
+    """
+    with tempfile.TemporaryDirectory(prefix="memray_eval_score_") as out:
+        done = evaluate(
+            [{"query": query, "response": response, **fields}],
+            metrics,
+            judge=judge,
+            suite=suite,
+            out=out,
+            confirm=confirm,
+            quiet=True,
+            executor="local",
+        )
+        (record,) = from_table(done.folder.records().to_table())
+    return {score.metric: score for score in record.scores}
 
 
 def _run(job: RunConfig, confirm: bool, quiet: bool) -> Run:
@@ -121,31 +156,6 @@ def _to_rows(data: Any) -> Iterable[Mapping[str, Any]]:
             "pandas, polars, Arrow or Hugging Face"
         )
     return rows
-
-
-def _write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
-    """Writes rows where a run can read them, and a resumed one again: a JSONL file named by what is
-    in it."""
-    lines = []
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, Mapping):
-            raise ConfigError(
-                f"row {number} of the data is a {type(row).__name__}, not a mapping of fields"
-            )
-        lines.append(json.dumps(dict(row), ensure_ascii=False, default=_to_json))
-    text = "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
-    folder = Path(out) / "data"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{hashlib.blake2b(text, digest_size=6).hexdigest()}.jsonl"
-    path.write_bytes(text)
-    return str(path)
-
-
-def _to_json(value: Any) -> Any:
-    """What JSON has no name for: numbers and lists of numpy, dates."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
 
 
 def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from memray_eval.config.problems import nearest
 from memray_eval.config.sections import names_a_file
 from memray_eval.errors import ConfigError
 from memray_eval.storage.paths import locate, open_reader
@@ -67,10 +68,13 @@ def all_suites() -> dict[str, Suite]:
 
 
 def get_suite(name: str, templates: str | None = None) -> Suite:
-    """The suite of that name, asking with the benchmark's own `templates` where the user has them.
-    Raises ConfigError that lists the known ones, or says what is wrong with the templates."""
+    """The built-in suite of that name, asking with the benchmark's own `templates` where the user
+    has them. Raises ConfigError that lists the known ones, or says what is wrong with the
+    templates."""
     if name not in all_suites():
-        raise ConfigError(f"no suite {name!r}; there are: {', '.join(all_suites())}")
+        hint = nearest(name, all_suites())
+        told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(all_suites())}"
+        raise ConfigError(f"no suite {name!r}; {told} One of your own is FILE.py:NAME")
     suite = all_suites()[name]
     if templates is None:
         return suite

@@ -145,12 +145,14 @@ def validate(
             help="A folder of samples, a .csv, .json, .jsonl or .parquet file.", show_default=False
         ),
     ],
-    suite: Annotated[str, typer.Option(help="The suite that the samples are for.")] = "memory",
+    suite: Annotated[
+        str, typer.Option(help="The suite that the samples are for; your own as FILE.py:NAME.")
+    ] = "memory",
     mapped: MapOption = None,
 ) -> None:
     """Check every sample of a dataset; print each problem with its file, sample and field. Exit
     code 2 if there is any."""
-    from memray_eval.benchmarks import get_suite
+    from memray_eval.benchmarks.own import find_suite
     from memray_eval.config.sections import ColumnSource
     from memray_eval.datasets.reading import SampleReader
     from memray_eval.datasets.scan import scan
@@ -160,7 +162,8 @@ def validate(
         key.removeprefix("columns."): ColumnSource({"from": column})
         for key, column in column_overrides(mapped).items()
     }
-    reader = SampleReader(suite=suite, adapt=get_suite(suite).adapt)
+    found_suite = find_suite(suite).load()
+    reader = SampleReader(suite=found_suite.name, adapt=found_suite.adapt)
     read = ReadSpec(dataset=path, reader=reader, columns=given, batch_size=1).with_columns(say)
     found = scan(path, read.reader, on_problem=print)
     if found.n_invalid or not found.n_samples:

@@ -261,6 +261,7 @@ def _follow_origin(
     """Follows the run or rows that responses come from: returns the job with their suite, metrics
     and rubrics, and a check that all of them are of that suite. Prints which suite it is, and asks
     if the job and its responses differ. Raises ConfigError if nobody agrees."""
+    from memray_eval.benchmarks.own import suite_name
     from memray_eval.execution.prepare.origins import count_other_suites, find_origin, follow_origin
 
     given = {"suite": suite, "metrics": metrics}
@@ -268,19 +269,20 @@ def _follow_origin(
     explicit |= {setting.partition("=")[0].partition(".")[0].strip() for setting in settings}
     origin = find_origin(job.dataset)
     followed, differences = follow_origin(job, origin, explicit)
+    name = suite_name(followed.suite)
     if differences:
         _confirm_difference(
             "; ".join(differences),
-            f"Judge by the job's all the same (suite {followed.suite})?",
+            f"Judge by the job's all the same (suite {name})?",
             yes,
         )
     elif followed.suite == origin.suite:
-        say(f"Suite {followed.suite}, that of {origin.what}.")
+        say(f"Suite {name}, that of {origin.what}.")
     elif "suite" not in job.model_fields_set:
-        say(f"Suite {followed.suite}: {origin.what} names none; --suite says another.")
+        say(f"Suite {name}: {origin.what} names none; --suite says another.")
 
     def check_found(found: Scan) -> None:
-        difference = count_other_suites(found, followed.suite)
+        difference = count_other_suites(found, name)
         if difference and not differences and not explicit & {"suite", "metrics"}:
             _confirm_difference(difference, "Judge them all the same?", yes)
 

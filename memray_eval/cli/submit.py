@@ -74,12 +74,13 @@ def submit(
     refused. A local dataset of up to 4 MB travels along; a larger one and the results belong on
     s3://, gs:// or a folder that all nodes have. Submitting again with the same --run-id goes on
     where the run stopped. Exit codes: the job's own; 3 when the cluster cannot be reached."""
+    from memray_eval.benchmarks.own import suite_name
     from memray_eval.execution.prepare import check_run_id, resolve_reading, scan_dataset
     from memray_eval.submission.package import make_package
 
     job = load_config(config, {"limit": limit, "out": out}, settings or ())
     run_id = check_run_id(
-        new_run_id(job.suite, job.candidates[0].name) if run_id is None else run_id
+        new_run_id(suite_name(job.suite), job.candidates[0].name) if run_id is None else run_id
     )
     package = make_package(job, run_id, os.environ, yes)
     if "://" not in job.dataset:  # one elsewhere is looked at by the job itself

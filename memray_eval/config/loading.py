@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from memray_eval.config.problems import describe
 from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
-from memray_eval.config.sections import is_rubric_file, names_a_file
+from memray_eval.config.sections import names_a_file, names_a_text_file
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.extensions import split_reference
@@ -20,6 +20,9 @@ from memray_eval.extensions import split_reference
 PATH_FIELDS = ("dataset", "templates", "out")
 RUBRICS = "rubrics"  # some of its values are paths
 OWN = ("metrics", "include")  # and of theirs
+SUITE = "suite"  # and of its template
+CANDIDATES = "candidates"  # and of their prompts and functions
+CODE = ("judge", "servers", "reader")  # may name users' code
 
 
 def load_config(
@@ -34,13 +37,11 @@ def load_config(
     path = None if path is None else find_job(path)
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
-    for key in (*PATH_FIELDS, RUBRICS, *OWN):
+    for key in (*PATH_FIELDS, RUBRICS, *OWN, SUITE, CANDIDATES, *CODE):
         if key in data:
             data[key] = _resolve_paths(
                 key, data[key], path.parent if path is not None else Path.cwd()
             )
-    if path is not None:
-        _resolve_prompts(data.get("candidates"), path.parent)
     laid_over = dict(overrides or {})
     laid_over.update(_parse_setting(setting) for setting in settings)
     for key, value in laid_over.items():
@@ -154,6 +155,12 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
     field = key.partition(".")[0]
     if key in OWN and isinstance(value, list | tuple):
         return [_resolve_own(one, folder) for one in value]
+    if key == SUITE:
+        return _resolve_suite(value, folder)
+    if key == CANDIDATES:
+        return _resolve_candidates(value, folder)
+    if key.partition(".")[0] in CODE:
+        return _resolve_code(value, folder)
     if isinstance(value, dict) and key == RUBRICS:
         return {
             name: _resolve_paths(f"{RUBRICS}.{name}", rubric, folder)
@@ -166,28 +173,64 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
     return _resolve_path(value, folder)
 
 
-def _resolve_prompts(candidates: Any, folder: Path) -> None:
-    """Resolves the prompt files that a job's candidates name; anything else than a list of
+def _resolve_candidates(candidates: Any, folder: Path) -> Any:
+    """Resolves the prompt files and the code that candidates name; anything else than a list of
     candidates is reported when it is validated."""
-    for entry in candidates if isinstance(candidates, list) else ():
-        if not isinstance(entry, dict):
-            continue
-        if isinstance(prompt := entry.get("prompt"), str) and names_a_file(prompt):
-            entry["prompt"] = _resolve_path(prompt, folder)
-        if isinstance(prompts := entry.get("prompts"), list):
-            entry["prompts"] = [
-                _resolve_path(one, folder) if isinstance(one, str) and names_a_file(one) else one
-                for one in prompts
-            ]
+    if not isinstance(candidates, list | tuple):
+        return candidates
+    return [
+        _resolve_candidate(entry, folder) if isinstance(entry, dict) else entry
+        for entry in candidates
+    ]
+
+
+def _resolve_candidate(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
+    def resolve(prompt: Any) -> Any:
+        is_file = isinstance(prompt, str) and names_a_file(prompt)
+        return _resolve_path(prompt, folder) if is_file else prompt
+
+    resolved = dict(entry)
+    if "prompt" in entry:
+        resolved["prompt"] = resolve(entry["prompt"])
+    if isinstance(prompts := entry.get("prompts"), list | tuple):
+        resolved["prompts"] = [resolve(prompt) for prompt in prompts]
+    if "model" in entry:
+        resolved["model"] = _resolve_own(entry["model"], folder)
+    return resolved
+
+
+def _resolve_suite(entry: Any, folder: Path) -> Any:
+    """Resolves the file of a suite of one's own, or those that its template names."""
+    if not isinstance(entry, dict):
+        return _resolve_own(entry, folder)
+    resolved = _resolve_texts(entry, ("prompt", "system"), folder)
+    return resolved | {
+        key: _resolve_paths(key, value, folder) for key, value in entry.items() if key in OWN
+    }
+
+
+def _resolve_code(value: Any, folder: Path) -> Any:
+    """Resolves the files of code that a judge, a jury, or a server names."""
+    if isinstance(value, dict):
+        return {key: _resolve_code(one, folder) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_resolve_code(one, folder) for one in value]
+    return _resolve_own(value, folder)
+
+
+def _resolve_texts(entry: dict[str, Any], keys: Sequence[str], folder: Path) -> dict[str, Any]:
+    """An entry with the paths of its text files resolved."""
+    return entry | {
+        key: _resolve_path(text, folder)
+        for key in keys
+        if isinstance(text := entry.get(key), str) and names_a_text_file(text)
+    }
 
 
 def _resolve_own(entry: Any, folder: Path) -> Any:
-    """Resolves the file of a metric of one's own, or of its rubric."""
+    """Resolves the file of an object of one's own, or of a metric's rubric."""
     if isinstance(entry, dict):
-        rubric = entry.get("rubric")
-        if isinstance(rubric, str) and is_rubric_file(rubric):
-            return entry | {"rubric": _resolve_path(rubric, folder)}
-        return entry
+        return _resolve_texts(entry, ("rubric",), folder)
     if isinstance(entry, str) and (reference := split_reference(entry)) is not None:
         place, attribute = reference
         if place.endswith(".py"):

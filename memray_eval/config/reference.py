@@ -14,7 +14,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from memray_eval.config.schema import JobFile
-from memray_eval.config.sections import JudgingConfig
 
 DESCRIPTIONS = Path(__file__).with_name("keys.yaml")
 _HEAD = """\
@@ -41,7 +40,7 @@ class Key(NamedTuple):
 def job_keys(model: type[BaseModel] = JobFile, before: str = "") -> Iterator[Key]:
     """All keys of a job, those of a section after the section's own."""
     for name, field in model.model_fields.items():
-        if field.exclude:  # it follows from another key
+        if field.exclude:
             continue
         yield Key(f"{before}{name}", model, name, field)
         for section in _models_in(field.annotation):
@@ -55,7 +54,10 @@ def job_schema() -> dict[str, Any]:
     homes = {JobFile.__name__: schema, **schema.get("$defs", {})}
     for key in job_keys():
         homes[key.owner.__name__]["properties"][key.name]["description"] = told[key.path]
-    del homes[JudgingConfig.__name__]["properties"]["servers"]  # it follows from the job's own
+    for owner in {key.owner for key in job_keys()}:
+        for name, field in owner.model_fields.items():
+            if field.exclude:  # it follows from another key
+                del homes[owner.__name__]["properties"][name]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Job"}
 
 

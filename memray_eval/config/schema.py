@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from memray_eval.config.named_code import name_code
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
     EMBEDDED,
@@ -30,6 +31,7 @@ from memray_eval.config.sections import (
     Provider,
     RubricMetric,
     ServerConfig,
+    SuiteTemplate,
     WordList,
 )
 from memray_eval.types import EXISTING, Candidate, Frozen, Name, Sample, Temperature
@@ -54,6 +56,9 @@ MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"
 class RunConfig(Frozen):
     """One run: which samples, asked of which candidates, scored by which metrics, where.
 
+    `suite` is a built-in one, one of one's own (`my_suite.py:NAME`, `package.module:NAME`), or a
+    template (`{name: support, prompt: prompt.md, metrics: [politeness]}`).
+
     `metrics` are names of built-in ones, and of one's own: `path/to/file.py:NAME` (or `file.py`,
     for all that it defines), `package.module:NAME`, what a package offers as an entry point, or a
     rubric (`{name: tone, rubric: tone.md, scale: [1, 5], sees: [query, response]}`). `include` are
@@ -70,7 +75,10 @@ class RunConfig(Frozen):
     every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines:
     {org/big-model: {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
     `servers` names OpenAI-compatible servers (`{local: {url: "http://localhost:8000/v1"}}`), whose
-    models are judges, candidates and embeddings as local/MODEL. `columns` says which column of
+    models are judges, candidates and embeddings as local/MODEL, and files whose functions judge
+    and answer (`{mine: {code: my_judge.py}}`, mine/FUNCTION). A judge or a candidate's model that
+    is `my_judge.py:FUNCTION` makes such a server, called my_judge. `reader` is a function of the
+    dataset's path to its rows, as mappings: `my_reader.py:FUNCTION`. `columns` says which column of
     one's own data a field is (`{query: question, memory: {from: profile, parse: json}}`); fields
     that it does not name are found by their own names or by common ones, which is said.
     `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
@@ -87,8 +95,9 @@ class RunConfig(Frozen):
     first failed unit, resumably; `record` goes on. `budget` stops it before it would be passed,
     resumably too. Relative paths are resolved by `load_config`."""
 
-    suite: str = "memory"
+    suite: str | SuiteTemplate = "memory"
     dataset: str
+    reader: str | None = None
     columns: dict[str, Column] = Field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     templates: str | None = None
@@ -139,9 +148,12 @@ class RunConfig(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _use_named_servers(cls, data: Any) -> Any:
-        """Hands the servers to the judging section, and their addresses to candidates and
-        embeddings that name them."""
-        servers = data.get("servers") if isinstance(data, dict) else None
+        """Makes servers of the code that judges and candidates name; hands the servers to the
+        judging section, and their addresses to candidates and embeddings that name them."""
+        if not isinstance(data, dict):
+            return data
+        data = name_code(data)
+        servers = data.get("servers")
         if not isinstance(servers, dict) or not servers:
             return data
         judging = data.get("judging") or {}
@@ -151,13 +163,10 @@ class RunConfig(Frozen):
             data = data | {"judging": judging | {"servers": servers}}
         candidates = data.get("candidates")
         if isinstance(candidates, list | tuple):
-            backend = {"backend": "openai"}
-            data = data | {"candidates": [_on_server(one, servers, backend) for one in candidates]}
-        if isinstance(data.get("embedding"), dict):
-            embedding = _on_server(data["embedding"], servers, {})
-            if embedding is not data["embedding"]:
-                embedding["model"] = f"openai/{embedding['model']}"
-            data = data | {"embedding": embedding}
+            asked = [_on_server(one, servers) for one in candidates]
+            data = data | {"candidates": asked}
+        if isinstance(embedding := data.get("embedding"), dict):
+            data = data | {"embedding": _embeds_on_server(embedding, servers)}
         return data
 
     @field_validator("servers")
@@ -231,19 +240,32 @@ class RunConfig(Frozen):
         return self
 
 
-def _on_server(section: Any, servers: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
-    """A section whose model is NAME/MODEL of a named server, with that server's address and what
-    is `known` with it; any other section as it is."""
-    if not isinstance(section, dict):
-        return section
+def _server_of(section: Mapping[str, Any], servers: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The named server whose model, as NAME/MODEL, a section has."""
     name, _, model = str(section.get("model", "")).partition("/")
-    server = servers.get(name)
+    server = servers.get(name) if model else None
     if isinstance(server, NamedServer):
-        server = server.model_dump()
-    if not model or not isinstance(server, dict):
-        return section
+        return server.model_dump()
+    return server if isinstance(server, dict) else None
+
+
+def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
+    """A candidate with what its named server says; any other as it is."""
+    if not isinstance(candidate, dict) or (server := _server_of(candidate, servers)) is None:
+        return candidate
+    if server.get("code") is not None:
+        return {**candidate, "backend": "code"}
+    said = {key: server[key] for key in ("api_key_env", "stream") if key in server}
+    model = candidate["model"].partition("/")[2]
+    return {**candidate, **said, "backend": "openai", "base_url": server.get("url"), "model": model}
+
+
+def _embeds_on_server(embedding: dict[str, Any], servers: Mapping[str, Any]) -> dict[str, Any]:
+    if (server := _server_of(embedding, servers)) is None or server.get("code") is not None:
+        return embedding
     address = {"base_url": server.get("url"), "api_key_env": server.get("api_key_env")}
-    return {**section, **known, **address, "model": model}
+    model = embedding["model"].partition("/")[2]
+    return {**embedding, **address, "model": f"openai/{model}"}
 
 
 class CandidateEntry(Candidate):

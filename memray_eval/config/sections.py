@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict
 
-from memray_eval.extensions import OwnFile
-from memray_eval.types import Frozen
+from memray_eval.extensions import OwnObject, OwnSource
+from memray_eval.types import Frozen, Stream
 
 EMBEDDED = "embedded"
 
@@ -82,11 +82,13 @@ class EngineConfig(Frozen):
 
 
 class ServerConfig(Frozen):
-    """How requests go to a candidate behind an OpenAI-compatible server."""
+    """How requests go to a candidate behind an OpenAI-compatible server, or to a function in its
+    place. `code` are the servers that are users' code, by name."""
 
     actors: Count = 1
     max_in_flight: Count = 32
     timeout_s: Positive = 120.0
+    code: Annotated[dict[str, OwnSource], Field(exclude=True)] = Field(default_factory=dict)
 
 
 class EmbeddingConfig(Frozen):
@@ -132,14 +134,25 @@ class JudgePrice(Frozen):
 
 
 class NamedServer(Frozen):
-    """An OpenAI-compatible server of one's own: judges, candidates and embeddings are NAME/MODEL.
-    `limits` are kept whatever its headers say; without a `price` a run on it has no budget in
-    dollars."""
+    """An OpenAI-compatible server of one's own at `url`, whose judges, candidates and embeddings
+    are NAME/MODEL; or, in its place, `code`: a file or module whose functions judge and answer, as
+    NAME/FUNCTION. `limits` are kept whatever a server's headers say; without a `price` a run on it
+    has no budget in dollars. `stream: auto` asks for streamed answers, and takes whole ones from a
+    server that does not stream; `false` never asks."""
 
-    url: str
+    url: str | None = None
+    code: str | None = None
     api_key_env: str | None = None
     limits: RateLimits | None = None
     price: JudgePrice | None = None
+    stream: Stream = "auto"
+    source: Annotated[OwnSource | None, Field(exclude=True)] = None
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> NamedServer:
+        if (self.url is None) == (self.code is None):
+            raise ValueError("write either url or code")
+        return self
 
 
 class BreakerConfig(Frozen):
@@ -337,14 +350,24 @@ class RubricMetric(Frozen):
 
 
 class OwnMetric(Frozen):
-    """Where a metric comes from that is not built in: a rubric, or an attribute of a user's file or
-    of a module that is installed."""
+    """Where a metric comes from that is not built in: a rubric, or an object of the user's."""
 
     name: str
     rubric: RubricMetric | None = None
-    file: OwnFile | None = None
-    module: str = ""
-    attribute: str = ""
+    code: OwnObject | None = None
+
+
+class SuiteTemplate(Frozen):
+    """A suite without code: what is asked, as a jinja2 template over a sample's fields (a text, or
+    the path of a .md or .txt file), with a system prompt, if any, of the same kind, and which
+    metrics score the answer. The history goes before as turns, unless a template writes it
+    itself."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]{0,63}$")]
+    prompt: Annotated[str, Field(min_length=1)]
+    system: str = ""
+    metrics: Annotated[tuple[str | RubricMetric, ...], Field(min_length=1)]
+    max_tokens: Count | None = None
 
 
 class MetricOptions(Frozen):
@@ -374,6 +397,6 @@ def names_a_file(value: str) -> bool:
     return "/" in value or "." in value
 
 
-def is_rubric_file(rubric: str) -> bool:
-    """Whether the rubric of one's own metric is a file's path, not the text itself."""
-    return rubric.endswith((".md", ".txt")) and "\n" not in rubric
+def names_a_text_file(text: str) -> bool:
+    """Whether a rubric or prompt of one's own is a file's path, not the text itself."""
+    return text.endswith((".md", ".txt")) and "\n" not in text

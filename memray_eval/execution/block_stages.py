@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,11 +26,13 @@ from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import CallReporter, report_block
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
+from memray_eval.extensions import OwnObject
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment, calls_a_record
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import pick
-from memray_eval.ports import Judge
+from memray_eval.models.function_generator import FunctionGenerator
+from memray_eval.ports import Generator, Judge
 from memray_eval.results.run_folder import RESPONSES, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, unanswered
 from memray_eval.stages.embed import embed_records
@@ -42,9 +44,6 @@ from memray_eval.stages.judge import (
     judge_record,
 )
 from memray_eval.types import Candidate, Prompt, Record
-
-if TYPE_CHECKING:
-    from memray_eval.models.openai_generator import OpenAIGenerator
 
 LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
@@ -159,18 +158,22 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 
 
 class AskServers:
-    """Asks candidates behind OpenAI-compatible servers; one client a candidate, built on this
-    actor's loop."""
+    """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
+    candidate, built on this actor's loop."""
 
     def __init__(self, config: ServerConfig, context: StageContext) -> None:
         self._config, self._context = config, context
         self._client = cache(self._new_client)
 
-    def _new_client(self, candidate_json: str) -> OpenAIGenerator:
+    def _new_client(self, candidate_json: str) -> Generator:
+        candidate = Candidate.model_validate_json(candidate_json)
+        if candidate.backend == "code":
+            server, _, function = candidate.model.partition("/")
+            return FunctionGenerator(OwnObject(self._config.code[server], function), self._config)
         # Here: the openai client takes a second to import, in each worker that loads this module
         from memray_eval.models.openai_generator import OpenAIGenerator
 
-        return OpenAIGenerator(Candidate.model_validate_json(candidate_json), self._config)
+        return OpenAIGenerator(candidate, self._config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         if await self._context.counter.is_stopping():

@@ -38,6 +38,7 @@ WRITE_CPU_S = 0.0005
 STARTUP_S = {
     "vllm": 90.0,
     "openai": 12.0,
+    "code": 12.0,
     EXISTING: 10.0,
 }
 _Load = tuple[float, float, float]  # calls, input tokens, output tokens

@@ -163,7 +163,7 @@ class _LocalRun:
         """Rows that servers can be asked with."""
         asking = PromptSpec(
             reading=self._spec.read.reader,
-            templates=self._spec.templates,
+            suite=self._spec.suite_source,
             candidates=group,
             resume_state=self._plan.resume_state,
             context=self._context,

@@ -241,7 +241,7 @@ def _affect_pool(affect: AffectConfig) -> list[Pool]:
 
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
     engine, server = spec.engine_of(candidate.model), spec.server
-    if candidate.backend == "openai":
+    if candidate.is_served:
         return [
             Pool(
                 name="server clients",

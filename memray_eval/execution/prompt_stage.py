@@ -7,14 +7,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from memray_eval.benchmarks import Suite, get_suite
+from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Entry, Shard
@@ -72,12 +72,12 @@ Asked = Callable[[Prompt, Candidate], Row]  # the columns of a row that ask
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSpec:
-    """What the tasks need to know: how samples are read, with which templates they are asked, of
-    which candidates, what an earlier session did, the engine's window, how many rows travel
+    """What the tasks need to know: how samples are read, by which suite they are asked, of which
+    candidates, what an earlier session did, the engine's window, how many rows travel
     together, and whether the task that asks is being done again."""
 
     reading: SampleReader
-    templates: str | None
+    suite: SuiteSource
     candidates: Sequence[Candidate]
     resume_state: ResumeState
     context: StageContext
@@ -180,7 +180,7 @@ def _report_unfit(
 def _rows(table: pa.Table, asking: PromptSpec, asked: Asked, unasked: Row) -> Iterator[Row]:
     if asking.context.is_stopping():
         return
-    suite = _suite(asking.reading.suite, asking.templates)
+    suite = asking.suite.load()
     stored = _stored_records(table, asking) if asking.is_repeated() else {}
     for sample in _samples(table, asking, asking.context.record_unreadable):
         for candidate in asking.candidates:
@@ -237,6 +237,3 @@ def _samples(
         return
     for text in table.column(SHARD).to_pylist():
         yield from read_samples(Shard.model_validate_json(text), asking.reading, on_unreadable)
-
-
-_suite = cache(get_suite)  # templates are read once a process

@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 import memray_eval
 from memray_eval.benchmarks import prompt_text
-from memray_eval.config.sections import names_a_file
+from memray_eval.config.sections import SuiteTemplate, names_a_file
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.extensions import module_digest
 from memray_eval.metric import EmbeddedMetric, JudgedMetric, rubric_digest
 from memray_eval.types import Summary
 
@@ -138,27 +137,28 @@ def rubrics_of(spec: RunSpec) -> dict[str, str]:
 
 
 def prompts_of(spec: RunSpec) -> dict[str, str]:
-    """The digest of every prompt file, by candidate."""
+    """The digest of every prompt file, by candidate, and that of the suite, where it is a
+    template."""
     named = {
         candidate.name: candidate.prompt
         for candidate in spec.candidates
         if names_a_file(candidate.prompt)
     }
+    texts = {name: prompt_text(path) for name, path in named.items()}
+    if isinstance(template := spec.suite_source.own, SuiteTemplate):
+        texts[f"suite {template.name}"] = f"{template.system}\0{template.prompt}"
     return {
-        name: hashlib.blake2b(prompt_text(path).encode(), digest_size=8).hexdigest()
-        for name, path in named.items()
+        name: hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        for name, text in texts.items()
     }
 
 
 def own_code_of(spec: RunSpec) -> dict[str, str]:
     """The digest of every file and module that the run brings, by name."""
-    found = {}
-    for own in spec.metric_options.own:
-        if own.file is not None:
-            found[own.file.name] = own.file.digest
-        elif own.module:
-            found[own.module] = module_digest(own.module)
-    return found
+    objects = [*(own.code for own in spec.metric_options.own), spec.suite_source.code]
+    sources = [one.source for one in objects if one is not None]
+    sources += [server.source for server in spec.judging.servers.values() if server.source]
+    return {source.name: source.digest for source in sources}
 
 
 @cache

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.benchmarks import Suite, no_adaptation
+from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import (
     AffectConfig,
     Assumptions,
@@ -100,13 +101,15 @@ class ReadSpec:
 class RunSpec:
     """A run, before anything is known of its cluster.
 
-    `metrics` are those that it computes, `named_metrics` the names among them that the job gives
-    itself. `judges` has the assignment of every judged metric, and of each "metric/task" that has
-    its own; `affect_judges` that of the affect stage. `engines` are the models' engines where they
-    differ from `engine`.
+    `suite` has the metrics that a run of it computes unless told otherwise, and `suite_source`
+    makes it on a worker. `metrics` are those that this run computes, `named_metrics` the names
+    among them that the job gives itself. `judges` has the assignment of every judged metric, and of
+    each "metric/task" that has its own; `affect_judges` that of the affect stage. `engines` are the
+    models' engines where they differ from `engine`.
     """
 
     suite: Suite
+    suite_source: SuiteSource
     read: ReadSpec
     candidates: tuple[Candidate, ...]
     metrics: tuple[Metric, ...]
@@ -126,7 +129,6 @@ class RunSpec:
     budget: Budget
     tolerance: int | float
     stops_on_failure: bool
-    templates: str | None = None
     executor: Literal["auto", "local", "ray"] = "auto"
 
     def engine_of(self, model: str) -> EngineConfig:

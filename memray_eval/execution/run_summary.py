@@ -194,11 +194,8 @@ def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
     """What to say of judge calls whose tokens the provider did not tell."""
     if not (n := calls.get("uncounted", 0)):
         return []
-    told = (
-        "no token counts that can be: tokens, costs and what is left of a budget are without them, "
-        "or estimated"
-    )
-    return [f"the provider told of {n} of {calls['sent']} judge calls {told}."]
+    which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
+    return [f"{which}: tokens, costs and what is left of a budget leave them out or estimate them."]
 
 
 def _task_order(task: str | None, tasks: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
+from memray_eval.extensions import OwnObject
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.admission import (
     AdmissionController,
@@ -27,10 +28,12 @@ from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
 from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.providers.code import code_judge
 from memray_eval.judges.router import (
     JudgeAssignment,
     JudgeTable,
     ModelEntry,
+    code_of,
     embedded_model,
     is_embedded,
     limits_of,
@@ -123,10 +126,25 @@ class _JudgeFactory:
 
     def _build(self, name: str) -> StructuredJudge:
         if name not in self._built:
-            self._built[name] = (
-                self._build_embedded(name) if is_embedded(name) else self._build_provider(name)
-            )
+            if is_embedded(name):
+                self._built[name] = self._build_embedded(name)
+            elif (code := code_of(name, self._config)) is not None:
+                self._built[name] = self._build_code(name, code)
+            else:
+                self._built[name] = self._build_provider(name)
         return self._built[name]
+
+    def _build_code(self, name: str, code: OwnObject) -> StructuredJudge:
+        config, identity = self._config, f"code {code.source.digest}"
+        spec = JudgeSpec(
+            name=name,
+            model=code.attribute,
+            served=identity,
+            timeout_s=config.timeout_s,
+            price=price_of(name, config, self._table) or FREE,
+        )
+        policy = self._build_policy(JudgeEndpoint(name, identity), config.max_output_tokens, config)
+        return code_judge(spec, policy, code)
 
     def _build_provider(self, name: str) -> StructuredJudge:
         config, provider = self._config, provider_of(name, self._config)

@@ -27,6 +27,7 @@ from memray_eval.config.sections import (
 )
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
+from memray_eval.extensions import OwnObject
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import Frozen
@@ -363,11 +364,19 @@ def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
     return config.servers.get(name.partition("/")[0])
 
 
+def code_of(name: str, config: JudgingConfig) -> OwnObject | None:
+    """The user's function that a judge is; None for one behind an address."""
+    server = server_of(name, config)
+    if server is None or server.source is None:
+        return None
+    return OwnObject(server.source, name.partition("/")[2])
+
+
 def own_server(name: str, config: JudgingConfig) -> str | None:
-    """The address of the server that a judge is asked at, from the config or the environment; None:
-    the provider's own."""
+    """The address of the server that a judge is asked at, from the config or the environment, or
+    the code that it is; None: the provider's own."""
     if (server := server_of(name, config)) is not None:
-        return server.url
+        return server.url or server.code
     provider = provider_of(name, config)
     return config.base_urls.get(provider) or environment_url(provider)
 
@@ -405,7 +414,10 @@ def unpriced(
 
 def may_bill(name: str, config: JudgingConfig) -> bool:
     """Whether a judge is asked at an address where somebody may bill for it: not on this machine or
-    its own network."""
+    its own network. Who brings a function knows what it costs."""
+    named = server_of(name, config)
+    if named is not None and named.code is not None:
+        return False
     server = own_server(name, config)
     return server is None or not is_private_host(host_of(server))
 
@@ -458,6 +470,12 @@ def _is_reachable(name: str, config: JudgingConfig) -> bool:
 def check_judge(name: str, config: JudgingConfig) -> None:
     """Raises ConfigError for a name that is no judge, or whose key is not set."""
     provider_of(name, config)
+    code = code_of(name, config)
+    if code is not None and not callable(code.load()):
+        raise ConfigError(
+            f"judge {name}: {code.attribute} of {code.source.place} is no function of messages and "
+            "a judgment"
+        )
     if not _is_reachable(name, config):
         variable = key_variable(name, config)
         raise ConfigError(

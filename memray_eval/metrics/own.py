@@ -19,15 +19,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from memray_eval.config.problems import describe
-from memray_eval.config.sections import OwnMetric, RubricMetric, Seen, is_rubric_file
+from memray_eval.config.sections import OwnMetric, RubricMetric, Seen, names_a_text_file
 from memray_eval.errors import ConfigError
 from memray_eval.extensions import (
-    attribute_of,
+    OwnObject,
+    OwnSource,
     entry_points,
-    load_own_file,
-    load_package_module,
-    read_own_file,
-    split_reference,
+    find_own_object,
+    find_source,
 )
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
@@ -85,7 +84,7 @@ def judge_metric(
     `choices`, from the worst to the best, which count 0 to 1 in even steps. It is shown what `sees`
     names. An empty response gets the lowest score without a call. There is no offline estimate:
     without a judge the metric is not applicable. Raises ConfigError for what does not fit."""
-    if is_rubric_file(rubric):
+    if names_a_text_file(rubric):
         folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
         rubric = _read_rubric(folder / rubric)
     given = {"name": name, "rubric": rubric, "scale": scale, "choices": choices, "sees": sees}
@@ -137,6 +136,7 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
         measure=measure,
         on_empty=judge_empty,
         preferred_judge=JUDGE,
+        described_by=spec,
     )
 
 
@@ -183,75 +183,70 @@ def _read_rubric(path: Path) -> str:
 
 
 def find_own_metrics(
-    entries: Iterable[str | RubricMetric], include: Iterable[str] = ()
+    entries: Iterable[str | RubricMetric],
+    include: Iterable[str] = (),
+    suite: OwnObject | None = None,
 ) -> tuple[tuple[str, ...], tuple[OwnMetric, ...]]:
     """The names of the metrics that a job lists, and where those come from that are not built in:
-    the ones that it lists, and those of the files that it includes. Raises ConfigError that names
-    the file, line or name that is wrong."""
+    the ones that it lists, those of the files that it includes, and those that the file of its
+    `suite` defines. Raises ConfigError that names the file, line or name that is wrong."""
     names: list[str] = []
     found: dict[str, OwnMetric] = {}
+    beside = {} if suite is None else suite.siblings()
     for path in include:
-        found |= {one.name: one for one in _metrics_of_file(path)}
+        found |= {one.name: one for one in _metrics_of_file(find_source(path))}
     for entry in entries:
         if isinstance(entry, RubricMetric):
-            is_file = is_rubric_file(entry.rubric)
+            is_file = names_a_text_file(entry.rubric)
             text = _read_rubric(Path(entry.rubric)) if is_file else entry.rubric
             rubric = entry.model_copy(update={"rubric": text})
             metric_by_rubric(rubric)  # raises where it does not fit
             mine = [OwnMetric(name=entry.name, rubric=rubric)]
-        elif (reference := split_reference(entry)) is not None:
-            mine = _metrics_of_reference(*reference)
-        elif entry not in found and entry in entry_points():
-            place, _, attribute = entry_points()[entry].partition(":")
-            mine = [OwnMetric(name=entry, module=place, attribute=attribute)]
-        else:
+        elif suite is not None and _is_metric(beside.get(entry)):
+            mine = [_own_metric(replace(suite, attribute=entry))]
+        elif entry in found or (code := find_own_object(entry)) is None:
             names.append(entry)
             continue
+        elif code.attribute:
+            mine = [_own_metric(code, entry if entry in entry_points() else "")]
+        else:
+            mine = _metrics_of_file(code.source)
         names += [one.name for one in mine]
         found |= {one.name: one for one in mine}
     return tuple(dict.fromkeys(names)), tuple(found.values())
 
 
-def _metrics_of_reference(place: str, attribute: str) -> list[OwnMetric]:
-    if place.endswith(".py"):
-        return _metrics_of_file(place, attribute)
-    metric = _to_metric(
-        attribute_of(load_package_module(place), attribute, place), attribute, place
-    )
-    return [OwnMetric(name=metric.name, module=place, attribute=attribute)]
+def _own_metric(code: OwnObject, name: str = "") -> OwnMetric:
+    metric = _to_metric(code.load(), code.attribute, code.source.place)
+    return OwnMetric(name=name or metric.name, code=code)
 
 
-def _metrics_of_file(path: str, attribute: str = "") -> list[OwnMetric]:
-    """The metric of that name in a file, or all that it defines."""
-    file = read_own_file(path)
-    module = load_own_file(file)
-    if attribute:
-        metric = _to_metric(attribute_of(module, attribute, path), attribute, path)
-        return [OwnMetric(name=metric.name, file=file, attribute=attribute)]
-    defined = {
-        name: value
-        for name, value in vars(module).items()
+def _metrics_of_file(source: OwnSource) -> list[OwnMetric]:
+    """All metrics that a file defines."""
+    defined = [
+        name
+        for name, value in vars(source.load()).items()
         if isinstance(value, Metric) and not name.startswith("_")
-    }
+    ]
     if not defined:
         raise ConfigError(
-            f"{path} defines no metric; write NAME = computed_metric(...) or judge_metric(...), "
-            f"or name a function: {Path(path).name}:FUNCTION"
+            f"{source.place} defines no metric; write NAME = computed_metric(...) or "
+            f"judge_metric(...), or name a function: {source.name}:FUNCTION"
         )
-    return [
-        OwnMetric(name=_to_metric(value, name, path).name, file=file, attribute=name)
-        for name, value in defined.items()
-    ]
+    return [_own_metric(OwnObject(source, name)) for name in defined]
 
 
 def load_own_metric(own: OwnMetric) -> Metric:
     """The metric, in this process. Raises ConfigError."""
     if own.rubric is not None:
         return metric_by_rubric(own.rubric)
-    module = load_own_file(own.file) if own.file else load_package_module(own.module)
-    place = own.file.path if own.file else own.module
-    metric = _to_metric(attribute_of(module, own.attribute, place), own.attribute, place)
+    assert own.code is not None
+    metric = _to_metric(own.code.load(), own.code.attribute, own.code.source.place)
     return replace(metric, name=own.name)
+
+
+def _is_metric(value: Any) -> bool:
+    return isinstance(value, Metric) or inspect.isfunction(value)
 
 
 def _to_metric(value: Any, attribute: str, place: str) -> Metric:

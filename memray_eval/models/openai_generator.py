@@ -4,6 +4,7 @@ Ollama."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -33,6 +34,7 @@ from memray_eval.provider_http.transport import MOST_BYTES, client_options
 from memray_eval.types import Candidate, Prompt, Response, split_thinking
 
 silence_payload_logs()
+logger = logging.getLogger(__name__)
 
 # A stream that broke or was odd is asked for once more, after about so long.
 STREAM_TRIES, PAUSE_S = 2, 1.0
@@ -42,7 +44,9 @@ HEAD = 8000  # bytes of a reply that is no event stream
 
 class OpenAIGenerator:
     """Asks one candidate's server, at most `max_in_flight` calls at a time. Replies stream, so that
-    the time to the first token is known. Build it on the event loop that will use it.
+    the time to the first token is known, unless the candidate says that its server does not. A
+    server that answers as a whole where a stream was asked for is understood; one that refuses to
+    stream is asked without from then on. Build it on the event loop that will use it.
 
     The SDK tries again where a call cannot be opened; a stream that breaks or is odd is asked for
     again here. Whatever becomes of a call is a Response."""
@@ -58,6 +62,8 @@ class OpenAIGenerator:
             max_retries=3,
             http_client=http,
         )
+        self._streams = candidate.stream is not False
+        self._is_fixed = candidate.stream != "auto"
         self._slots = asyncio.Semaphore(config.max_in_flight)
         self._longest_s = LONGEST_ANSWER * config.timeout_s
 
@@ -86,6 +92,10 @@ class OpenAIGenerator:
                 return answer.response()
             except Exception as raised:  # whatever it is, it is this answer's own
                 error = to_judge_error(self._client, raised)
+                if self._streams and not self._is_fixed and _refuses_stream(error):
+                    logger.info("%s does not stream: it is asked for whole answers", candidate.name)
+                    self._streams = False
+                    return await self._answer(prompt, candidate, is_chat)
                 if not (left and is_open and isinstance(error, Unavailable)):
                     return answer.response(error)
             await asyncio.sleep(random.uniform(0.5, 1.5) * PAUSE_S)
@@ -107,9 +117,9 @@ class OpenAIGenerator:
             "extra_body": {"repetition_penalty": sampling.repetition_penalty}
             if sampling.repetition_penalty != 1.0
             else None,
-            "stream": True,
-            "stream_options": {"include_usage": True},
         }
+        if self._streams:
+            settings |= {"stream": True, "stream_options": {"include_usage": True}}
         if is_chat:
             messages = [
                 {"role": message.role, "content": valid_text(message.content)}
@@ -137,6 +147,7 @@ class _StreamedAnswer:
         self._usage: Any = None
         self._ttft_s: float | None = None
         self._head = b""  # the first of what came, to be shown where it is no event stream
+        self._is_whole, self._unheard, self._n_unheard = True, list[bytes](), 0
         self._said = 0
 
     async def listen(self, stream: Any) -> None:
@@ -150,6 +161,8 @@ class _StreamedAnswer:
             event = self._edge.object(last)
             with self._edge.reading(last):
                 self._hear(event)
+        if last is None and self._hear_whole(stream.status_code):
+            return
         if self._finish_reason is None:
             said = last or HttpReply(stream.status_code, self._head)
             if last is None:
@@ -160,6 +173,21 @@ class _StreamedAnswer:
                     if last
                     else "the reply is no event stream"
                 )
+
+    def _hear_whole(self, status: int) -> bool:
+        """Takes in a reply that came as a whole; False where it is none."""
+        body = b"\n".join(self._unheard)
+        if not body.lstrip().startswith(b"{"):
+            return False
+        said = HttpReply(status, body)
+        answer = self._edge.object(said)
+        if "choices" not in answer:
+            return False
+        with self._edge.reading(said):
+            self._hear(answer)
+        self._ttft_s = None  # nobody saw the first token
+        self._finish_reason = self._finish_reason or "stop"
+        return True
 
     async def _lines(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         pending = b""
@@ -172,8 +200,21 @@ class _StreamedAnswer:
                     "refused"
                 )
             for line in lines:
-                yield line.rstrip(b"\r")
-        yield pending
+                yield self._keep(line)
+        yield self._keep(pending)
+
+    def _keep(self, line: bytes) -> bytes:
+        """A line; kept as long as nothing says that this is an event stream."""
+        if self._is_whole and line.startswith((b"data:", b"event:", b"id:", b":")):
+            self._is_whole, self._unheard = False, []
+        elif self._is_whole:
+            self._unheard.append(line)
+            self._n_unheard += len(line)
+            if self._n_unheard > MOST_BYTES:
+                raise JudgeError(
+                    f"the reply is longer than {MOST_BYTES / 1e6:g} MB, which is refused"
+                )
+        return line.rstrip(b"\r")
 
     def _hear(self, event: Mapping[str, Any]) -> None:
         self._usage = event.get("usage") or self._usage
@@ -183,13 +224,10 @@ class _StreamedAnswer:
             self._hear_choice(choice)
 
     def _hear_choice(self, choice: Mapping[str, Any]) -> None:
-        part = (
-            choice
-            if not self._is_chat
-            else mapping_in(choice, "delta")
-            if "delta" in choice
-            else {}
-        )
+        named = next((name for name in ("delta", "message") if name in choice), None)
+        part = choice
+        if self._is_chat:
+            part = mapping_in(choice, named) if named is not None else {}
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
         said = _text_field(part, "content" if self._is_chat else "text")
         # vLLM's and DeepSeek's field
@@ -224,6 +262,11 @@ class _StreamedAnswer:
             output_tokens=token_count(usage.get("completion_tokens")),
             ttft_s=self._ttft_s,
         )
+
+
+def _refuses_stream(error: JudgeError) -> bool:
+    """Whether a server refused to stream, by what it says."""
+    return error.status in (400, 404, 405, 415, 422, 501) and "stream" in str(error).lower()
 
 
 def _text_field(part: Mapping[str, Any], name: str) -> str:

@@ -23,9 +23,10 @@ from typing import Any
 import yaml
 
 import memray_eval
+from memray_eval.benchmarks.own import suite_name
 from memray_eval.config.schema import DEFAULT_OUT, RunConfig
 from memray_eval.config.secrets import held_keys, refuse_keys, refuse_keys_in_file, variables_of
-from memray_eval.config.sections import is_rubric_file, names_a_file
+from memray_eval.config.sections import names_a_file, names_a_text_file
 from memray_eval.errors import ConfigError
 from memray_eval.extensions import read_own_file, split_reference
 from memray_eval.storage.paths import JOB_FILE
@@ -86,7 +87,7 @@ def make_package(
         run_id,
         *(["--yes"] if yes else []),
     ]
-    metadata = {"run_id": run_id, "suite": config.suite, "out": config.out}
+    metadata = {"run_id": run_id, "suite": suite_name(config.suite), "out": config.out}
     return Package(data=data, n_files=len(files), entrypoint=shlex.join(words), metadata=metadata)
 
 
@@ -149,7 +150,9 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     for number, (key, rubric) in enumerate(config.rubrics.items()):
         if names_a_file(rubric):  # relative to job.yaml, as load_config has it
             data["rubrics"][key] = packed.put(f"rubrics.{key}", rubric, f"files/rubrics/{number}")
-    _relocate_metrics(config, data, packed)
+    own = _OwnFiles(packed)
+    for key in ("suite", "reader", "metrics", "include", "servers"):
+        data[key] = own.relocate(key, data[key])
     if config.judging.models is not None:  # relative to the working directory in any config
         data["judging"]["models"] = packed.put(
             "judging.models", config.judging.models, "files/judges"
@@ -157,29 +160,37 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     return data
 
 
-def _relocate_metrics(config: RunConfig, data: dict[str, Any], packed: _PackedFiles) -> None:
-    """Packs the files of the metrics that a job brings, with what they import."""
+class _OwnFiles:
+    """Packs the files of code, rubrics and templates that a config's values name, with what they
+    import, and names their places in the package."""
 
-    def place(reference: str, number: int) -> str:
-        path, attribute = split_reference(reference) or ("", "")
-        if not path.endswith(".py"):
-            return reference
-        file, folder = read_own_file(path), f"files/own/{number}"
+    def __init__(self, packed: _PackedFiles) -> None:
+        self._packed, self._n = packed, 0
+
+    def relocate(self, what: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.relocate(f"{what}.{key}", one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.relocate(what, one) for one in value]
+        if not isinstance(value, str):
+            return value
+        path, attribute = split_reference(value) or ("", "")
+        if path.endswith(".py"):
+            return ":".join(filter(None, (self._put_code(what, path), attribute)))
+        if names_a_text_file(value):
+            return self._packed.put(what, value, self._folder())
+        return value
+
+    def _put_code(self, what: str, path: str) -> str:
+        file, folder = read_own_file(path), self._folder()
         for name, _ in file.sources:
-            packed.put(
-                f"metrics: {path}", str(Path(path).parent / name), f"{folder}/{Path(name).parent}"
-            )
-        return ":".join(filter(None, (f"{folder}/{file.name}", attribute)))
+            place = (Path(folder) / name).parent.as_posix()
+            self._packed.put(f"{what}: {path}", str(Path(path).parent / name), place)
+        return f"{folder}/{file.name}"
 
-    for number, entry in enumerate(config.metrics):
-        if isinstance(entry, str):
-            data["metrics"][number] = place(entry, number)
-        elif is_rubric_file(entry.rubric):
-            data["metrics"][number]["rubric"] = packed.put(
-                f"metrics: {entry.name}", entry.rubric, f"files/own/{number}"
-            )
-    for number, path in enumerate(config.include, len(config.metrics)):
-        data["include"][number - len(config.metrics)] = place(path, number)
+    def _folder(self) -> str:
+        self._n += 1
+        return f"files/own/{self._n - 1}"
 
 
 def _check_dataset(path: str) -> None:

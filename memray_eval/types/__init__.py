@@ -11,6 +11,7 @@ from memray_eval.types.responses import (
     Prompt,
     Response,
     Sampling,
+    Stream,
     Usage,
     split_thinking,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "Score",
     "Share",
     "Status",
+    "Stream",
     "Summary",
     "SummaryLine",
     "SummarySection",

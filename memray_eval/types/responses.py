@@ -15,6 +15,9 @@ EXISTING: Literal["given"] = "given"  # the backend of responses that exist alre
 DEFAULT_MAX_TOKENS = 256
 
 
+Stream = Literal["auto"] | bool  # whether a server is asked for streamed answers
+
+
 class Sampling(Frozen):
     """How the model under test decodes. `max_tokens` None: the length that the suite has
     for the task, else DEFAULT_MAX_TOKENS."""
@@ -32,21 +35,29 @@ class Candidate(Frozen):
 
     `backend` is `vllm` (an engine of this run) or `openai`: a server at `base_url` that speaks
     OpenAI's protocol, with its key, if it wants one, in the environment variable `api_key_env`;
-    without base_url OpenAI itself, with OPENAI_API_KEY. `given` is for responses that exist already
-    and are only judged. Where a suite cuts long prompts in the middle, it does so at
-    `max_prompt_tokens` (default: what the engine's window leaves beside the answer), counted by the
-    model's own tokenizer; for a model behind a server that is `tokenizer`, a hub name or a folder,
-    and without one nothing is cut."""
+    without base_url OpenAI itself, with OPENAI_API_KEY. `stream` says whether it is asked for
+    streamed answers; `auto` takes whole ones where it does not stream. `code` is a user's function,
+    `model` being SERVER/FUNCTION. `given` is for responses that exist already and are only judged.
+
+    Where a suite cuts long prompts in the middle, it does so at `max_prompt_tokens` (default: what
+    the engine's window leaves beside the answer), counted by the model's own tokenizer; for a model
+    behind a server that is `tokenizer`, a hub name or a folder, and without one nothing is cut."""
 
     name: Name
     model: Name
-    backend: Literal["vllm", "openai", "given"] = "vllm"
+    backend: Literal["vllm", "openai", "code", "given"] = "vllm"
     base_url: str | None = None
     api_key_env: str | None = None
+    stream: Stream = "auto"
     tokenizer: str | None = None
     max_prompt_tokens: Annotated[int, Field(gt=0)] | None = None
     sampling: Sampling = Sampling()
     prompt: str = "default"
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it is asked call by call: a server, or a user's function."""
+        return self.backend in ("openai", "code")
 
 
 class Prompt(Frozen):

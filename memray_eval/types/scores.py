@@ -94,6 +94,7 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
     run."""
     asked = candidate.model_dump(mode="json")
     asked["sampling"]["max_tokens"] = candidate.sampling.max_tokens or DEFAULT_MAX_TOKENS
+    del asked["stream"]  # how the answer comes does not change what is asked
     for later in ("tokenizer", "max_prompt_tokens"):  # fields that units of older runs did not have
         if asked[later] is None:
             del asked[later]

@@ -14,7 +14,7 @@ import pytest
 
 import memray_eval as me
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.types import Sample
+from memray_eval.types import Response, Sample
 from tests.servers.provider import serving
 
 ROWS = [
@@ -98,6 +98,68 @@ def test_a_function_is_the_model_and_what_it_raises_is_an_error_of_its_sample() 
     assert [compared.metric for compared in one.compare(two).metrics] == ["sleepy"]
 
 
+def test_metrics_are_objects_of_the_caller() -> None:
+    heard = []
+
+    def short(sample: Sample, response: Response) -> bool:
+        heard.append(sample.id)
+        return len(response.text) < 24
+
+    letters = me.computed_metric(lambda sample, response: len(response.text), "letters", (0, 99))
+    tone = me.judge_metric("tone", rubric="How warm is it?")
+    with serving(lambda body: '{"reason": "warm", "score": 4}') as server:
+        servers = {"lab": {"url": server.base_url}}
+        judging = {"cache": "calls.sqlite"}
+        metrics = [short, letters, tone, "politeness"]
+        done = me.evaluate(
+            ROWS,
+            metrics,
+            judge={"tone": "lab/m", "politeness": "rules"},
+            quiet=True,
+            servers=servers,
+            judging=judging,
+        )
+    means = {row["metric"]: row["mean"] for row in done.table().to_pylist()}
+    assert (means["short"], means["letters"], means["tone"]) == (0.5, 23.5, 4.0)
+    assert len(heard) == 2  # the function itself was called, so that a breakpoint in it stops
+    # Another process makes them anew, from what the run wrote
+    again = subprocess.run(
+        [sys.executable, "-m", "memray_eval", "resume", done.path], capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stderr
+    code = [path.name for path in Path("results/data").glob("*.py")]
+    assert {name.partition("_")[0] for name in code} == {"short", "letters"}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ([lambda sample, response: 1], r"a lambda or an object has no name; write computed_metric"),
+        ([7], "7 is neither a name nor a metric nor a function"),
+        ("sleepy", r"metrics is a text; write a list: \['sleepy'\]"),
+    ],
+)
+def test_metrics_that_are_none_say_so(metrics: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        me.evaluate(ROWS, metrics, quiet=True)
+
+
+def test_one_response_is_scored_and_nothing_kept(folder: Path) -> None:
+    found = me.score(
+        "How do I rest?",
+        "Sleep early.",
+        ["my_metrics.py:sleepy", "politeness"],
+        judge="rules",
+        memory={"sleep": "5 h"},
+    )
+    assert (found["sleepy"].value, found["sleepy"].judge) == (1.0, "computed")
+    assert found["politeness"].judge == "rules"
+    broken = me.score("Q?", "A.", [me.computed_metric(lambda s, r: 1 / 0, "broken")])["broken"]
+    assert (broken.status, broken.value) == ("error", None)
+    assert "ZeroDivisionError" in str(broken.error)
+    assert not (folder / "results").exists()
+
+
 def test_a_server_is_the_model() -> None:
     with serving(lambda body: "Sleep well.") as server:
         candidate = {"model": "m", "backend": "openai", "base_url": server.base_url}
@@ -143,7 +205,7 @@ def test_it_runs_in_a_loop_that_runs() -> None:
     ],
 )
 def test_data_that_are_none_say_so(data: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises((ConfigError, DataError), match=told):
         scored(data)
 
 

@@ -396,7 +396,7 @@ def stream_cases() -> Cases:
     }
     return {
         **BODIES,
-        "a completion that does not stream": (raw(whole), Unreadable),
+        "a completion that does not stream": (raw(whole), None),
         "closed before its end": (_events(first, second, then="close"), Unavailable),
         "stalled": (_events(first, second, then="stall"), Unavailable),
         "stalled before its start": (_events(then="stall"), Unavailable),

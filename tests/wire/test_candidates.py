@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from memray_eval.config.sections import ServerConfig
 from memray_eval.models.openai_generator import OpenAIGenerator
-from memray_eval.types import Candidate, Message, Prompt, Response
-from tests.servers.provider import Answer, serving
+from memray_eval.types import Candidate, Message, Prompt, Response, Stream
+from tests.servers.provider import Answer, Provider, Raw, serving
 
 PROMPT = Prompt(
     messages=(Message(role="user", content="Where does it rain?"),), max_tokens=7, stop=("\n",)
@@ -46,6 +47,58 @@ def test_a_plain_prompt_goes_to_the_completions() -> None:
         "plain",
         "stop",
     )
+
+
+def whole(text: str) -> Raw:
+    """A reply that is no stream, though one was asked for, in pieces."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}}
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    body = json.dumps({"choices": [choice], "usage": usage}, indent=1).encode()
+    return Raw((body[:9], body[9:]))
+
+
+def ask_twice(server: Provider, stream: Stream = "auto") -> list[Response]:
+    candidate = Candidate(
+        name="c", model="m", backend="openai", base_url=server.base_url, stream=stream
+    )
+
+    async def ask() -> list[Response]:
+        generator = OpenAIGenerator(candidate, ServerConfig())
+        try:
+            return [await generator.generate(PROMPT, candidate) for _ in range(2)]
+        finally:
+            await generator._client.close()
+
+    return asyncio.run(ask())
+
+
+def test_a_server_that_answers_as_a_whole_is_understood() -> None:
+    with serving(lambda body: whole("In Bergen"), keep_requests=True) as server:
+        for response in ask_twice(server):
+            assert (response.text, response.error) == ("In Bergen", None)
+            assert (response.prompt_tokens, response.output_tokens) == (5, 2)
+            assert response.ttft_s is None  # nobody saw the first token
+            assert response.duration_s is not None
+
+
+def test_a_server_that_refuses_to_stream_is_asked_without() -> None:
+    def reply(body: dict[str, Any]) -> Answer | Raw:
+        if body.get("stream"):
+            error = {"error": {"message": "stream is not supported", "param": "stream"}}
+            return Raw(json.dumps(error).encode(), status=400)
+        return Answer("In Bergen")
+
+    with serving(reply, keep_requests=True) as server:
+        assert [one.text for one in ask_twice(server)] == ["In Bergen"] * 2
+        assert [bool(body.get("stream")) for body in server.requests] == [True, False, False]
+    with serving(reply) as server:
+        assert "stream is not supported" in str(ask_twice(server, stream=True)[0].error)
+
+
+def test_stream_false_never_asks_for_one() -> None:
+    with serving(lambda body: Answer("In Bergen"), keep_requests=True) as server:
+        assert [one.text for one in ask_twice(server, stream=False)] == ["In Bergen"] * 2
+        assert not any("stream" in body for body in server.requests)
 
 
 def test_thinking_is_taken_out_and_counted() -> None:

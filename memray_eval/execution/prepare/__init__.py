@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from memray_eval.benchmarks import check_prompts
+from memray_eval.benchmarks.own import suite_name
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.datasets.parsing import Problem
@@ -93,7 +94,8 @@ def run(
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError,
     EmbeddingError after."""
     refuse_keys(config, {})  # it is written to the run's folder
-    name = new_run_id(config.suite, config.candidates[0].name) if run_id is None else run_id
+    suite = suite_name(config.suite)
+    name = new_run_id(suite, config.candidates[0].name) if run_id is None else run_id
     folder = RunFolder(f"{config.out.rstrip('/')}/{check_run_id(name)}")
     if run_id is not None and folder.has_manifest():
         return _resume(folder, check_same_run(read_config(folder), config), say, quiet)

@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import Field
 
-from memray_eval.benchmarks import all_suites, get_suite
+from memray_eval.benchmarks import all_suites
+from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.problems import nearest
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import WordList
+from memray_eval.config.sections import RubricMetric, SuiteTemplate, WordList
 from memray_eval.datasets.hub import HUB
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import entries, read_header, whole
@@ -37,9 +38,9 @@ class Origin(Frozen):
     alone."""
 
     what: str
-    suite: str | None = None
+    suite: str | SuiteTemplate | None = None
     is_run: bool = False
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[str | RubricMetric, ...] = ()
     rubrics: dict[str, str] = Field(default_factory=dict)
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
@@ -79,13 +80,14 @@ def follow_origin(
     said, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite
-    elif suite not in all_suites():
+    elif isinstance(suite, str) and not origin.is_run and suite not in all_suites():
         close = nearest(suite, all_suites())
         told = f"did you mean {close!r}?" if close else f"there are: {', '.join(all_suites())}"
         unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({told})"
         return config, [] if "metrics" in explicit else [unknown]
     elif "suite" in said and "metrics" not in explicit and config.suite != suite:
-        return config, [f"{origin.what} is of the suite {suite}, and the job is of {config.suite}"]
+        names = f"{suite_name(suite)}, and the job is of {suite_name(config.suite)}"
+        return config, [f"{origin.what} is of the suite {names}"]
     else:
         config, same = config.model_copy(update={"suite": suite}), True
     if not (same and origin.is_run):
@@ -103,7 +105,7 @@ def follow_origin(
                 f"{origin.what} has the {key} {_in_words(theirs)}, and the job has "
                 f"{_in_words(getattr(config, key))}"
             )
-    chosen = config.metrics or get_suite(config.suite).metrics
+    chosen = config.metrics or find_suite(config.suite).metrics
     if "rubrics" not in said:
         rubrics = {
             key: rubric for key, rubric in config.rubrics.items() if key.partition("/")[0] in chosen
@@ -112,9 +114,9 @@ def follow_origin(
     return config, differences
 
 
-def _effective_value(key: str, value: Any, suite: str) -> Any:
+def _effective_value(key: str, value: Any, suite: str | SuiteTemplate) -> Any:
     """What a value means: no metrics are those of the suite, and their order does not matter."""
-    return frozenset(value or get_suite(suite).metrics) if key == "metrics" else value
+    return frozenset(value or find_suite(suite).metrics) if key == "metrics" else value
 
 
 def _in_words(value: Any) -> str:
@@ -122,7 +124,8 @@ def _in_words(value: Any) -> str:
         return value
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={one}" for key, one in value.items()) or "of its suite"
-    return ", ".join(sorted(value)) or "of its suite"
+    names = (one.name if isinstance(one, RubricMetric) else one for one in value)
+    return ", ".join(sorted(names)) or "of its suite"
 
 
 def count_other_suites(found: Scan, suite: str) -> str | None:

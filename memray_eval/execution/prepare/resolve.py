@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from memray_eval.affect.fusion import normalised_weights
@@ -10,13 +12,17 @@ from memray_eval.affect.speech import SPEECH_BACKENDS
 from memray_eval.affect.text import TEXT_BACKENDS
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS
-from memray_eval.benchmarks import Suite, get_suite
+from memray_eval.benchmarks import no_adaptation
+from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import JudgingConfig
+from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
 from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
+from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.router import JudgeAssignment, assign_judges, check_judge, load_table
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
@@ -27,37 +33,62 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
     """The run that a config describes; with `generate_only` it has no metrics. Raises ConfigError
     for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
     that is missing."""
-    suite = _suite_of(config)
-    named, own = find_own_metrics(config.metrics, config.include)
+    code = {
+        name: server.model_copy(update={"source": find_source(server.code)})
+        for name, server in config.servers.items()
+        if server.code is not None
+    }
+    judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **code}})
+    sources = {name: server.source for name, server in code.items()}
+    source = _suite_of(config)
+    names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
+    suite = replace(source.load(), metrics=source.load().metrics or names)
     options = config.metric_options.model_copy(update={"own": own})
-    metrics = () if generate_only else pick(named or suite.metrics, options)
-    table = load_table(config.judging.models)
+    metrics = () if generate_only else pick(names, options)
+    request = config.judge_request.model_copy(update={"judging": judging})
+    table = load_table(judging.models)
     spec = RunSpec(
         suite=suite,
+        suite_source=source,
         read=resolve_reading(config),
         candidates=config.candidates,
         metrics=metrics,
-        named_metrics=named,
+        named_metrics=names if config.metrics else (),
         metric_options=options,
-        judges=assign_judges(metrics, config.judge_request, table, suite.tasks),
-        affect_judges=_affect_judges(config),
+        judges=assign_judges(metrics, request, table, suite.tasks),
+        affect_judges=_affect_judges(config, judging),
         judge_table=table,
         engine=config.engine,
         engines={model: config.engine_of(model) for model in config.engines},
-        server=config.server,
+        server=config.server.model_copy(update={"code": sources}),
         embedding=config.embedding,
-        judging=config.judging,
+        judging=judging,
         affect=config.affect,
         cluster=config.cluster,
         assumptions=config.assumptions,
         budget=config.budget,
         tolerance=config.tolerance,
         stops_on_failure=config.on_error == "fail",
-        templates=config.templates,
         executor=config.executor,
     )
     _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
+    for candidate in config.candidates:
+        if candidate.backend == "code":
+            _check_function(candidate.model, sources)
     return spec
+
+
+def _check_function(model: str, sources: Mapping[str, OwnSource | None]) -> None:
+    """Raises ConfigError for a candidate that is no function of a server that is code."""
+    server, _, function = model.partition("/")
+    source = sources.get(server)
+    if source is None:
+        raise ConfigError(
+            f"candidates: no code answers as {model!r}; write the model as my_model.py:FUNCTION, "
+            "or as NAME/FUNCTION with servers: {NAME: {code: my_model.py}}"
+        )
+    if not callable(source.get(function)):
+        raise ConfigError(f"candidates: {function} of {source.place} is no function")
 
 
 def needs_of(config: RunConfig) -> JobNeeds:
@@ -72,15 +103,22 @@ def needs_of(config: RunConfig) -> JobNeeds:
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:
-    """Which samples a config reads. Raises ConfigError for an unknown suite or task, or broken
-    templates."""
-    suite = _suite_of(config)
+    """Which samples a config reads; what its own reader reads is written below `out` first. Raises
+    ConfigError for an unknown suite or task, or broken templates, DataError where the reader
+    fails."""
+    source = _suite_of(config)
+    suite = source.load()
     has_responses = config.candidates[0].backend == EXISTING
+    adapts_nothing = suite.adapt is no_adaptation
+    dataset = config.dataset
+    if config.reader is not None:
+        dataset = read_by(config.reader, dataset, config.out)
     return ReadSpec(
-        dataset=config.dataset,
+        dataset=dataset,
         reader=SampleReader(
             suite=suite.name,
-            adapt=suite.adapt,
+            # What a user's suite defines is found again by its source, on any worker
+            adapt=suite.adapt if source.own is None or adapts_nothing else source.adapt,
             tasks=frozenset(config.tasks),
             known_tasks=suite.tasks,
             has_responses=has_responses,
@@ -99,17 +137,18 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
     )
 
 
-def _suite_of(config: RunConfig) -> Suite:
-    suite = get_suite(config.suite, config.templates)
-    if unknown := sorted(set(config.tasks) - set(suite.tasks)):
-        known = ", ".join(suite.tasks) or "it has none"
+def _suite_of(config: RunConfig) -> SuiteSource:
+    source = find_suite(config.suite, config.templates)
+    tasks = source.load().tasks
+    if unknown := sorted(set(config.tasks) - set(tasks)):
+        known = ", ".join(tasks) or "it has none"
         raise ConfigError(
-            f"tasks: suite {config.suite!r} has no task {unknown[0]!r}; there are: {known}"
+            f"tasks: suite {source.name!r} has no task {unknown[0]!r}; there are: {known}"
         )
-    return suite
+    return source
 
 
-def _affect_judges(config: RunConfig) -> dict[str, JudgeAssignment]:
+def _affect_judges(config: RunConfig, judging: JudgingConfig) -> dict[str, JudgeAssignment]:
     """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or
     it cannot be asked."""
     affect = config.affect
@@ -121,7 +160,7 @@ def _affect_judges(config: RunConfig) -> dict[str, JudgeAssignment]:
             "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini or "
             "embedded"
         )
-    check_judge(affect.judge, config.judging)
+    check_judge(affect.judge, judging)
     return {
         AFFECT: JudgeAssignment(metric=AFFECT, judge=affect.judge, why="reads emotion or traits")
     }

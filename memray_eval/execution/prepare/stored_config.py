@@ -10,14 +10,16 @@ from pydantic import ValidationError
 
 from memray_eval.config.loading import PATH_FIELDS, RUBRICS, with_settings
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import PLANNED_KWARGS, RubricMetric, is_rubric_file
+from memray_eval.config.sections import PLANNED_KWARGS, names_a_text_file
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
 
 SAME = (
     "suite",
     "dataset",
+    "reader",
     "columns",
     "tasks",
     "templates",
@@ -33,6 +35,9 @@ SAME = (
     "transitions",
     "emotion_words",
 )
+
+
+OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
 
 def write_config(folder: RunFolder, config: RunConfig) -> None:
@@ -101,13 +106,17 @@ def _value_without_folders(key: str, config: RunConfig) -> Any:
         return Path(value).name
     if key == RUBRICS:
         return {metric: Path(rubric).name for metric, rubric in value.items()}
-    if key == "metrics":
-        return tuple(
-            one.model_copy(update={"rubric": Path(one.rubric).name})
-            if isinstance(one, RubricMetric) and is_rubric_file(one.rubric)
-            else Path(one).name
-            if isinstance(one, str) and ".py" in one
-            else one
-            for one in value
-        )
+    if key in OWN_KEYS:
+        return _without_folders(config.model_dump(mode="json", include={key})[key])
+    return value
+
+
+def _without_folders(value: Any) -> Any:
+    """A value whose texts may be paths of code, rubrics and templates, by their last parts."""
+    if isinstance(value, dict):
+        return {key: _without_folders(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(one) for one in value]
+    if isinstance(value, str) and (names_a_text_file(value) or split_reference(value)):
+        return Path(value).name
     return value

@@ -277,7 +277,7 @@ def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
 def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Dataset:
     asking = PromptSpec(
         reading=setup.plan.spec.read.reader,
-        templates=setup.plan.spec.templates,
+        suite=setup.plan.spec.suite_source,
         candidates=candidates,
         resume_state=setup.plan.resume_state,
         context=setup.context,
@@ -340,7 +340,7 @@ def add_generation(
 ) -> Dataset:
     """Records with their responses; engines are in the groups of `placement`."""
     server = setup.plan.spec.server
-    if candidate.backend == "openai":
+    if candidate.is_served:
         pool = ActorPoolStrategy(size=min(server.actors, setup.blocks))
         answered = dataset.map_batches(
             AskServers,

@@ -261,7 +261,7 @@ ROW = {"suite": "longbench", "task": "qasper", "query": "q", "answers": ["a"], "
             None,
             "judge openai/gpt-4o needs a key",
         ),
-        (["--suite", "longbnech"], None, "no suite 'longbnech'; there are: "),
+        (["--suite", "longbnech"], None, "no suite 'longbnech'; did you mean 'longbench'? "),
         (
             ["--judge", "rules", "mixed"],
             None,

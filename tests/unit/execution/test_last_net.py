@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import JudgingConfig, MetricOptions
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Shard
@@ -176,11 +177,11 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
         name = "memory"
 
     Broken.prompt = staticmethod(prompt)  # type: ignore[attr-defined]
-    monkeypatch.setattr(prompts, "_suite", lambda *_: Broken)
+    monkeypatch.setattr(SuiteSource, "load", lambda source: Broken)
     samples = [sample.model_copy(update={"id": f"s{n}"}) for n in range(3)]
     asking = PromptSpec(
         reading=SampleReader(suite="memory"),
-        templates=None,
+        suite=SuiteSource("memory"),
         candidates=[candidate],
         resume_state=ResumeState(),
         context=context,
@@ -204,7 +205,7 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
 
     asking = PromptSpec(
         reading=SampleReader(suite="memory", adapt=adapt),
-        templates=None,
+        suite=SuiteSource("memory"),
         candidates=[Candidate(name="c", model="m", backend="openai")],
         resume_state=ResumeState(),
         context=context,
@@ -282,7 +283,7 @@ def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
     candidates = [Candidate(name="c", model="m")]
     asking = PromptSpec(
         reading=SampleReader(suite="memory"),
-        templates=None,
+        suite=SuiteSource("memory"),
         candidates=candidates,
         resume_state=ResumeState(),
         context=context,

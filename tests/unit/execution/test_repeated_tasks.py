@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import pyarrow as pa
 import pytest
 
+from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.execution.prompt_stage import (
     PROMPT,
@@ -44,7 +45,7 @@ def asked(
     context.is_stopping.return_value = False
     asking = PromptSpec(
         reading=SampleReader(suite="memory"),
-        templates=None,
+        suite=SuiteSource("memory"),
         candidates=CANDIDATES,
         resume_state=resume_state,
         context=context,

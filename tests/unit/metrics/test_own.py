@@ -130,7 +130,8 @@ def test_a_module_that_is_installed_is_named_with_its_attribute() -> None:
     name = "memray_eval.metrics.text.readability_score:METRIC"
     names, own = find_own_metrics([name])
     assert names == ("METRIC",)
-    assert own[0].module == "memray_eval.metrics.text.readability_score"
+    assert own[0].code is not None
+    assert own[0].code.source.module == "memray_eval.metrics.text.readability_score"
 
 
 @pytest.mark.parametrize("returned", ["much", 7, float("nan"), None])

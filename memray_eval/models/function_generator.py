@@ -1,0 +1,45 @@
+"""Candidates that are a user's function: of the prompt's messages, to a text or a Response."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from memray_eval.config.sections import ServerConfig
+from memray_eval.errors import describe_error
+from memray_eval.extensions import OwnObject, call_own
+from memray_eval.provider_http.replies import valid_text
+from memray_eval.types import Candidate, Prompt, Response, split_thinking
+
+
+class FunctionGenerator:
+    """Asks a function, at most `max_in_flight` calls at a time. Whatever becomes of a call is a
+    Response. Build it on the event loop that will use it; raises ConfigError where the function is
+    not there."""
+
+    def __init__(self, code: OwnObject, config: ServerConfig) -> None:
+        self._answer, self._timeout_s = code.load(), config.timeout_s
+        self._slots = asyncio.Semaphore(config.max_in_flight)
+
+    async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
+        async with self._slots:
+            started = time.perf_counter()
+            response = await self._ask(prompt)
+            took_s = time.perf_counter() - started
+            form = "chat" if prompt.is_chat else "plain"
+            return response.model_copy(update={"prompt_form": form, "duration_s": took_s})
+
+    async def _ask(self, prompt: Prompt) -> Response:
+        messages = [message.model_dump() for message in prompt.messages]
+        try:
+            said = await asyncio.wait_for(call_own(self._answer, messages), self._timeout_s)
+        except TimeoutError:
+            return Response(error=f"TimeoutError: no answer within {self._timeout_s:g} s")
+        except Exception as error:  # of the user's: this answer's own
+            return Response(error=describe_error(error))
+        if isinstance(said, Response):
+            return said
+        if not isinstance(said, str):
+            return Response(error=f"TypeError: returned {type(said).__name__}, not a text")
+        parsed = split_thinking(valid_text(said))
+        return Response(text=parsed.text, thinking=parsed.thinking, thinking_blocks=parsed.blocks)

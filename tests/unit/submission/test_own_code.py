@@ -1,0 +1,87 @@
+"""The package of a job whose suite, reader, judge and candidate are a user's."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from memray_eval.config.loading import load_config
+from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.stored_config import check_same_run
+from memray_eval.execution.run_manifest import own_code_of, prompts_of
+from memray_eval.extensions import load_own_file
+from memray_eval.submission.package import make_package
+
+MINE = """
+import memray_eval as me
+
+def brief(sample, response):
+    return len(response.text) < 40
+
+desk = me.suite("{{ query }}", metrics=[brief, "politeness"])
+
+def read(path):
+    return [{"query": line} for line in open(path)]
+
+def ask(messages, judgment):
+    return {"reason": "", "score": 1}
+
+def answer(messages):
+    return "hm"
+"""
+TEMPLATE = {"name": "shop", "prompt": "prompt.md", "metrics": ["my.py:brief"]}
+
+
+@pytest.mark.parametrize("suite", ["my.py:desk", TEMPLATE])
+def test_it_runs_elsewhere_and_is_the_same_run(tmp_path: Path, suite: Any) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "my.py").write_text(MINE)
+    (here / "prompt.md").write_text("{{ query }}!")
+    (here / "asked.jsonl").write_text('{"query": "Why?"}\n')
+    job = {
+        "suite": suite,
+        "dataset": "asked.jsonl",
+        "candidates": [{"name": "mine", "model": "my.py:answer"}],
+        "judge": "my.py:ask",
+        "out": "s3://bucket/results",
+    }
+    (here / "job.yaml").write_text(yaml.safe_dump(job))
+    config = load_config(here / "job.yaml")
+    code, prompts = own_code_of(resolve(config)), prompts_of(resolve(config))
+    made = make_package(config, "r", {})
+    zipfile.ZipFile(io.BytesIO(made.data)).extractall(tmp_path / "there")
+    shutil.rmtree(here)
+    load_own_file.cache_clear()
+    sent = load_config(tmp_path / "there" / "job.yaml")
+    check_same_run(config, sent)
+    dataset = str(tmp_path / "there" / sent.dataset.removeprefix("job://"))
+    spec = resolve(sent.model_copy(update={"dataset": dataset}))
+    assert (own_code_of(spec), prompts_of(spec)) == (code, prompts)
+    assert set(code) == {"my.py"}
+    assert str(tmp_path) not in (tmp_path / "there" / "job.yaml").read_text()
+
+
+def test_the_reader_travels(tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text(MINE)
+    (tmp_path / "asked.txt").write_text("Why?\n")
+    job = {
+        "suite": "chat",
+        "reader": "my.py:read",
+        "dataset": "asked.txt",
+        "candidates": [{"name": "a", "model": "m"}],
+        "out": "s3://bucket/results",
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    made = make_package(load_config(tmp_path / "job.yaml"), "r", {})
+    archive = zipfile.ZipFile(io.BytesIO(made.data))
+    sent = yaml.safe_load(archive.read("job.yaml"))
+    place, _, function = sent["reader"].partition(":")
+    assert function == "read"
+    assert archive.read(place).decode() == MINE
