@@ -1,0 +1,51 @@
+"""The notebook of jobs/, run in a kernel: its figures are those of the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import memray_eval as me
+from tests.conftest import REPOSITORY
+
+NOTEBOOK = REPOSITORY / "jobs" / "notebook.ipynb"
+METRIC = "def is_brief(sample, response):\n    return len(response.text.split()) <= 10\n"
+
+
+def figures(run: me.Run) -> list[dict[str, Any]]:
+    return run.table().select(["metric", "mean", "stderr", "min", "max", "n"]).to_pylist()
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str) -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("quiet=True", f'quiet=True, executor="{executor}"')
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    tables = [one["data"]["text/html"] for one in shown if "text/html" in one.get("data", {})]
+    assert "<td>is_brief</td>" in tables[0]
+    assert len(tables) == 4  # the run, its metrics, its samples, and what passed the check
+    rows: dict[str, Any] = {}
+    exec(notebook.cells[1].source, rows)  # the cell that holds the rows
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows["rows"])))
+    (tmp_path / "my.py").write_text(METRIC)
+    words = ["evaluate", "rows.jsonl", "--metrics", "my.py:is_brief,politeness,readability_score"]
+    done = subprocess.run(
+        [sys.executable, "-m", "memray_eval", *words, "--judge", "rules", "--out", "cli"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    there = me.open_run(out=str(tmp_path / "results"))
+    assert figures(there) == figures(me.open_run(out=str(tmp_path / "cli")))
+    assert len(figures(there)) == 3
