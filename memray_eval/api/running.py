@@ -32,15 +32,24 @@ ANSWERS_AT_ONCE = 16  # of a function that is asked
 _EXISTING = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
 
 
-def run(job: str | Path, *, confirm: bool = False, quiet: bool = False, **overrides: Any) -> Run:
-    """Runs the job in a YAML file; `overrides` lay over its keys (limit=10, judge="rules"). A run
-    without a budget that may cost more than $10 raises unless `confirm`. Progress goes to stderr,
-    nothing with `quiet`. Raises ConfigError, DataError, ResourceError and what else stands in
-    memray_eval/errors.py; units that failed do not raise, they are counted in the summary.
+def run(
+    job: str | Path,
+    *,
+    budget_usd: float | None = None,
+    confirm: bool = False,
+    quiet: bool = False,
+    **overrides: Any,
+) -> Run:
+    """Runs the job in a YAML file; `overrides` lay over its keys (limit=10, judge="rules").
+
+    It stops before it spends more than `budget_usd`, resumably; without a budget, one that may cost
+    more than $10 raises unless `confirm`. Progress goes to stderr, nothing with `quiet`. Raises
+    ConfigError, DataError, ResourceError and what else stands in memray_eval/errors.py; units that
+    failed do not raise, they are counted in the summary.
 
         me.run("jobs/memory.yaml", limit=10, judge="rules").table()
     """
-    return _run(load_config(Path(job), overrides), confirm, quiet)
+    return _run(load_config(Path(job), _with_budget(overrides, budget_usd)), confirm, quiet)
 
 
 def evaluate(
@@ -52,6 +61,7 @@ def evaluate(
     suite: str | None = None,
     map: Mapping[str, Any] | None = None,
     out: str = "results",
+    budget_usd: float | None = None,
     confirm: bool = False,
     quiet: bool = False,
     **settings: Any,
@@ -65,7 +75,7 @@ def evaluate(
     data hold responses, a vLLM model, the keys of a candidate ({"model": ..., "backend": "openai",
     "base_url": ...}), or a function of a Sample, sync or async, that returns the response; what it
     raises is that sample's error. Further keys of a job go in `settings` (limit=10,
-    budget={"usd": 5}). The rest and the errors are those of `run`.
+    tolerance=0.1). The rest and the errors are those of `run`.
 
         me.evaluate("answers.csv", ["relevance", "my_metrics.py:tone"], map={"query": "question"})
         me.evaluate([{"query": "Hi", "response": "Hello!"}], ["politeness"], judge="openai/gpt-4o")
@@ -74,7 +84,7 @@ def evaluate(
     keys = {"dataset": str(path), "judge": judge, "columns": map, "out": out, "suite": suite}
     if metrics:
         keys["metrics"] = to_entries(metrics, out)
-    keys |= settings
+    keys |= _with_budget(settings, budget_usd)
     if callable(model):
         asked = load_config(None, keys | {"candidates": [{"name": "model", "model": "function"}]})
         rows = _answer(asked, model)
@@ -127,6 +137,10 @@ def score(
         )
         (record,) = from_table(done.folder.records().to_table())
     return {score.metric: score for score in record.scores}
+
+
+def _with_budget(keys: Mapping[str, Any], usd: float | None) -> dict[str, Any]:
+    return dict(keys) if usd is None else {**keys, "budget": {**keys.get("budget", {}), "usd": usd}}
 
 
 def _run(job: RunConfig, confirm: bool, quiet: bool) -> Run:

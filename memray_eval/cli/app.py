@@ -88,6 +88,10 @@ MetricsOption = Annotated[
         help="Only these metrics, comma-separated (see `list metrics`); your own as FILE.py:NAME."
     ),
 ]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option(help="A file whose metrics may then be named alone; may be given again."),
+]
 JudgeOption = Annotated[
     str | None,
     typer.Option(help="Who scores judged metrics: rules, auto, embedded, or PROVIDER/MODEL."),

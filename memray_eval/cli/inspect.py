@@ -173,13 +173,19 @@ def validate(
 
 
 @list_app.command("metrics")
-def list_metrics() -> None:
+def list_metrics(
+    include: Annotated[
+        list[str] | None, typer.Option(help="A file with metrics of your own, listed too.")
+    ] = None,
+) -> None:
     """Every metric: its kind, family, scale, preferred judge and, where a run may choose, its
     rubrics; and what the offline estimate of its rules is worth."""
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
+    from memray_eval.metrics.own import find_own_metrics, load_own_metric
 
-    for metric in all_metrics().values():
+    _, brought = find_own_metrics((), include or ())
+    for metric in (*all_metrics().values(), *map(load_own_metric, brought)):
         judge = f"prefers {metric.preferred_judge}" if isinstance(metric, JudgedMetric) else ""
         if isinstance(metric, JudgedMetric) and metric.rubrics:
             judge += f"; rubrics: {', '.join(metric.rubrics)}"

@@ -15,6 +15,7 @@ from memray_eval.cli.app import (
     BudgetOption,
     ConfigArgument,
     DatasetOption,
+    IncludeOption,
     JsonOption,
     JudgeOption,
     LimitOption,
@@ -57,6 +58,7 @@ def run_command(
     mapped: MapOption = None,
     model: ModelOption = None,
     metrics: MetricsOption = None,
+    include: IncludeOption = None,
     judge: JudgeOption = None,
     out: OutOption = None,
     run_id: RunIdOption = None,
@@ -77,6 +79,7 @@ def run_command(
         | _model_overrides(model)
         | _payment_overrides(no_cache, budget_usd)
         | column_overrides(mapped)
+        | {"include": include}
     )
     overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
@@ -139,6 +142,7 @@ def evaluate(
     mapped: MapOption = None,
     limit: LimitOption = None,
     metrics: MetricsOption = None,
+    include: IncludeOption = None,
     judge: JudgeOption = None,
     out: OutOption = None,
     skip_invalid: SkipOption = False,
@@ -162,6 +166,7 @@ def evaluate(
     )
     overrides |= {
         "suite": suite,
+        "include": include,
         "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
     }
     job = load_config(config, overrides, settings or ())
@@ -204,6 +209,7 @@ def estimate(
     mapped: MapOption = None,
     model: ModelOption = None,
     metrics: MetricsOption = None,
+    include: IncludeOption = None,
     judge: JudgeOption = None,
     skip_invalid: SkipOption = False,
     samples: Annotated[
@@ -246,7 +252,8 @@ def estimate(
         config,
         _overrides(limit, dataset, metrics, judge, None, skip_invalid)
         | _model_overrides(model)
-        | column_overrides(mapped),
+        | column_overrides(mapped)
+        | {"include": include},
         settings or (),
     )
     made = estimate_of(

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.config.sections import EMBEDDED
-from memray_eval.extensions import split_reference
+from memray_eval.extensions import entry_points, split_reference
+
+WORDS = (EMBEDDED, "rules", "auto")  # what a judge may be called that is no model
 
 
 def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,8 +24,10 @@ def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
             return {key: name(one) for key, one in value.items()}
         if isinstance(value, list | tuple):
             return [name(one) for one in value]
-        reference = split_reference(value) if isinstance(value, str) else None
-        if reference is None or not reference[1] or reference[0] == EMBEDDED:
+        if not isinstance(value, str) or value in WORDS or value.startswith(f"{EMBEDDED}:"):
+            return value
+        reference = split_reference(entry_points().get(value, value))
+        if reference is None or not reference[1]:
             return value
         place, function = reference
         stem = Path(place).stem if place.endswith(".py") else place.replace(".", "_")

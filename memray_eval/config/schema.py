@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from memray_eval.config.named_code import name_code
+from memray_eval.config.named_code import WORDS, name_code
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
     EMBEDDED,
@@ -47,7 +47,7 @@ Column = Annotated[
     BeforeValidator(lambda given: {"from": given} if isinstance(given, str) else given),
 ]
 # What a judge may be called that is no model of a server
-_NO_SERVERS = (*get_args(Provider), EMBEDDED, "rules", "auto")
+_NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
 # What a row may hold beside a sample: who answered what
 MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"} - {"suite"}

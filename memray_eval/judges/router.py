@@ -4,6 +4,7 @@ model."""
 from __future__ import annotations
 
 import importlib.resources
+import importlib.util
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -457,7 +458,19 @@ def provider_of(name: str, config: JudgingConfig) -> Provider:
     return provider
 
 
+def _is_installed(name: str, config: JudgingConfig) -> bool:
+    """Whether the SDK by which a judge is asked is here: Google's is an extra."""
+    if provider_of(name, config) != "google":
+        return True
+    try:
+        return importlib.util.find_spec("google.genai") is not None
+    except ModuleNotFoundError:  # nothing of Google's at all
+        return False
+
+
 def _is_reachable(name: str, config: JudgingConfig) -> bool:
+    if not _is_installed(name, config):
+        return False
     variable = key_variable(name, config)
     if variable is not None and api_key(variable) is not None:
         return True
@@ -470,6 +483,11 @@ def _is_reachable(name: str, config: JudgingConfig) -> bool:
 def check_judge(name: str, config: JudgingConfig) -> None:
     """Raises ConfigError for a name that is no judge, or whose key is not set."""
     provider_of(name, config)
+    if not _is_installed(name, config):
+        raise ConfigError(
+            f"judge {name} is asked through Google's SDK, which is not installed: "
+            "pip install 'memray-eval[google]'"
+        )
     code = code_of(name, config)
     if code is not None and not callable(code.load()):
         raise ConfigError(

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import serving
 
 THIS = f"3.{sys.version_info.minor}"
 METRICS = "lexical_diversity,overall_score,politeness"
@@ -53,6 +55,14 @@ def test_a_plain_install_evaluates_ten_rows(version: str, wheel: Path, tmp_path:
         _run(command, *listing, cwd=work)
     _run(command, "evaluate", "answers.jsonl", "--metrics", METRICS, "--judge", "rules", cwd=work)
 
+    with serving(judgment_reply) as server:
+        keys = ["--set", f"servers={{lab: {{url: '{server.base_url}'}}}}", "--out", "judged"]
+        words = ["--metrics", "empathy", "--judge", "lab/m", *keys]
+        _run(command, "evaluate", "answers.jsonl", *words, cwd=work)
+        assert server.n_requests == 10
+    told = _refused(command, "evaluate", "answers.jsonl", "--judge", "google/gemini", cwd=work)
+    assert "pip install 'memray-eval[google]'" in told
+
     (written,) = work.glob("results/*/summary.json")
     summary = json.loads(written.read_text())
     assert summary["n_units"] == 10
@@ -76,8 +86,19 @@ def _interpreter(version: str) -> str:
 
 
 def _run(*command: str, cwd: Path | None = None) -> None:
-    """Runs a command as a user's shell would, without what leads to this checkout; shows its output
-    when it fails."""
+    done = _done(*command, cwd=cwd)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+
+
+def _refused(*command: str, cwd: Path) -> str:
+    """What a command says that must end with a wrong configuration."""
+    done = _done(*command, cwd=cwd)
+    assert done.returncode == 2, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stderr
+
+
+def _done(*command: str, cwd: Path | None) -> subprocess.CompletedProcess[str]:
+    """Runs a command as a user's shell would, without what leads to this checkout."""
     own = Path(sys.executable).parent
     path = os.pathsep.join([str(own), os.environ["PATH"]])
     environment = {
@@ -85,7 +106,7 @@ def _run(*command: str, cwd: Path | None = None) -> None:
         for name, value in os.environ.items()
         if name not in ("PYTHONPATH", "RAY_ADDRESS")
     }
-    done = subprocess.run(
+    return subprocess.run(
         command,
         cwd=cwd,
         env=environment | {"PATH": path},
@@ -94,4 +115,3 @@ def _run(*command: str, cwd: Path | None = None) -> None:
         timeout=480,
         check=False,
     )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"

@@ -44,7 +44,11 @@ def _cluster() -> None:
 
 
 def config_file(
-    folder: Path, server: ServerProcess, dataset: str = str(SAMPLES), out: str | None = None
+    folder: Path,
+    server: ServerProcess,
+    dataset: str = str(SAMPLES),
+    out: str | None = None,
+    own: tuple[str, ...] = (),
 ) -> Path:
     """Answers and judgments from one server. Two judge actors do not fit on one node."""
     candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
@@ -58,7 +62,7 @@ def config_file(
         "dataset": dataset,
         "limit": UNITS,
         "candidates": [candidate],
-        "metrics": METRICS,
+        "metrics": [*METRICS, *own],
         "judge": "openai/local",
         "judging": judging | {"api_key_envs": {"openai": "NODE_KEY"}},
         "server": {"max_in_flight": IN_FLIGHT},
@@ -135,6 +139,47 @@ def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
     assert any("JudgeRecords" in title for title in lost)
     assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
     assert found.calls - found.paid_again == CALLS
+
+
+MINE = """
+import words
+
+def sleepy(sample, response):
+    return words.SLEEP in response.text.lower()
+"""
+
+
+def test_a_metric_of_ones_own_goes_to_both_nodes_and_a_changed_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    keys, log = {"NODE_KEY": "a key that the nodes have"}, tmp_path / "log"
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "words.py").write_text("SLEEP = 'sleep'\n")
+    with (
+        serving_process(latency_s=LATENCY_S) as server,
+        head_node(1, keys) as head,
+        second_node(head, 1, keys) as second,
+    ):
+        config = config_file(tmp_path, server, own=("mine.py:sleepy",))
+        with submitted(config, head) as process:
+            wait_for_calls(server, CALLS // 3, process, log)
+            lost = titles(second.processes())
+            second.kill()
+            code = process.wait(LIMIT_S)
+        if code:
+            with submitted(config, head, "--set", "judging.actors=1") as process:
+                assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
+        folder = RunFolder(str(tmp_path / "out" / "two-nodes"))
+        (sleepy,) = [one for one in folder.read_summary().metrics if one.metric == "sleepy"]
+        assert (sleepy.n_scored, sleepy.n_failed) == (UNITS, 0)
+        assert set(folder.read_manifest()["own_code"]) == {"mine.py"}
+        (tmp_path / "words.py").write_text("SLEEP = 'rest'\n")
+        with submitted(config, head) as process:
+            assert process.wait(LIMIT_S) == 2
+    assert any("JudgeRecords" in title for title in lost)
+    refused = log.read_text()
+    assert "the code of mine.py was" in refused
+    told(f"lost {lost}; {'resumed' if code else 'went on'}; then {refused.splitlines()[-1]}")
 
 
 @pytest.mark.skipif(interpreter() is None, reason="no moto on this machine")

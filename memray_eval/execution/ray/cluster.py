@@ -76,9 +76,10 @@ def connected(
         os.environ.setdefault(name, value)
     # Else it gives each of its loggers one to the console
     logging.getLogger("ray.llm").addHandler(logging.NullHandler())
-    for logger in DRIVER_LOGGERS:
+    levels = {name: logging.getLogger(name).level for name in DRIVER_LOGGERS}
+    for name in DRIVER_LOGGERS:
         # What went wrong reaches the user as an error of ours
-        logging.getLogger(logger).setLevel(logging.CRITICAL)
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if meanwhile is not None:
         threading.Thread(target=meanwhile, name="meanwhile", daemon=True).start()
     try:
@@ -100,6 +101,8 @@ def connected(
         ) from None
     finally:
         ray.shutdown()
+        for name, level in levels.items():  # a notebook's Ray speaks as before
+            logging.getLogger(name).setLevel(level)
 
 
 def _start(local: Capacity) -> None:

@@ -111,7 +111,9 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
 def _is_one_process(config: EngineConfig, device: Device) -> bool:
     """Whether the model is computed in the engine's own process. vLLM starts another one for it on
     a CPU, which imports everything once more: a fifth of the time to the first answer."""
-    return device == "cpu" and config.tensor_parallel * config.pipeline_parallel == 1
+    one_worker = config.tensor_parallel * config.pipeline_parallel == 1
+    backend = config.engine_kwargs.get("distributed_executor_backend", "uni")
+    return device == "cpu" and one_worker and backend == "uni"
 
 
 def engine_dtype(dtype: str, device: Device) -> str:

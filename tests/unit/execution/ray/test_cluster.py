@@ -3,13 +3,16 @@ tests/clusters."""
 
 from __future__ import annotations
 
+import logging
+import threading
+
 import pytest
 
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Holding
 from memray_eval.execution.ray.cluster import connected, subtract_holdings
-from memray_eval.execution.ray.ray_compat import Held
+from memray_eval.execution.ray.ray_compat import DRIVER_LOGGERS, Held
 
 
 @pytest.mark.parametrize("address", ["head", "http://head:8265", "127.0.0.1:port"])
@@ -59,3 +62,15 @@ def test_what_an_ended_job_has_left_running_is_held_too() -> None:
     left, (holding,) = subtract_holdings(NODES, NODES, held, {OURS: ""}, OURS)
     assert left["b"]["CPU"] == 1.0
     assert "02000000 (which has ended, and left what it holds): 3 CPUs" in str(holding)
+
+
+def test_loggers_are_left_as_they_were_and_something_is_done_meanwhile() -> None:
+    before = {name: logging.getLogger(name).level for name in DRIVER_LOGGERS}
+    done = threading.Event()
+    with (
+        pytest.raises(ConfigError),
+        connected(ClusterConfig(address="head"), meanwhile=done.set),
+    ):
+        pytest.fail("connected")
+    assert done.wait(10)
+    assert before == {name: logging.getLogger(name).level for name in DRIVER_LOGGERS}
