@@ -25,7 +25,14 @@ def _cluster() -> Iterator[None]:
         assert ray.is_initialized()
         yield
     # Ray leaves its processes to end by themselves, and warns of those that have not yet.
-    psutil.wait_procs(psutil.Process().children(), timeout=30)
+    psutil.wait_procs(filter(_is_rays, psutil.Process().children()), timeout=30)
+
+
+def _is_rays(process: psutil.Process) -> bool:
+    try:
+        return "/ray/" in " ".join(process.cmdline())
+    except psutil.Error:  # it has ended
+        return False
 
 
 @pytest.fixture

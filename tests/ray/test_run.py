@@ -47,8 +47,9 @@ def scores(done: RunResult) -> dict[str, Any]:
 
 def test_figures_are_those_of_a_run_in_one_process(job: Job) -> None:
     # Slow enough that stages must overlap
-    with serving(echo_memory, latency_s=0.5) as server:
+    with serving(echo_memory, latency_s=0.3) as server:
         on_ray = answered(job(server, server={"max_in_flight": 2}))
+        server.latency_s = 0.05
         here = answered(job(server, server={"max_in_flight": 2}, executor="local"))
     assert on_ray.exit_code == here.exit_code == 0
     assert len(scores(on_ray)) == 120

@@ -40,7 +40,7 @@ class AnthropicAdapter:
         request = {"model": self._model, "output_config": {"format": schema}, **self.parameters}
         request["messages"] = [{"role": "system", "content": system}] if system else []
         arguments = build_request(Provider.ANTHROPIC, Mode.JSON, judgment, request)
-        del arguments["messages"]
+        arguments.pop("messages", None)
         return arguments
 
     async def send(

@@ -63,7 +63,7 @@ class OpenAIAdapter:
             asked.update(strict=True, schema=to_strict_json_schema(judgment))
         elif self._is_small:
             asked["schema"] = bound_schema(asked["schema"])
-        del arguments["messages"]
+        arguments.pop("messages", None)
         return arguments
 
     async def send(
