@@ -30,6 +30,8 @@ from memray_eval.errors import ConfigError, describe_error
 ENTRY_POINTS = "memray_eval"
 _MODULE = "memray_eval_own_"
 _TEXTS = (".md", ".txt")
+# Users' functions that are not async wait in these
+_THREADS = ThreadPoolExecutor(64, thread_name_prefix="own-code")
 _copies: list[tempfile.TemporaryDirectory[str]] = []  # kept while their modules may be used
 
 
@@ -117,19 +119,11 @@ def find_source(place: str) -> OwnSource:
     return OwnSource(module=place)
 
 
-CALLS_AT_ONCE = 64  # of users' functions that are not async
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="own-code")
-
-
 async def call_own(fn: Callable[..., Any], *arguments: Any) -> Any:
     """What a user's function returns: an async one on this loop, any other in a thread."""
     if inspect.iscoroutinefunction(fn):
         return await fn(*arguments)
-    said = await asyncio.get_running_loop().run_in_executor(_threads(), fn, *arguments)
+    said = await asyncio.get_running_loop().run_in_executor(_THREADS, fn, *arguments)
     return await said if inspect.isawaitable(said) else said
 
 

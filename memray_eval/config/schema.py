@@ -165,8 +165,12 @@ class RunConfig(Frozen):
         if isinstance(candidates, list | tuple):
             asked = [_on_server(one, servers) for one in candidates]
             data = data | {"candidates": asked}
-        if isinstance(embedding := data.get("embedding"), dict):
-            data = data | {"embedding": _embeds_on_server(embedding, servers)}
+        embedding = data.get("embedding")
+        server = _server_of(embedding, servers) if isinstance(embedding, dict) else None
+        if server is not None and server.get("url") is not None:
+            address = {"base_url": server["url"], "api_key_env": server.get("api_key_env")}
+            model = f"openai/{embedding['model'].partition('/')[2]}"
+            data = data | {"embedding": {**embedding, **address, "model": model}}
         return data
 
     @field_validator("servers")
@@ -258,14 +262,6 @@ def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
     said = {key: server[key] for key in ("api_key_env", "stream") if key in server}
     model = candidate["model"].partition("/")[2]
     return {**candidate, **said, "backend": "openai", "base_url": server.get("url"), "model": model}
-
-
-def _embeds_on_server(embedding: dict[str, Any], servers: Mapping[str, Any]) -> dict[str, Any]:
-    if (server := _server_of(embedding, servers)) is None or server.get("code") is not None:
-        return embedding
-    address = {"base_url": server.get("url"), "api_key_env": server.get("api_key_env")}
-    model = embedding["model"].partition("/")[2]
-    return {**embedding, **address, "model": f"openai/{model}"}
 
 
 class CandidateEntry(Candidate):

@@ -51,7 +51,12 @@ def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
                 raise DataError(
                     f"row {number} of the data is a {type(row).__name__}, not a mapping of fields"
                 )
-            text = json.dumps(dict(row), ensure_ascii=False, default=_to_json)
+            # What JSON has no name for: numbers and lists of numpy, dates
+            text = json.dumps(
+                dict(row),
+                ensure_ascii=False,
+                default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value),
+            )
             line = f"{text}\n".encode("utf-8", "backslashreplace")
             digest.update(line)
             kept.write(line)
@@ -63,10 +68,3 @@ def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
         with whole_file(filesystem, inner) as file:
             shutil.copyfileobj(kept, file)
     return path
-
-
-def _to_json(value: Any) -> Any:
-    """What JSON has no name for: numbers and lists of numpy, dates."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)

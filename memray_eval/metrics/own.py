@@ -202,7 +202,9 @@ def find_own_metrics(
             rubric = entry.model_copy(update={"rubric": text})
             metric_by_rubric(rubric)  # raises where it does not fit
             mine = [OwnMetric(name=entry.name, rubric=rubric)]
-        elif suite is not None and _is_metric(beside.get(entry)):
+        elif suite is not None and (
+            isinstance(beside_it := beside.get(entry), Metric) or inspect.isfunction(beside_it)
+        ):
             mine = [_own_metric(replace(suite, attribute=entry))]
         elif entry in found or (code := find_own_object(entry)) is None:
             names.append(entry)
@@ -243,10 +245,6 @@ def load_own_metric(own: OwnMetric) -> Metric:
     assert own.code is not None
     metric = _to_metric(own.code.load(), own.code.attribute, own.code.source.place)
     return replace(metric, name=own.name)
-
-
-def _is_metric(value: Any) -> bool:
-    return isinstance(value, Metric) or inspect.isfunction(value)
 
 
 def _to_metric(value: Any, attribute: str, place: str) -> Metric:

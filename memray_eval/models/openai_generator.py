@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 # A stream that broke or was odd is asked for once more, after about so long.
 STREAM_TRIES, PAUSE_S = 2, 1.0
+NO_STREAM = (400, 404, 405, 415, 422, 501)  # the status of a server that refuses to stream
 LONGEST_ANSWER = 10  # times the time-out, which bounds the wait for the next piece
 HEAD = 8000  # bytes of a reply that is no event stream
 
@@ -92,7 +93,8 @@ class OpenAIGenerator:
                 return answer.response()
             except Exception as raised:  # whatever it is, it is this answer's own
                 error = to_judge_error(self._client, raised)
-                if self._streams and not self._is_fixed and _refuses_stream(error):
+                refused = error.status in NO_STREAM and "stream" in str(error).lower()
+                if refused and self._streams and not self._is_fixed:
                     logger.info("%s does not stream: it is asked for whole answers", candidate.name)
                     self._streams = False
                     return await self._answer(prompt, candidate, is_chat)
@@ -262,11 +264,6 @@ class _StreamedAnswer:
             output_tokens=token_count(usage.get("completion_tokens")),
             ttft_s=self._ttft_s,
         )
-
-
-def _refuses_stream(error: JudgeError) -> bool:
-    """Whether a server refused to stream, by what it says."""
-    return error.status in (400, 404, 405, 415, 422, 501) and "stream" in str(error).lower()
 
 
 def _text_field(part: Mapping[str, Any], name: str) -> str:

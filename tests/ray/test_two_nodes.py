@@ -32,6 +32,8 @@ pytestmark = pytest.mark.skipif(
 )
 IN_FLIGHT, LATENCY_S, LIMIT_S = 8, 0.2, 420.0
 CALLS = UNITS * (1 + len(METRICS))
+# Beside the embedders
+ON_ONE_NODE = ("--set", "judging.actors=1", "--set", "judging.cpus=0.3")
 
 
 def told(line: str) -> None:
@@ -129,7 +131,7 @@ def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
             code = process.wait(LIMIT_S)
         if code:
             # One node has no room for two
-            with submitted(config, head, "--set", "judging.actors=1") as process:
+            with submitted(config, head, *ON_ONE_NODE) as process:
                 assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
         found = books(RunFolder(str(tmp_path / "out" / "two-nodes")), server)
     told(
@@ -167,7 +169,7 @@ def test_a_metric_of_ones_own_goes_to_both_nodes_and_a_changed_one_is_refused(
             second.kill()
             code = process.wait(LIMIT_S)
         if code:
-            with submitted(config, head, "--set", "judging.actors=1") as process:
+            with submitted(config, head, *ON_ONE_NODE) as process:
                 assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
         folder = RunFolder(str(tmp_path / "out" / "two-nodes"))
         (sleepy,) = [one for one in folder.read_summary().metrics if one.metric == "sleepy"]
