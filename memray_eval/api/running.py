@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError, describe_error
 from memray_eval.execution import prepare
 from memray_eval.execution.prepare.origins import find_origin, follow_origin
+from memray_eval.extensions import call_own
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Response, Sample, Score
 
@@ -89,7 +89,8 @@ def evaluate(
         asked = load_config(None, keys | {"candidates": [{"name": "model", "model": "function"}]})
         rows = _answer(asked, model)
         # What was read has our fields
-        keys |= {"dataset": write_rows(rows, out), "suite": asked.suite, "columns": None}
+        keys |= {"dataset": write_rows(rows, out), "suite": asked.suite}
+        keys |= {"columns": None, "reader": None}
         model = None
     if model is not None:
         candidate = {"model": model} if isinstance(model, str) else dict(model)
@@ -187,13 +188,7 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
         row = sample.model_dump(mode="json", exclude={"suite"})
         async with places:
             try:
-                said = await (
-                    model(sample)
-                    if inspect.iscoroutinefunction(model)
-                    else asyncio.to_thread(model, sample)
-                )
-                if inspect.isawaitable(said):
-                    said = await said
+                said = await call_own(model, sample)
                 text = said.text if isinstance(said, Response) else said
                 if not isinstance(text, str):
                     raise TypeError(f"the model returned a {type(text).__name__}, not a text")

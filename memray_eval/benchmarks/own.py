@@ -29,6 +29,7 @@ from memray_eval.types import Candidate, Message, Prompt, Sample
 
 Asked: TypeAlias = str | Prompt | Sequence[Message | Mapping[str, str]]
 FIELDS = tuple(name for name in Sample.model_fields if name != "suite")  # that a template may name
+_WRITTEN = {"query", "required_keys"}  # what every row of a run has, and hardly any other
 _TEMPLATES = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
 
 
@@ -55,8 +56,9 @@ def suite(
     `prompt` is a template over the sample's fields, or a function of a Sample that returns a text,
     a list of messages or a Prompt; `system` is a template too. `metrics` are names of built-in
     ones, and metrics and functions of the same file. `adapt` turns a record of one's own format
-    into the fields of a Sample. `tasks`, where the samples have any, are in the order of the
-    report's table. Raises ConfigError for a template that cannot be parsed."""
+    into the fields of a Sample; a row that a run wrote has them already. `tasks`, where the samples
+    have any, are in the order of the report's table. Raises ConfigError for a template that cannot
+    be parsed."""
     if isinstance(prompt, str):
         made = _from_template(prompt, system, "prompt", max_tokens)
     else:
@@ -64,7 +66,7 @@ def suite(
         made = Suite(description=description, metrics=(), prompt=ask)
     made = replace(made, description=description, tasks=tuple(tasks))
     if adapt is not None:
-        made = replace(made, adapt=lambda raw, path: adapt(raw))
+        made = replace(made, adapt=lambda raw, path: raw if raw.keys() >= _WRITTEN else adapt(raw))
     return OwnSuite(made, tuple(metrics))
 
 

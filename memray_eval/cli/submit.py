@@ -83,7 +83,8 @@ def submit(
         new_run_id(suite_name(job.suite), job.candidates[0].name) if run_id is None else run_id
     )
     package = make_package(job, run_id, os.environ, yes)
-    if "://" not in job.dataset:  # one elsewhere is looked at by the job itself
+    # One elsewhere is looked at by the job itself, and so is what a reader of one's own reads
+    if "://" not in job.dataset and job.reader is None:
         package = package.with_samples(
             scan_dataset(resolve_reading(job).with_columns(say), []).n_samples
         )

@@ -22,7 +22,7 @@ RUBRICS = "rubrics"  # some of its values are paths
 OWN = ("metrics", "include")  # and of theirs
 SUITE = "suite"  # and of its template
 CANDIDATES = "candidates"  # and of their prompts and functions
-CODE = ("judge", "servers", "reader")  # may name users' code
+CODE = ("judge", "judging", "affect", "servers", "reader")  # may name users' code
 
 
 def load_config(
@@ -159,7 +159,7 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
         return _resolve_suite(value, folder)
     if key == CANDIDATES:
         return _resolve_candidates(value, folder)
-    if key.partition(".")[0] in CODE:
+    if field in CODE or (field == CANDIDATES and key.endswith(".model")):
         return _resolve_code(value, folder)
     if isinstance(value, dict) and key == RUBRICS:
         return {

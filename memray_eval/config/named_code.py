@@ -20,28 +20,28 @@ def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
     servers = dict(data["servers"]) if isinstance(data.get("servers"), dict) else {}
     named = dict(data)
     if "judge" in named:
-        named["judge"] = _on_server(named["judge"], servers)
+        named["judge"] = _name_functions(named["judge"], servers)
     for section, key in (("judging", "fallbacks"), ("affect", "judge")):
         if isinstance(named.get(section), dict) and named[section].get(key):
-            told = _on_server(named[section][key], servers)
+            told = _name_functions(named[section][key], servers)
             named[section] = {**named[section], key: told}
     if isinstance(candidates := named.get("candidates"), list | tuple):
         for place, one in enumerate(candidates := list(candidates)):
             model = one.get("model") if isinstance(one, dict) else None
             # A server may call a model llama3:latest
             if isinstance(model, str) and (one.get("backend") == "code" or ".py:" in model):
-                candidates[place] = {**one, "model": _on_server(model, servers)}
+                candidates[place] = {**one, "model": _name_functions(model, servers)}
         named["candidates"] = candidates
     return {**named, "servers": servers} if servers else named
 
 
-def _on_server(value: Any, servers: dict[str, Any]) -> Any:
+def _name_functions(value: Any, servers: dict[str, Any]) -> Any:
     """A judge, a jury or judges by metric, their functions as those of servers, which are put
     beside the others."""
     if isinstance(value, Mapping):
-        return {key: _on_server(one, servers) for key, one in value.items()}
+        return {key: _name_functions(one, servers) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_on_server(one, servers) for one in value]
+        return [_name_functions(one, servers) for one in value]
     if not isinstance(value, str) or value in WORDS or value.startswith(f"{EMBEDDED}:"):
         return value
     reference = split_reference(entry_points().get(value, value))

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memray_eval.errors import DataError, describe_error
+from memray_eval.errors import ConfigError, DataError, describe_error
 from memray_eval.extensions import find_own_object
 from memray_eval.storage.paths import is_object_store, locate, whole_file
 
@@ -23,10 +23,10 @@ def read_by(reader: str, dataset: str, out: str) -> str:
     is no such function, DataError with the row where it fails."""
     found = find_own_object(reader)
     if found is None or not found.attribute:
-        raise DataError(f"reader: {reader!r} is no function; write my_reader.py:FUNCTION")
+        raise ConfigError(f"reader: {reader!r} is no function; write my_reader.py:FUNCTION")
     read = found.load()
     if not callable(read):
-        raise DataError(f"reader: {found.attribute} of {found.source.place} is no function")
+        raise ConfigError(f"reader: {found.attribute} of {found.source.place} is no function")
 
     def rows() -> Iterator[Any]:
         n_read = 0

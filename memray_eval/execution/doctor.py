@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Literal
 
 from memray_eval.config.environment import cache_dir, keys_set
+from memray_eval.config.packages import MEND, is_installed
 from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError
 from memray_eval.execution.capacity import Capacity, local_capacity
-from memray_eval.execution.packages import MEND, is_installed
 from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine_check import check_engine

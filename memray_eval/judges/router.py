@@ -4,7 +4,6 @@ model."""
 from __future__ import annotations
 
 import importlib.resources
-import importlib.util
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from memray_eval.config.environment import api_key, environment_url, host_of, is_private_host
+from memray_eval.config.packages import is_installed, require_package
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
     EMBEDDED,
@@ -34,6 +34,7 @@ from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import Frozen
 
 AUTO = "auto"
+GOOGLE_SDK = "google.genai"  # an extra
 T = TypeVar("T")
 # What a word of a model's name begins or ends with, of the models that no judge table knows.
 FAMILY_MARKS = {
@@ -458,18 +459,8 @@ def provider_of(name: str, config: JudgingConfig) -> Provider:
     return provider
 
 
-def _is_installed(name: str, config: JudgingConfig) -> bool:
-    """Whether the SDK by which a judge is asked is here: Google's is an extra."""
-    if provider_of(name, config) != "google":
-        return True
-    try:
-        return importlib.util.find_spec("google.genai") is not None
-    except ModuleNotFoundError:  # nothing of Google's at all
-        return False
-
-
 def _is_reachable(name: str, config: JudgingConfig) -> bool:
-    if not _is_installed(name, config):
+    if provider_of(name, config) == "google" and not is_installed(GOOGLE_SDK):
         return False
     variable = key_variable(name, config)
     if variable is not None and api_key(variable) is not None:
@@ -482,12 +473,8 @@ def _is_reachable(name: str, config: JudgingConfig) -> bool:
 
 def check_judge(name: str, config: JudgingConfig) -> None:
     """Raises ConfigError for a name that is no judge, or whose key is not set."""
-    provider_of(name, config)
-    if not _is_installed(name, config):
-        raise ConfigError(
-            f"judge {name} is asked through Google's SDK, which is not installed: "
-            "pip install 'memray-eval[google]'"
-        )
+    if provider_of(name, config) == "google":
+        require_package(GOOGLE_SDK)
     code = code_of(name, config)
     if code is not None and not callable(code.load()):
         raise ConfigError(

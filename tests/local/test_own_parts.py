@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+import memray_eval as me
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.prepare import resume, run
@@ -108,6 +109,25 @@ def test_all_of_them_in_one_run(folder: Path) -> None:
     manifest = done.folder.read_manifest()
     assert set(manifest["own_code"]) == {"my.py"}
     assert manifest["run_id"].startswith("desk-mine-")
+
+
+def test_what_it_wrote_is_evaluated_and_a_function_answers_its_samples(folder: Path) -> None:
+    done = run_job(folder)
+    suite, judging = "mine/my.py:desk", {"cache": str(folder / "calls.sqlite")}
+    keys: dict[str, Any] = {"judge": "mine/my.py:ask", "quiet": True, "judging": judging}
+    again = me.evaluate(done.folder.path, suite=suite, **keys)
+    assert again.summary.metrics[1].mean == 4.0
+    data, reader = folder / "asked.txt", "mine/my.py:read"
+    asked = me.evaluate(data, suite=suite, reader=reader, model=lambda sample: "hm", **keys)
+    assert [one.n_scored for one in asked.summary.metrics] == [2, 2]
+
+
+def test_a_fallback_and_a_model_on_the_command_line_are_found(folder: Path) -> None:
+    fallbacks = {"fallbacks": ["my.py:ask"], "cache": str(folder / "calls.sqlite"), "tries": 1}
+    done = run_job(folder, judge="my.py:silent", judging=fallbacks)
+    assert done.summary.metrics[1].judges == {"my/ask": 2}
+    config = load_config(folder / "job.yaml", {"candidates.0.model": "mine/my.py:number"})
+    assert config.servers["my"].code == str(folder / "my.py")
 
 
 def test_what_they_raise_is_an_error_of_its_unit(folder: Path) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from memray_eval.config.environment import server_key
+from memray_eval.config.packages import require_package
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
-from memray_eval.execution.packages import require_package
 from memray_eval.execution.phases import StageSeconds, choose_phases
 from memray_eval.execution.plan import engine_device, judge_pool
 from memray_eval.execution.ray.placement import Placement

@@ -42,7 +42,9 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
     sources = {name: server.source for name, server in code.items()}
     source = _suite_of(config)
     names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
-    suite = replace(source.load(), metrics=source.load().metrics or names)
+    suite = source.load()
+    if not suite.metrics:  # a template's have names once they are found
+        suite = replace(suite, metrics=names)
     options = config.metric_options.model_copy(update={"own": own})
     metrics = () if generate_only else pick(names, options)
     request = config.judge_request.model_copy(update={"judging": judging})

