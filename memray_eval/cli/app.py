@@ -64,7 +64,10 @@ LimitOption = Annotated[
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(help="Another model for the first candidate: `embedded`, a hub name, a folder."),
+    typer.Option(
+        help="Another model for the first candidate: `embedded`, a hub name, a folder, or "
+        "FILE.py:FUNCTION."
+    ),
 ]
 DatasetOption = Annotated[
     str | None, typer.Option(help="Another dataset: a folder, .csv, .json, .jsonl or .parquet.")
@@ -79,7 +82,8 @@ MapOption = Annotated[
 SuiteOption = Annotated[
     str | None,
     typer.Option(
-        help="The suite of the responses, whatever they or the job say (see `list suites`)."
+        help="The suite of the responses, whatever they or the job say (see `list suites`); your "
+        "own as FILE.py:NAME."
     ),
 ]
 MetricsOption = Annotated[
@@ -94,7 +98,10 @@ IncludeOption = Annotated[
 ]
 JudgeOption = Annotated[
     str | None,
-    typer.Option(help="Who scores judged metrics: rules, auto, embedded, or PROVIDER/MODEL."),
+    typer.Option(
+        help="Who scores judged metrics: rules, auto, embedded, PROVIDER/MODEL, or "
+        "FILE.py:FUNCTION."
+    ),
 ]
 RunIdOption = Annotated[
     str | None,

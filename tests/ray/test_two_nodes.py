@@ -113,26 +113,33 @@ def titles(processes: list[psutil.Process]) -> list[str]:
     return [title for title in found if title.startswith("ray::Map")]
 
 
+def lose_a_node(
+    config: Path, server: ServerProcess, head: Node, second: Node, moment: int
+) -> tuple[list[str], int]:
+    """Submits a job and kills the second node at its call `moment`; where the job died of it, goes
+    on on the first. What ran on the second, and the first job's exit code."""
+    log = config.parent / "log"
+    with submitted(config, head) as process:
+        wait_for_calls(server, moment, process, log)
+        lost = titles(second.processes())
+        second.kill()
+        code = process.wait(LIMIT_S)
+    if code:  # one node has no room for two judges
+        with submitted(config, head, *ON_ONE_NODE) as process:
+            assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
+    return lost, code
+
+
 @pytest.mark.parametrize("round_", range(ROUNDS))
 def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
-    keys, log = {"NODE_KEY": "a key that the nodes have"}, tmp_path / "log"
+    keys = {"NODE_KEY": "a key that the nodes have"}
     with (
         serving_process(latency_s=LATENCY_S) as server,
         head_node(1, keys) as head,
         second_node(head, 1, keys) as second,
     ):
-        config = config_file(tmp_path, server)
-        with submitted(config, head) as process:
-            wait_for_calls(
-                server, moment := random.randint(CALLS // 10, CALLS * 7 // 10), process, log
-            )
-            lost = titles(second.processes())
-            second.kill()
-            code = process.wait(LIMIT_S)
-        if code:
-            # One node has no room for two
-            with submitted(config, head, *ON_ONE_NODE) as process:
-                assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
+        config, moment = config_file(tmp_path, server), random.randint(CALLS // 10, CALLS * 7 // 10)
+        lost, code = lose_a_node(config, server, head, second, moment)
         found = books(RunFolder(str(tmp_path / "out" / "two-nodes")), server)
     told(
         f"node killed at call {moment} of {CALLS} with {lost}; the run "
@@ -163,20 +170,13 @@ def test_a_metric_of_ones_own_goes_to_both_nodes_and_a_changed_one_is_refused(
         second_node(head, 1, keys) as second,
     ):
         config = config_file(tmp_path, server, own=("mine.py:sleepy",))
-        with submitted(config, head) as process:
-            wait_for_calls(server, CALLS // 3, process, log)
-            lost = titles(second.processes())
-            second.kill()
-            code = process.wait(LIMIT_S)
-        if code:
-            with submitted(config, head, *ON_ONE_NODE) as process:
-                assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
+        lost, code = lose_a_node(config, server, head, second, CALLS // 3)
         folder = RunFolder(str(tmp_path / "out" / "two-nodes"))
         (sleepy,) = [one for one in folder.read_summary().metrics if one.metric == "sleepy"]
         assert (sleepy.n_scored, sleepy.n_failed) == (UNITS, 0)
         assert set(folder.read_manifest()["own_code"]) == {"mine.py"}
         (tmp_path / "words.py").write_text("SLEEP = 'rest'\n")
-        with submitted(config, head) as process:
+        with submitted(config, head, *ON_ONE_NODE) as process:
             assert process.wait(LIMIT_S) == 2
     assert any("JudgeRecords" in title for title in lost)
     refused = log.read_text()
