@@ -22,7 +22,7 @@ test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest tests/wire -n 2
 	$(BIN)/python -m pytest tests/local -n 4
 	$(BIN)/python -m pytest tests/ray tests/benchmarks tests/e2e tests/gpu --durations=25
-	$(BIN)/python -m pytest tests/clusters --durations=5
+	$(BIN)/python -m pytest tests/processes tests/clusters -n 2 --dist loadfile --durations=15
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -45,15 +45,15 @@ $(BIN)/python: | platform
 	$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)"; exit 2; }
 
 $(VENV)/.cpu: cluster/locks/cpu.txt pyproject.toml | $(BIN)/python
-	@echo "Installing the pinned packages (about two minutes, 4 GB) ..."
-	@$(PIP) install -q -q --no-deps -r cluster/locks/cpu.txt || { \
+	@echo "Installing the pinned packages (about two minutes, 4 GB) ..."  # Python compiles what is imported; all of it takes a minute
+	@$(PIP) install -q -q --no-deps --no-compile -r cluster/locks/cpu.txt || { \
 	  echo "error: the packages could not be installed. If pip did not find torch ...+cpu, tell it where CPU builds of PyTorch are:"; \
 	  echo "PIP_EXTRA_INDEX_URL=<PyTorch's CPU wheel index> or PIP_FIND_LINKS=<a folder with the wheel>, then make again."; exit 2; }
 	@$(PIP) install -q -q --no-deps --editable .
 	@touch $@
 
 $(VENV)/.dev: cluster/locks/dev.txt $(VENV)/.cpu
-	@$(PIP) install -q -q --no-deps -r cluster/locks/dev.txt
+	@$(PIP) install -q -q --no-deps --no-compile -r cluster/locks/dev.txt
 	@touch $@
 
 # uv resolves; pip installs. No lock holds an index address. GPU torch has other wheels, so each lock is resolved by itself.

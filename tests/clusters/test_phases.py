@@ -17,8 +17,8 @@ import psutil
 from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RunFolder
 from tests.conftest import REPOSITORY, SAMPLES, long_test
-from tests.ray.killing import books, gone, run_folder, wait_for, workers
-from tests.ray.two_nodes import environment
+from tests.processes.killing import books, gone, run_folder, wait_for, workers
+from tests.processes.two_nodes import environment
 from tests.servers.process import ServerProcess, serving_process
 
 UNITS, IN_FLIGHT, LATENCY_S = 30, 4, 0.3

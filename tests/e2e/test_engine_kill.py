@@ -13,7 +13,7 @@ import pytest
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from tests.conftest import REPOSITORY
-from tests.ray.killing import (
+from tests.processes.killing import (
     IN_FLIGHT,
     METRICS,
     ROUNDS,

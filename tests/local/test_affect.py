@@ -22,7 +22,7 @@ from memray_eval.execution.prepare import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
-from tests.ray.killing import gone
+from tests.processes.killing import gone
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 Job = Callable[..., RunConfig]

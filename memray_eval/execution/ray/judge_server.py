@@ -28,7 +28,7 @@ import ray
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import JudgeError
 from memray_eval.execution.plan import SERVER_CPUS, Device
-from memray_eval.execution.ray.engine import engine_dtype
+from memray_eval.execution.ray.engine import engine_dtype, engine_environment
 from memray_eval.execution.ray.services import failure_reason
 from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
@@ -65,8 +65,9 @@ def judge_server(
     placed = JudgeServer.options(  # type: ignore[attr-defined]
         num_cpus=SERVER_CPUS, num_gpus=gpus, memory=int(memory_gib * (1 << 30)) or None
     )
-    engine = engine.model_copy(update={"dtype": engine_dtype(engine.dtype, device)})
-    server: Any = placed.remote(resolve_model(model), engine, command or vllm_command)
+    engine = _engine_of_judge(engine, device)
+    environment = engine_environment(engine, model, device)
+    server: Any = placed.remote(resolve_model(model), engine, command or vllm_command, environment)
     is_wanted = True
 
     def watch() -> None:
@@ -105,12 +106,28 @@ def judge_server(
         ray.kill(server)
 
 
+def _engine_of_judge(engine: EngineConfig, device: Device) -> EngineConfig:
+    """The candidates' settings with one worker, in the engine's own process on a CPU."""
+    return engine.model_copy(
+        update={
+            "dtype": engine_dtype(engine.dtype, device),
+            "tensor_parallel": 1,
+            "pipeline_parallel": 1,
+            "kv_cache_gib": 1.0,
+            "engine_kwargs": {"distributed_executor_backend": "uni"} if device == "cpu" else {},
+        }
+    )
+
+
 @ray.remote(max_restarts=0, max_concurrency=2)
 class JudgeServer:
     """One OpenAI-compatible server as a process of this actor's node."""
 
-    def __init__(self, model: str, engine: EngineConfig, command: Command) -> None:
+    def __init__(
+        self, model: str, engine: EngineConfig, command: Command, environment: dict[str, str]
+    ) -> None:
         self._model, self._engine, self._command = model, engine, command
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._port: int | None = None
         self._log = Path(tempfile.gettempdir()) / f"memray_eval_judge_server_{os.getpid()}.log"
@@ -125,17 +142,12 @@ class JudgeServer:
                 self._port = int(probe.getsockname()[1])
         port = self._port
         self._kill_group()
-        environment = os.environ | {
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",
-        }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(self._model, self._engine, host, port),
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=os.environ | self._environment,
                 start_new_session=True,
             )
         deadline = time.monotonic() + READY_S
@@ -199,9 +211,11 @@ def vllm_command(model: str, engine: EngineConfig, host: str, port: int) -> list
     # anywhere.
     structured = {"backend": "xgrammar", "disable_any_whitespace": True}
     command += ["--structured-outputs-config", json.dumps(structured)]
-    return command + (
-        ["--max-model-len", str(engine.max_model_len)] if engine.max_model_len else []
-    )
+    if engine.max_model_len:
+        command += ["--max-model-len", str(engine.max_model_len)]
+    if backend := engine.engine_kwargs.get("distributed_executor_backend"):
+        command += ["--distributed-executor-backend", str(backend)]
+    return command
 
 
 def _answers(url: str) -> bool:

@@ -1,5 +1,5 @@
 """What a job takes to a cluster and what it must not, and how it is watched. Ray's API itself:
-tests/ray/test_submit.py."""
+tests/processes/test_submit.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How a cluster's address is taken, and what others hold of one. Clusters themselves: tests/ray and
-tests/clusters."""
+"""How a cluster's address is taken, and what others hold of one. Clusters themselves:
+tests/processes and tests/clusters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A run to be killed: `python -m tests.ray.victim CONFIG` runs a job, or goes on with it where its
-folder is there already."""
+"""A run to be killed: `python -m tests.processes.victim CONFIG` runs a job, or goes on with it
+where its folder is there already."""
 
 from __future__ import annotations
 

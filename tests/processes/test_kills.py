@@ -13,7 +13,7 @@ import pytest
 
 from memray_eval.config.sections import Budget
 from memray_eval.judges.limits.budget import AHEAD
-from tests.ray.killing import (
+from tests.processes.killing import (
     CALLS,
     IN_FLIGHT,
     ROUNDS,
@@ -111,7 +111,7 @@ def test_a_node(tmp_path: Path, round_: int) -> None:
     """The raylet of a second node, with the judges that run there."""
     with serving_process(latency_s=LATENCY_S) as server:
         config = config_file(tmp_path, server, actors=2)
-        with evaluating(config, tmp_path / "log", script="tests.ray.victim_cluster") as process:
+        with evaluating(config, tmp_path / "log", "tests.processes.victim_cluster") as process:
             code = process.wait(240)
         text = (tmp_path / "log").read_text()
         assert "second node killed" in text, text[-2000:]

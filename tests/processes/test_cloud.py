@@ -36,7 +36,7 @@ from memray_eval.storage.paths import locate, write_whole
 from memray_eval.types import Record
 from tests.benchmarks.judging import job, responses
 from tests.conftest import REPOSITORY
-from tests.ray.killing import (
+from tests.processes.killing import (
     CALLS,
     IN_FLIGHT,
     METRICS,

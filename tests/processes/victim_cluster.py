@@ -1,5 +1,5 @@
-"""`python -m tests.ray.victim_cluster CONFIG`: a run on two nodes of this machine, whose second one
-is killed in the middle."""
+"""`python -m tests.processes.victim_cluster CONFIG`: a run on two nodes of this machine, whose
+second one is killed in the middle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray.cluster_utils import Cluster
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.prepare import run
-from tests.ray.killing import some_moment
+from tests.processes.killing import some_moment
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate, write_whole
 from tests.conftest import REPOSITORY, SAMPLES, shipped_samples
-from tests.ray.killing import METRICS, ROUNDS, UNITS, books
-from tests.ray.two_nodes import SECOND_ADDRESS, Node, environment, head_node, second_node
+from tests.processes.killing import METRICS, ROUNDS, UNITS, books
+from tests.processes.two_nodes import SECOND_ADDRESS, Node, environment, head_node, second_node
 from tests.servers.process import ServerProcess, serving_process
 from tests.servers.s3 import interpreter, serving_s3
 
@@ -38,11 +38,6 @@ ON_ONE_NODE = ("--set", "judging.actors=1", "--set", "judging.cpus=0.3")
 
 def told(line: str) -> None:
     print(f"\n{line}", file=sys.__stdout__)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> None:
-    """No local Ray for this file: it has a cluster of its own."""
 
 
 def config_file(

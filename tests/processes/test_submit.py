@@ -23,7 +23,7 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.conftest import REPOSITORY, SAMPLES
-from tests.ray.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
+from tests.processes.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
 from tests.servers.process import ServerProcess, serving_process
 
 KEY, TOKEN = "node-key-5f2c9b71e04d4a8c", "token-" + "7d1e" * 10
@@ -39,11 +39,6 @@ STATE_API = (
     "placement_groups",
     "objects",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> None:
-    """No local Ray for this file: it has a cluster of its own."""
 
 
 class Ended(NamedTuple):

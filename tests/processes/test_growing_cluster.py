@@ -15,7 +15,7 @@ import yaml
 
 from memray_eval.results.run_folder import RunFolder
 from tests.conftest import REPOSITORY, SAMPLES
-from tests.ray.two_nodes import HEAD_ADDRESS, RAY, Node, environment, free_port, head_node
+from tests.processes.two_nodes import HEAD_ADDRESS, RAY, Node, environment, free_port, head_node
 from tests.servers.provider import serving
 
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
@@ -35,11 +35,6 @@ LISTS = (  # what a launcher's file must have, and nodes of one machine have no 
 pytestmark = pytest.mark.skipif(
     "MEMRAY_EVAL_CLUSTERS" not in os.environ, reason="a minute: set MEMRAY_EVAL_CLUSTERS=1"
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> None:
-    """No local Ray for this file: it has a cluster of its own."""
 
 
 @pytest.fixture(scope="module")

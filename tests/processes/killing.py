@@ -83,7 +83,7 @@ def config_file(
 
 @contextlib.contextmanager
 def evaluating(
-    config: Path, log: Path, script: str = "tests.ray.victim"
+    config: Path, log: Path, script: str = "tests.processes.victim"
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The run as a process, in a session of its own so that all its processes can be ended."""
     command = [sys.executable, "-m", script, str(config)]

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.benchmarks.judging import job, responses
-from tests.ray.killing import (
+from tests.processes.killing import (
     CALLS,
     IN_FLIGHT,
     METRICS,
