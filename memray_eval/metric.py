@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -24,6 +24,7 @@ from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
+    Figure,
     FigureForm,
     Frozen,
     Message,
@@ -73,6 +74,29 @@ Columns: TypeAlias = Mapping[str, FloatArray]  # "value" and each part -> one fi
 Aggregate: TypeAlias = Callable[[Columns], Aggregates]
 
 
+@dataclass(frozen=True)
+class Pooled:
+    """A ratio of sums over all units, which stands for a metric whose units weigh differently: of
+    all `whole` (such as claims), the share that the metric looks for. `share` gives each unit's
+    part of it as two columns, what is looked for and all, from those of the metric's parts that
+    `parts` names."""
+
+    whole: str
+    parts: tuple[str, ...]
+    share: Callable[[Columns], tuple[FloatArray, FloatArray]]
+
+
+def linearise_ratio(part: FloatArray, whole: FloatArray) -> FloatArray | None:
+    """Figures of which the mean is the ratio of sums r, and whose standard error is the ratio's: r
+    + (part - r * whole) / mean(whole) (Cochran, Sampling Techniques, 1977, 6.3). None where there
+    is nothing to divide by."""
+    total = float(whole.sum())
+    if not total:
+        return None
+    ratio = float(part.sum()) / total
+    return ratio + (part - ratio * whole) / (total / whole.size)
+
+
 def no_aggregates(columns: Columns) -> Aggregates:
     return Aggregates()
 
@@ -80,10 +104,12 @@ def no_aggregates(columns: Columns) -> Aggregates:
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """What every kind has. `requires` names Sample fields without which the metric is not
-    applicable; `parts` names the counts of its MetricValue; `layout` is its section of the console
-    report; a metric whose value is the mean of small integers sets `integer_scale`.
-    `variant` names the option of a run that changes its figures, for the manifest: runs that differ
-    in it are not resumed as one, and `compare` warns."""
+    applicable; `parts` names the counts of its MetricValue; `pooled` is the ratio of them that
+    stands for the metric, None where the mean does; `layout` is its section of the console report;
+    a metric whose value is the mean of small integers sets `integer_scale`. `variant` names the
+    option of a run that changes its figures, for the manifest: runs that differ in it are not
+    resumed as one, and `compare` warns. `about` says in a line what it measures, and `formulas`
+    how, for `list metrics`."""
 
     title: str
     value_label: str
@@ -93,13 +119,21 @@ class Metric:
     requires: tuple[str, ...] = ("query",)
     parts: tuple[str, ...] = ()
     aggregate: Aggregate = no_aggregates
+    pooled: Pooled | None = None
     layout: tuple[SummarySection, ...] = ()
     integer_scale: bool = False
     variant: str = ""
+    about: str = ""
+    formulas: str = ""
 
     @property
     def kind(self) -> str:
         return type(self).__name__.removesuffix("Metric").lower()
+
+    @property
+    def average(self) -> Literal["mean", "micro"]:
+        """Which average stands for the metric."""
+        return "mean" if self.pooled is None else "micro"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -438,6 +472,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
         n_not_applicable=n_not_applicable,
         n_failed=outcomes.by_status.get("error", 0),
         coverage=values.size / (n - n_not_applicable) if n > n_not_applicable else None,
+        figure=_figure(metric, outcomes.columns),
         distribution=distribution(values, metric.scale, metric.integer_scale),
         micro=aggregates.micro,
         macro=aggregates.macro,
@@ -445,6 +480,18 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
         layout=metric.sections,
         worth=_describe_worth(metric, outcomes.by_judge),
         **statistics(values),
+    )
+
+
+def _figure(metric: Metric, columns: Columns) -> Figure:
+    """The figure that stands for a metric over its scored units."""
+    values: FloatArray | None = columns.get("value", np.empty(0))
+    if metric.pooled and values is not None and values.size:
+        values = linearise_ratio(*metric.pooled.share(columns))
+    found = {} if values is None else statistics(values)
+    whole = metric.pooled.whole if metric.pooled else ""
+    return Figure(
+        average=metric.average, value=found.get("mean"), stderr=found.get("stderr"), whole=whole
     )
 
 

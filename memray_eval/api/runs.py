@@ -13,21 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.errors import ConfigError, DataError, EvalError
+from memray_eval.errors import ConfigError, EvalError
 from memray_eval.report.comparing import Comparison, compare
 from memray_eval.report.comparing.open_runs import find_cluster_field, pick_candidates
 from memray_eval.report.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.report.html import write_html
 from memray_eval.report.long_table import to_long_rows
+from memray_eval.report.marks import format_figure, name_figure
 from memray_eval.report.reading import readable
+from memray_eval.results.latest import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate
 from memray_eval.types import MetricSummary, Summary
 
-LATEST = "latest"
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
              "generation_error")  # fmt: skip
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {**SIGNS, "==": operator.eq}
+FIGURE = "figure"  # what a check without a name is of
 _FIGURES = ("mean", "median", "min", "max", "std", "stderr", "coverage", "n_scored", "n_failed")
 _CHECK = re.compile(
     r"\s*(?P<metric>[A-Za-z_]\w*)(?:\.(?P<figure>\w+))?\s*(?P<sign><=|>=|==|<|>)\s*"
@@ -50,10 +51,15 @@ class _Check(NamedTuple):
 
     def failure(self, found: MetricSummary) -> str | None:
         """Why the metric does not pass; None where it does."""
-        value = getattr(found, self.figure)
+        value = found.figure.value if self.figure == FIGURE else getattr(found, self.figure)
         if value is not None and _SIGNS[self.sign](value, self.bound):
             return None
-        said = "nothing was scored" if value is None else f"it is {value:.4g}"
+        nothing = f"there are no {found.figure.whole}" if found.figure.whole else ""
+        said = (
+            f"it is {value:.4g}"
+            if value is not None
+            else (found.n_scored and nothing) or "nothing was scored"
+        )
         judged = f"judged by {', '.join(found.judges) or 'nobody'}"
         return f"{self.text} ({found.candidate}): {said} over {found.n_scored} units, {judged}"
 
@@ -80,21 +86,22 @@ class Run:
         return self.folder.read_summary()
 
     def table(self) -> pa.Table:
-        """A row a metric and candidate: metric, candidate, mean, stderr, min, max (on the metric's
-        scale; null where nothing was scored), n, n_scored, n_failed, coverage (0 to 1), judges, and
-        n_estimated, how many of the scores are offline estimates."""
-        columns = (
-            "metric candidate mean stderr min max n n_scored n_failed n_estimated coverage".split()
+        """A row a metric and candidate: metric, candidate, figure (the one that stands for the
+        metric; `average` says whether it is the mean or micro), its 95 % interval (low, high);
+        mean, stderr, min, max of the units (all on the metric's scale, null where nothing was
+        scored); n, n_scored, n_failed, n_estimated (how many scores are offline estimates),
+        coverage (0 to 1), judges."""
+        texts = dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
+        figures = dict.fromkeys(
+            ("figure", "low", "high", "mean", "stderr", "min", "max", "coverage"), pa.float64()
         )
-        rows = [
-            {name: getattr(metric, name) for name in columns} | {"judges": ", ".join(metric.judges)}
-            for metric in self.summary.metrics
-        ]
-        numbers = dict.fromkeys(("mean", "stderr", "min", "max", "coverage"), pa.float64())
         counts = dict.fromkeys(("n", "n_scored", "n_failed", "n_estimated"), pa.int64())
-        types = numbers | counts
-        schema = pa.schema([(name, types.get(name, pa.string())) for name in (*columns, "judges")])
-        return pa.Table.from_pylist(rows, schema=schema)
+        order = (
+            "metric candidate average figure low high mean stderr min max n n_scored n_failed "
+            "n_estimated coverage judges"
+        ).split()
+        schema = pa.schema([(name, (texts | figures | counts)[name]) for name in order])
+        return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)
 
     def samples(self, long: bool = False) -> pa.Table:
         """A row a unit (a sample asked of a candidate) with a column a metric, null where it has no
@@ -119,10 +126,11 @@ class Run:
         return place
 
     def check(self, *checks: str) -> Run:
-        """Returns the run where all checks hold for all of its candidates. A check is
-        "METRIC >= NUMBER" of the mean, or "METRIC.FIGURE >= NUMBER" (min, max, median, coverage,
-        n_failed, ...); a metric that scored nothing passes none. Raises CheckFailed that names each
-        that does not hold, ConfigError for one that cannot be read."""
+        """Returns the run where all checks hold for all of its candidates. A check is "METRIC >=
+        NUMBER" of the figure that stands for the metric (its mean, or micro), or "METRIC.FIGURE >=
+        NUMBER" (min, max, median, coverage, n_failed, ...); a metric that scored nothing passes
+        none. Raises CheckFailed that names each that does not hold, ConfigError for one that cannot
+        be read."""
         metrics = self.summary.metrics
         failures = []
         for check in map(_parse_check, checks):
@@ -144,38 +152,41 @@ class Run:
         """The table, for a notebook."""
         rows = []
         for one in self.summary.metrics:
-            mean = "–" if one.mean is None else f"{one.mean:.4f}"
             mark = " est." if one.n_estimated else ""
             judges = ", ".join(one.judges) or one.reason or "nobody"
-            cells = (one.metric, one.candidate, f"{mean}{mark}", f"{one.n_scored}/{one.n}", judges)
+            cells = (
+                name_figure(one),
+                one.candidate,
+                f"{format_figure(one.figure, one.scale)}{mark}",
+                f"{one.n_scored}/{one.n}",
+                judges,
+            )
             rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
-        head = "".join(f"<th>{name}</th>" for name in "metric candidate mean scored by".split())
+        head = "".join(f"<th>{name}</th>" for name in "metric candidate figure scored by".split())
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<p>{html.escape(self.path)}</p><table><tr>{head}</tr>{body}</table>"
 
 
+def _table_row(one: MetricSummary) -> dict[str, Any]:
+    figure = one.figure
+    return one.model_dump() | {
+        "average": figure.average,
+        "figure": figure.value,
+        "low": figure.low,
+        "high": figure.high,
+        "judges": ", ".join(one.judges),
+    }
+
+
 def open_run(path: str = LATEST, out: str = "results") -> Run:
-    """The run in a folder; "latest": the one in `out` that was written to last. Raises DataError
-    where there is none.
+    """The run in a folder; "latest": the one in `out` that was written to last, "latest~1" the
+    one before it. Raises DataError where there is none.
 
         me.open_run("results/chat-mine-20261123-101500-ab12").summary.metrics
     """
-    folder = RunFolder(_latest(out) if path == LATEST else path)
+    folder = RunFolder(find_run(path, out))
     folder.read_manifest()
     return Run(folder)
-
-
-def _latest(out: str) -> str:
-    from pyarrow import fs
-
-    filesystem, inner = locate(out.rstrip("/"))
-    runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-    manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
-    found = [one for one in filesystem.get_file_info(manifests) if one.type == fs.FileType.File]
-    if not found:
-        raise DataError(f"{out} holds no run; name the folder of one, or `out`")
-    newest = max(found, key=lambda info: info.mtime_ns or 0)
-    return f"{out.rstrip('/')}/{newest.path.split('/')[-2]}"
 
 
 def _parse_check(text: str) -> _Check:
@@ -185,8 +196,8 @@ def _parse_check(text: str) -> _Check:
             f'cannot read the check {text!r}; write "METRIC >= NUMBER" or "METRIC.min >= NUMBER", '
             "with <, <=, >, >= or =="
         )
-    figure = found["figure"] or "mean"
-    if figure not in _FIGURES:
+    figure = found["figure"] or FIGURE
+    if figure not in (FIGURE, *_FIGURES):
         raise ConfigError(f"check {text!r}: no figure {figure!r}; there are: {', '.join(_FIGURES)}")
     return _Check(text.strip(), found["metric"], figure, found["sign"], float(found["bound"]))
 

@@ -51,6 +51,10 @@ SetOption = Annotated[
         "candidates.0.sampling.temperature=0.7",
     ),
 ]
+FullOption = Annotated[
+    bool,
+    typer.Option("--full", help="Print every figure of every metric, and all tables."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of text.")]
 
 
@@ -182,13 +186,14 @@ def show(text: str, end: str = "\n") -> None:
     print(escape_controls(text), end=end, flush=True)
 
 
-def print_report(folder: str, as_json: bool) -> None:
-    """Prints a run's summary, as text or as JSON."""
+def print_report(folder: str, as_json: bool = False, full: bool = False) -> None:
+    """Prints a run's summary: on one screen, in full, or as JSON."""
+    from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
     from memray_eval.results.run_folder import RunFolder
 
     summary = RunFolder(folder).read_summary()
-    show(
-        summary.model_dump_json(indent=2) if as_json else render(summary),
-        end="\n" if as_json else "",
-    )
+    if as_json:
+        show(summary.model_dump_json(indent=2))
+    else:
+        show(render(summary) if full else render_brief(summary, folder), end="")

@@ -21,7 +21,8 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders, the first the baseline; RUN:CANDIDATE picks one of several.",
+            help="Run folders (or latest, latest~1), the first the baseline; RUN:CANDIDATE picks "
+            "one of several.",
             show_default=False,
         ),
     ],

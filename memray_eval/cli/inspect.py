@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from memray_eval.cli.app import (
+    FullOption,
     JsonOption,
     MapOption,
     SetOption,
@@ -33,9 +35,14 @@ from memray_eval.errors import ConfigError
 def report(
     run_folder: Annotated[
         str,
-        typer.Argument(help="The folder of a finished run: results/<run_id>.", show_default=False),
+        typer.Argument(
+            help="The folder of a finished run: results/<run_id>, latest, or latest~1 for the one "
+            "before.",
+            show_default=False,
+        ),
     ],
     as_json: JsonOption = False,
+    full: FullOption = False,
     benchmark: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +73,10 @@ def report(
     URLs."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
-    print_report(run_folder, as_json)
+    from memray_eval.results.latest import find_run
+
+    run_folder = find_run(run_folder)
+    print_report(run_folder, as_json, full)
     page = (out or f"{run_folder.rstrip('/')}/report.html") if as_html else None
     wanted = {
         "html": page,
@@ -174,31 +184,33 @@ def validate(
 
 @list_app.command("metrics")
 def list_metrics(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A metric, to read its rubric and formulas.", show_default=False),
+    ] = None,
     include: Annotated[
         list[str] | None, typer.Option(help="A file with metrics of your own, listed too.")
     ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a table in Markdown.")
+    ] = False,
 ) -> None:
-    """Every metric: its kind, family, scale, preferred judge and, where a run may choose, its
-    rubrics; and what the offline estimate of its rules is worth."""
-    from memray_eval.metric import JudgedMetric
+    """What every metric measures, its scale, its judge, and what the estimate of its rules is
+    worth; or all of one metric."""
     from memray_eval.metrics import all_metrics
+    from memray_eval.metrics.catalogue import list_lines, markdown_table, page_lines
     from memray_eval.metrics.own import find_own_metrics, load_own_metric
 
     _, brought = find_own_metrics((), include or ())
-    for metric in (*all_metrics().values(), *map(load_own_metric, brought)):
-        judge = f"prefers {metric.preferred_judge}" if isinstance(metric, JudgedMetric) else ""
-        if isinstance(metric, JudgedMetric) and metric.rubrics:
-            judge += f"; rubrics: {', '.join(metric.rubrics)}"
-        low, high = metric.scale
-        show(
-            f"{metric.name:<26} {metric.kind:<9} {metric.family:<12} {low:g}-{high:g}  "
-            f"{judge}".rstrip()
-        )
-        if isinstance(metric, JudgedMetric):
-            told = f"estimate by rules: {metric.worth_in_words}"
-            if metric.worth is not None and metric.worth.cannot_tell:
-                told += f"; not applicable unless estimates.{metric.name}=true"
-            show(f"{'':<26} {told}")
+    known = {one.name: one for one in map(load_own_metric, brought)} | all_metrics()
+    if name is None:
+        metrics = known.values()
+        show(markdown_table(metrics) if as_markdown else "\n".join(list_lines(metrics)))
+    elif name in known:
+        show("\n".join(page_lines(known[name])))
+    else:
+        near = ", ".join(get_close_matches(name, known)) or ", ".join(known)
+        raise ConfigError(f"no metric {name!r}; did you mean: {near}")
 
 
 @list_app.command("suites")

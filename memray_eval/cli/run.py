@@ -15,6 +15,7 @@ from memray_eval.cli.app import (
     BudgetOption,
     ConfigArgument,
     DatasetOption,
+    FullOption,
     IncludeOption,
     JsonOption,
     JudgeOption,
@@ -72,6 +73,7 @@ def run_command(
     disable_openai_tts: NoTtsOption = False,
     settings: SetOption = None,
     as_json: JsonOption = False,
+    full: FullOption = False,
 ) -> None:
     """Run a job: read, generate, judge, embed, write, and print the summary."""
     overrides = (
@@ -84,7 +86,7 @@ def run_command(
     overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
     finished = _run(job, quiet=as_json, yes=yes, run_id=run_id)
-    print_report(finished.folder.path, as_json)
+    print_report(finished.folder.path, as_json, full)
     _exit_if_failed(finished)
 
 
@@ -131,7 +133,8 @@ def evaluate(
     responses: Annotated[
         str,
         typer.Argument(
-            help="A run folder, or a .csv, .json, .jsonl or .parquet with query and response.",
+            help="A run folder or latest, or a .csv, .json, .jsonl or .parquet with query and "
+            "response.",
             show_default=False,
         ),
     ],
@@ -153,12 +156,16 @@ def evaluate(
     as_json: Annotated[
         bool, typer.Option("--json", help="Also write eval_{input}.json beside it.")
     ] = False,
+    full: FullOption = False,
 ) -> None:
     """Judge responses that exist already, with any metrics and any judge, and print the summary.
 
     A run's responses are judged by its suite, metrics and rubrics, those of a file by the suite
     that its rows name. Where the job of --config says otherwise it asks before anything is paid;
     --yes, --suite and --metrics decide without a question."""
+    from memray_eval.results.latest import find_run
+
+    responses = find_run(responses)
     overrides = (
         _overrides(limit, responses, metrics, judge, out, skip_invalid)
         | _payment_overrides(no_cache, budget_usd)
@@ -172,7 +179,7 @@ def evaluate(
     job = load_config(config, overrides, settings or ())
     job, check_found = _follow_origin(job, suite, metrics, settings or (), yes)
     finished = _run(job, yes=yes, check_found=check_found)
-    print_report(finished.folder.path, as_json=False)
+    print_report(finished.folder.path, full=full)
     if as_json:
         path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
         export_evaluation(path, finished.folder.each(), finished.summary)
@@ -183,7 +190,10 @@ def evaluate(
 @app.command()
 def resume(
     run_folder: Annotated[
-        str, typer.Argument(help="The folder of a run: results/<run_id>.", show_default=False)
+        str,
+        typer.Argument(
+            help="The folder of a run: results/<run_id>, or latest.", show_default=False
+        ),
     ],
     settings: Annotated[
         list[str] | None,
@@ -192,12 +202,14 @@ def resume(
         ),
     ] = None,
     as_json: JsonOption = False,
+    full: FullOption = False,
 ) -> None:
     """Go on with a run that was killed, interrupted or stopped, and try its failed units again."""
     from memray_eval.execution.prepare import resume as go_on
+    from memray_eval.results.latest import find_run
 
-    finished = go_on(run_folder, say, quiet=as_json, settings=settings or ())
-    print_report(finished.folder.path, as_json)
+    finished = go_on(find_run(run_folder), say, quiet=as_json, settings=settings or ())
+    print_report(finished.folder.path, as_json, full)
     _exit_if_failed(finished)
 
 

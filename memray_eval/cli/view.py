@@ -25,7 +25,8 @@ def view(
     run_folder: Annotated[
         str,
         typer.Argument(
-            help="The folder of a run, finished or not: results/<run_id>, or its cloud URL.",
+            help="The folder of a run, finished or not: results/<run_id>, its cloud URL, or "
+            "latest.",
             show_default=False,
         ),
     ],
@@ -41,9 +42,10 @@ def view(
     The server reads only, listens to this machine alone (whoever may use it can look), and ends
     with Ctrl-C."""
     from memray_eval.report.view import viewing
+    from memray_eval.results.latest import find_run
     from memray_eval.results.run_folder import RunFolder
 
-    with viewing(RunFolder(run_folder), _make_progress(time.monotonic)) as viewed:
+    with viewing(RunFolder(find_run(run_folder)), _make_progress(time.monotonic)) as viewed:
         asyncio.run(_serve(viewed, port, is_opened))
 
 

@@ -15,7 +15,8 @@ from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
-from memray_eval.report.paired_quality import paired_qualities
+from memray_eval.report.intervals import add_intervals
+from memray_eval.report.paired_quality import differences_from_best, paired_qualities
 from memray_eval.report.recommendation import RULE, recommend
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
@@ -49,7 +50,7 @@ def _summarise_records(
     tasks = spec.suite.tasks
     headline, performance = _performance(spec, records)
     broken = break_down(records, spec.metrics) if tasks or compares(spec.metrics) else Breakdown()
-    return Summary(
+    summary = Summary(
         run_id=folder.run_id,
         suite=spec.suite.name,
         n_samples=plan.found.n_samples,
@@ -72,6 +73,9 @@ def _summarise_records(
         headline=headline,
         performance=performance,
         recommendation=recommend(performance, _quality_pairs(spec, records, headline, performance)),
+        differences=differences_from_best(
+            records, reduced.metrics, {metric.name: metric for metric in spec.metrics}
+        ),
         sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
         notes=(
             *_reading_notes(plan, reduced.n_units, stopped, telemetry.counts),
@@ -80,6 +84,7 @@ def _summarise_records(
         ),
         causes=reduced.causes,
     )
+    return add_intervals(summary, records)
 
 
 def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:

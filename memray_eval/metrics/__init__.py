@@ -12,6 +12,7 @@ from functools import cache
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
 from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.metrics.catalogue import split_docstring
 from memray_eval.metrics.companion._metric import with_emotion_words
 from memray_eval.metrics.own import load_own_metric
 from memray_eval.metrics.text._features import WEIGHTS, coherence_metric, overall
@@ -69,7 +70,14 @@ def _discover() -> Iterator[Metric]:
         for file in pkgutil.iter_modules(package.__path__):
             if not file.name.startswith("_"):
                 module = importlib.import_module(f"{package.__name__}.{file.name}")
-                metric = replace(module.METRIC, name=file.name, family=family.name)
+                about, formulas = split_docstring(module.__doc__)
+                metric = replace(
+                    module.METRIC,
+                    name=file.name,
+                    family=family.name,
+                    about=about,
+                    formulas=formulas,
+                )
                 rubric = getattr(module, "RUBRIC", None)
                 yield _with_any_rubric(metric, rubric) if rubric else metric
 

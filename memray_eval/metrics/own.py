@@ -66,6 +66,7 @@ def computed_metric(
         title=named.upper(),
         value_label=named,
         scale=(low, high),
+        about=(inspect.getdoc(fn) or "A function of your own.").split("\n")[0],
         measure=measure,
     )
 
@@ -125,6 +126,7 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
         title=spec.name.upper(),
         value_label=spec.name,
         scale=(low, high),
+        about=f"A rubric of your own: {spec.rubric.strip().splitlines()[0]}",
         integer_scale=is_integer,
         # memory and history may be empty; a text or answers to compare with may not
         requires=("query", *(part for part in ("context", "answers") if part in spec.sees)),

@@ -9,10 +9,10 @@ from textwrap import wrap
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
-from memray_eval.report.marks import fallbacks_of, metric_mark
+from memray_eval.report.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.sweeps import sweep_lines
-from memray_eval.report.tables import NOTHING, disagreements_line, heat_map, task_table
+from memray_eval.report.tables import disagreements_line, heat_map, task_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
-from memray_eval.report.marks import mark
-from memray_eval.report.tables import NOTHING, align_columns
+from memray_eval.report.marks import NOTHING, mark
+from memray_eval.report.tables import align_columns
 from memray_eval.types import Frozen, Summary, TaskSummary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5

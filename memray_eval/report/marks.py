@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
-from memray_eval.types import FALLBACKS, MetricSummary
+from memray_eval.types import FALLBACKS, Figure, MetricSummary
 
 ESTIMATE = "estimate"
+NOTHING = "-"
 _REPLACED = "by fallback"
 
 
@@ -33,6 +35,34 @@ def metric_mark(metric: MetricSummary) -> str:
 def fallbacks_of(metric: MetricSummary) -> dict[str, int]:
     """How many units each fallback scored."""
     return {judge: count for judge, count in metric.judges.items() if judge in FALLBACKS}
+
+
+class _Averaged(Protocol):
+    """A metric's figure: `average` says which stands for it."""
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def average(self) -> str: ...
+
+
+def name_figure(one: _Averaged) -> str:
+    """The metric's name, and which average stands for it where that is not the mean."""
+    return one.metric if one.average == "mean" else f"{one.metric} ({one.average})"
+
+
+def format_figure(figure: Figure, scale: tuple[float, float]) -> str:
+    """A metric's figure with so many digits as a report shows: three, or two on a scale beyond 1;
+    "no claims" where there were none, NOTHING where nothing was scored."""
+    if figure.value is None:
+        return f"no {figure.whole}" if figure.whole else NOTHING
+    return f"{figure.value:.{digits_of(scale)}f}"
+
+
+def digits_of(scale: tuple[float, float]) -> int:
+    """How many decimals of a metric's figure are shown."""
+    return 2 if scale[1] > 1 else 3
 
 
 def append_mark(figure: str, mark: str) -> str:

@@ -6,7 +6,9 @@ What stays in memory is one number per prompt and candidate. A unit written twic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -15,19 +17,21 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.metric import Metric
+from memray_eval.metric import Metric, linearise_ratio
 from memray_eval.ports import FloatArray
 from memray_eval.report.scores import METADATA, clusters_of, find_cluster, number_clusters
 from memray_eval.report.statistics import (
     TIE,
     Clusters,
+    Rows,
     Settings,
     clustered_error,
     difference_interval,
     standard_error,
     units_to_show,
 )
-from memray_eval.types import QualityPair
+from memray_eval.stages.pooled import shares
+from memray_eval.types import MetricSummary, QualityPair
 
 _SCORE = "scores.list.element"
 _COLUMNS = ("sample_id", "task", "candidate", f"{_SCORE}.metric", f"{_SCORE}.value")
@@ -43,12 +47,61 @@ def paired_qualities(
     pairs = list(combinations(candidates, 2))
     if not pairs:
         return ()
-    values, clusters = _read_qualities(records, headline, candidates)
+    qualities = _read_qualities(records, [headline], candidates)
     how = Settings(level=1 - (1 - level) / len(pairs))
+    return tuple(qualities.pair(headline, a, b, how) for a, b in pairs)
+
+
+def differences_from_best(
+    records: pads.Dataset, metrics: Sequence[MetricSummary], by_name: Mapping[str, Metric]
+) -> tuple[QualityPair, ...]:
+    """Compares, for each metric, every candidate (b) with the one of the highest figure (a). The
+    level holds for all pairs of candidates and all metrics together: which is best is seen in the
+    same data."""
+    rated: dict[str, dict[str, float]] = {}
+    for one in metrics:
+        if one.figure.value is not None and one.metric in by_name:
+            rated.setdefault(one.metric, {})[one.candidate] = one.figure.value
+    compared = {name: figures for name, figures in rated.items() if len(figures) > 1}
+    candidates = sorted({name for figures in compared.values() for name in figures})
+    if not compared:
+        return ()
+    n_pairs = len(compared) * math.comb(len(candidates), 2)
+    how = Settings(level=1 - (1 - Settings().level) / n_pairs)
+    qualities = _read_qualities(records, [by_name[name] for name in compared], candidates)
     return tuple(
-        pair_of(a, b, values[candidates.index(a)], values[candidates.index(b)], clusters, how)
-        for a, b in pairs
+        qualities.pair(by_name[name], best, other, how)
+        for name, figures in compared.items()
+        for best in [max(sorted(figures), key=lambda one: figures[one])]
+        for other in sorted(figures)
+        if other != best
     )
+
+
+@dataclass(frozen=True)
+class _Qualities:
+    """By metric and candidate, part and whole of each prompt's quality in 0-1, NaN without one; and
+    the cluster of each prompt, None if prompts are independent."""
+
+    of: Mapping[tuple[str, str], tuple[FloatArray, FloatArray]]
+    clusters: Clusters | None
+
+    def pair(self, metric: Metric, a: str, b: str, how: Settings) -> QualityPair:
+        both = ~np.isnan(self.of[metric.name, a][0]) & ~np.isnan(self.of[metric.name, b][0])
+        of_a, of_b = (
+            self._figures(metric, candidate, np.flatnonzero(both)) for candidate in (a, b)
+        )
+        found = pair_of(a, b, of_a, of_b, self.clusters, how)
+        return found.model_copy(update={"metric": metric.name})
+
+    def _figures(self, metric: Metric, candidate: str, rows: Rows) -> FloatArray:
+        """A column of which the mean over `rows` is the metric's figure over them."""
+        part, whole = self.of[metric.name, candidate]
+        figures = np.full(part.size, np.nan)
+        found = part[rows] if metric.pooled is None else linearise_ratio(part[rows], whole[rows])
+        if found is not None:
+            figures[rows] = found
+        return figures
 
 
 def pair_of(
@@ -89,42 +142,55 @@ def pair_of(
 
 
 def _read_qualities(
-    records: pads.Dataset, headline: Metric, candidates: Sequence[str]
-) -> tuple[FloatArray, Clusters | None]:
-    """Reads qualities in 0-1, one row per candidate and one column per prompt, and the cluster of
-    each prompt, or None if prompts are independent."""
+    records: pads.Dataset, metrics: Sequence[Metric], candidates: Sequence[str]
+) -> _Qualities:
+    """Reads the qualities by all prompts of the run."""
     cluster = find_cluster(records)
     columns = (*_COLUMNS, METADATA) if cluster else _COLUMNS
+    if any(metric.pooled for metric in metrics):
+        columns = (*columns, f"{_SCORE}.parts")
     rows = pa.concat_tables(
-        [_read_rows(file, columns, headline) for file in records.get_fragments()]
+        [_read_rows(file, columns, metrics) for file in records.get_fragments()]
     )
     prompts = pc.binary_join_element_wise(
         rows["sample_id"], pc.fill_null(rows["task"], ""), "\x1f"
     ).combine_chunks()
     coded = prompts.dictionary_encode()
     place = coded.indices.to_numpy()
-    whose = pc.index_in(rows["candidate"], pa.array(candidates)).to_numpy()
-    low, high = headline.scale
-    values = np.full((len(candidates), len(coded.dictionary)), np.nan)
-    shares = (rows["value"].to_numpy() - low) / ((high - low) or 1.0)
-    known = ~np.isnan(shares) & ~np.isnan(whose.astype(np.float64))
-    values[whose[known].astype(np.intp), place[known]] = shares[known]
+    whose = pc.index_in(rows["candidate"], pa.array(candidates)).fill_null(-1).to_numpy()
+    found = {}
+    for metric in metrics:
+        low, width = metric.scale[0], (metric.scale[1] - metric.scale[0]) or 1.0
+        part, whole = (rows[f"{kind} {metric.name}"].to_numpy() for kind in ("part", "whole"))
+        share = (part - low * whole) / width
+        for code, name in enumerate(candidates):
+            of_it = np.flatnonzero((whose == code) & ~np.isnan(share))
+            columns_of_it = np.full((2, len(coded.dictionary)), np.nan)
+            columns_of_it[:, place[of_it]] = share[of_it], whole[of_it]
+            found[metric.name, name] = columns_of_it[0], columns_of_it[1]
     if cluster is None:
-        return values, None
+        return _Qualities(found, None)
     names = np.empty(len(coded.dictionary), dtype=object)
     names[place] = clusters_of(rows[METADATA], METADATA, cluster)
-    return values, number_clusters(pa.chunked_array([pa.array(names.tolist(), pa.string())]))
+    numbered = number_clusters(pa.chunked_array([pa.array(names.tolist(), pa.string())]))
+    return _Qualities(found, numbered)
 
 
 def _read_rows(
-    file: pads.ParquetFileFragment, columns: Sequence[str], headline: Metric
+    file: pads.ParquetFileFragment, columns: Sequence[str], metrics: Sequence[Metric]
 ) -> pa.Table:
-    """Reads one row per unit, with its value of the headline metric, NaN without one."""
+    """Reads one row per unit, with part and whole of its value of each metric, NaN without one."""
     with file.open() as stream:
         table = pq.ParquetFile(stream).read(columns=list(columns))
     scores = table["scores"].combine_chunks()
     unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
-    wanted = pc.equal(pc.struct_field(each, "metric"), headline.name).to_numpy(zero_copy_only=False)
-    values = np.full(len(table), np.nan)
-    values[unit[wanted]] = pc.struct_field(each, "value").to_numpy(zero_copy_only=False)[wanted]
-    return table.drop_columns(["scores"]).append_column("value", pa.array(values))
+    names = pa.array([metric.name for metric in metrics], pa.string())
+    codes = pc.index_in(pc.struct_field(each, "metric"), names).fill_null(-1).to_numpy()
+    pooled = {code: metric.pooled for code, metric in enumerate(metrics) if metric.pooled}
+    found = table.drop_columns(["scores"])
+    for kind, column in zip(("part", "whole"), shares(each, codes, pooled), strict=True):
+        for code, metric in enumerate(metrics):
+            rows, values = codes == code, np.full(len(table), np.nan)
+            values[unit[rows]] = column[rows]
+            found = found.append_column(f"{kind} {metric.name}", pa.array(values))
+    return found

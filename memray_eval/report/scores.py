@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from memray_eval.metric import Pooled, linearise_ratio
+from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
-from memray_eval.report.statistics import Clusters
+from memray_eval.report.statistics import Clusters, Rows
+from memray_eval.stages.pooled import shares
 from memray_eval.types import FALLBACKS, is_estimate
 
 _SCORE = "scores.list.element"
@@ -27,7 +30,10 @@ _LOOKED_AT = 1000  # samples; if none of these has such a key, the others are no
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
+_NAN = np.float64(np.nan)
 Kinds: TypeAlias = npt.NDArray[np.int8]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
 _BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 
 
@@ -36,12 +42,22 @@ class Scores:
     """One candidate's scores: `units` has one row per unit (key, sample_id, task, cluster),
     `values` each metric's value per unit (NaN without one), and `suites` those of the samples.
     `kinds` says, by metric and unit, which values are not a judge's: ESTIMATED for offline
-    estimates, REPLACED for those that a rule gave because the judge failed, otherwise 0."""
+    estimates, REPLACED for those that a rule gave because the judge failed, otherwise 0. `shares`
+    are part and whole of each unit (NaN without a value) for metrics whose figure is pooled."""
 
     units: pa.Table
     values: Mapping[str, FloatArray]
     suites: tuple[str, ...]
     kinds: Mapping[str, Kinds] = field(default_factory=dict)
+    shares: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+
+    def of_figure(self, metric: str, rows: Rows) -> FloatArray | None:
+        """Figures of these units, all scored, of which the mean is the metric's figure over them,
+        and the standard error its own. None where there is nothing to divide by."""
+        if metric not in self.shares:
+            return self.values[metric][rows]
+        part, whole = self.shares[metric]
+        return linearise_ratio(part[rows], whole[rows])
 
 
 def candidates_of(records: pads.Dataset) -> list[str]:
@@ -72,16 +88,11 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
     column = cluster if cluster is None or cluster in CLUSTER_COLUMNS else METADATA
     extra = () if column is None or column in _UNIT else (column,)
     read = [_read_file(file, candidate, (*_UNIT, *extra)) for file in records.get_fragments()]
-    units = pa.concat_tables([table for table, _, _ in read])
-    names = list(dict.fromkeys(name for _, values, _ in read for name in values))
-    values = {
-        name: np.concatenate([v.get(name, np.full(len(t), np.nan)) for t, v, _ in read])
-        for name in names
-    }
-    kinds = {
-        name: np.concatenate([k.get(name, np.zeros(len(t), np.int8)) for t, _, k in read])
-        for name in names
-    }
+    units = pa.concat_tables([one.units for one in read])
+    values = _join([(len(one.units), one.values) for one in read], _NAN)
+    kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
+    parts = _join([(len(one.units), one.parts) for one in read], _NAN)
+    wholes = _join([(len(one.units), one.wholes) for one in read], _NAN)
     keys = pc.binary_join_element_wise(
         units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN
     )
@@ -105,7 +116,29 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
         values={name: figures[kept] for name, figures in values.items()},
         suites=tuple(sorted(suites)),
         kinds={name: kind[kept] for name, kind in kinds.items()},
+        shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
     )
+
+
+class _FileScores(NamedTuple):
+    """One candidate's rows of a file: columns by metric, a figure a unit."""
+
+    units: pa.Table
+    values: dict[str, FloatArray]
+    kinds: dict[str, Kinds]
+    parts: dict[str, FloatArray]
+    wholes: dict[str, FloatArray]
+
+
+def _join(
+    files: Sequence[tuple[int, Mapping[str, npt.NDArray[T]]]], nothing: T
+) -> dict[str, npt.NDArray[T]]:
+    """Joins the columns of all files, each with its number of rows, by name."""
+    names = dict.fromkeys(name for _, columns in files for name in columns)
+    return {
+        name: np.concatenate([columns.get(name, np.full(n, nothing)) for n, columns in files])
+        for name in names
+    }
 
 
 class Text(NamedTuple):
@@ -137,10 +170,14 @@ def read_texts(
 
 def _read_file(
     file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
-) -> tuple[pa.Table, dict[str, FloatArray], dict[str, Kinds]]:
+) -> _FileScores:
     wanted = [*columns, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
     with file.open() as stream:
-        table = pq.ParquetFile(stream).read(columns=wanted)
+        parquet = pq.ParquetFile(stream)
+        table = parquet.read(columns=wanted)
+        names = pc.struct_field(table["scores"].combine_chunks().flatten(), "metric").unique()
+        if any(map(pooled_ratio, names.to_pylist())):
+            table = parquet.read(columns=[*wanted, f"{_SCORE}.parts"])
     table = table.filter(pc.equal(table["candidate"], candidate))
     scores = table["scores"].combine_chunks()
     unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
@@ -157,12 +194,28 @@ def _read_file(
         np.int8,
     )
     kind = of_judge[judges.indices.fill_null(-1).to_numpy()]
-    values, kinds = {}, {}
-    for code, name in enumerate(coded.dictionary.to_pylist()):
+    names = coded.dictionary.to_pylist()
+    pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
+    part, whole = shares(each, codes, pooled)
+    found = _FileScores(table.drop_columns(["scores"]), {}, {}, {}, {})
+    for code, name in enumerate(names):
         rows = codes == code
-        values[name], kinds[name] = np.full(len(table), np.nan), np.zeros(len(table), np.int8)
-        values[name][unit[rows]], kinds[name][unit[rows]] = figures[rows], kind[rows]
-    return table.drop_columns(["scores"]), values, kinds
+
+        def spread(column: npt.NDArray[T], nothing: T, rows: Flags = rows) -> npt.NDArray[T]:
+            spread = np.full(len(table), nothing)
+            spread[unit[rows]] = column[rows]
+            return spread
+
+        found.values[name], found.kinds[name] = spread(figures, _NAN), spread(kind, np.int8(0))
+        if code in pooled:
+            found.parts[name], found.wholes[name] = spread(part, _NAN), spread(whole, _NAN)
+    return found
+
+
+def pooled_ratio(metric: str) -> Pooled | None:
+    """The ratio of sums that stands for a metric, None where its mean does."""
+    known = all_metrics().get(metric)
+    return known.pooled if known else None
 
 
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:

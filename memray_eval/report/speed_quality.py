@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from memray_eval.report.marks import append_mark, mark
+from memray_eval.report.marks import NOTHING, append_mark, mark
 from memray_eval.report.recommendation import quality_interval, round_up, swap_sides
-from memray_eval.report.tables import NOTHING, format_interval
+from memray_eval.report.tables import format_interval
 from memray_eval.types import Performance, Recommendation, Summary
 
 _WIDTH = 80

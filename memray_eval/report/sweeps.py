@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from memray_eval.report.marks import append_mark, mark
-from memray_eval.report.tables import NOTHING, TABLE_WIDTH, align_columns
+from memray_eval.report.marks import NOTHING, append_mark, mark, name_figure
+from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.types import Candidate, MetricSummary, Sweep
 
 
@@ -55,8 +55,9 @@ def _make_sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]
         prompt=candidates[0].prompt,
         candidates=tuple(candidate.name for candidate in candidates),
         temperatures=tuple(map(_temperature, candidates)),
-        means=tuple(point.mean for point in points),
-        stderrs=tuple(point.stderr for point in points),
+        average=points[0].figure.average,
+        means=tuple(point.figure.value for point in points),
+        stderrs=tuple(point.figure.stderr for point in points),
         n=tuple(point.n_scored for point in points),
         estimates=tuple(point.n_estimated for point in points),
         fallbacks=tuple(point.n_fallbacks for point in points),
@@ -69,8 +70,8 @@ def _table_lines(sweeps: Sequence[Sweep]) -> Iterator[str]:
     yield from wrap(
         f"Candidates: {', '.join(sweeps[0].candidates)}", TABLE_WIDTH, break_on_hyphens=False
     )
-    yield f"Mean ± standard error in the metric's own scale; {span} scored a cell"
-    names = ["temperature", *(sweep.metric for sweep in sweeps)]
+    yield f"Figure ± standard error in the metric's own scale; {span} scored a cell"
+    names = ["temperature", *map(name_figure, sweeps)]
     columns = [
         [f"{temperature:g}", *(_format_cell(sweep, place) for sweep in sweeps)]
         for place, temperature in enumerate(sweeps[0].temperatures)

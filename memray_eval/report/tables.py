@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from memray_eval.report.marks import ESTIMATE, append_mark, mark
+from memray_eval.report.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
 from memray_eval.report.statistics import Interval
 from memray_eval.types import (
     DISAGREEMENTS,
@@ -22,7 +22,6 @@ from memray_eval.types import (
     is_estimate,
 )
 
-NOTHING = "-"
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
 TABLE_WIDTH = 80
 LENGTHS_AT_ONCE = 12
@@ -130,12 +129,13 @@ def length_label(length: float) -> str:
     )
 
 
-def align_columns(rows: Sequence[Row]) -> Iterator[str]:
-    """Aligns rows as lines, the first column to the left, the others to the right."""
+def align_columns(rows: Sequence[Row], left: Collection[int] = (0,)) -> Iterator[str]:
+    """Aligns rows as lines, the columns of `left` to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        figures = (f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True))
-        yield "  ".join((f"{first:<{widths[0]}}", *figures)).rstrip()
+    signs = ["<" if place in left else ">" for place in range(len(widths))]
+    for row in rows:
+        cells = zip(row, signs, widths, strict=True)
+        yield "  ".join(f"{text:{sign}{width}}" for text, sign, width in cells).rstrip()
 
 
 def format_interval(mean: float | None, found: Interval | None, digits: int) -> str:
@@ -201,8 +201,9 @@ def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterato
     """Renders the means of the metrics without a column above, in their own scale and marked, in as
     many tables as the width needs."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
+    names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
     columns = [
-        (name, *_task_means(name, tasks), _macro_mean(name, tasks, macro))
+        (names.get(name, name), *_task_means(name, tasks), _macro_mean(name, tasks, macro))
         for name in macro.means
         if name not in _COMPARED
     ]

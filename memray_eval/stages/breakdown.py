@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
 from memray_eval.stages.agreement import CORRECT_FROM, agreement, compares, is_fallback, map_names
+from memray_eval.stages.pooled import MEAN, STDERR, shares
 from memray_eval.types import (
     JURORS,
     RULE_METRIC,
@@ -56,6 +57,8 @@ _SCORE_ROWS = pa.schema(
         ("is_estimate", pa.bool_()),
         ("calls", pa.int64()),
         ("value", pa.float64()),
+        ("part", pa.float64()),
+        ("whole", pa.float64()),
         ("cached", pa.bool_()),
         ("cost_usd", pa.float64()),
         ("input_tokens", pa.int64()),
@@ -104,7 +107,7 @@ ORDER BY ALL NULLS FIRST
 _TASK_METRICS = f"""
 SELECT candidate, task, bucket, metric,
        count(*) AS n, count(value) AS n_scored, count_if(is_failed) AS n_failed,
-       avg(value) AS mean, stddev_samp(value) / sqrt(count(value)) AS stderr,
+       {MEAN} AS mean, {STDERR} AS stderr,
        count(value) / nullif(count_if(is_applicable), 0) AS coverage,
        count_if(is_failed) / nullif(count_if(is_applicable), 0) AS error_rate,
        sum(calls)::BIGINT AS calls, count_if(cached) AS cached, count_if(is_fallback) AS fallbacks,
@@ -129,8 +132,8 @@ FROM pairs JOIN units USING (unit) WHERE judge IS NOT NULL AND rule IS NOT NULL
 GROUP BY GROUPING SETS ((candidate), (candidate, task), (candidate, task, bucket))
 HAVING grouping(bucket) = 1 OR bucket != ''
 """
-_CELLS = """
-SELECT candidate, metric, {length} AS cell_length, {depth} AS cell_depth, avg(value), count(value),
+_CELLS = f"""
+SELECT candidate, metric, {{length}} AS cell_length, {{depth}} AS cell_depth, {MEAN}, count(value),
        count_if(is_estimate AND value IS NOT NULL), count_if(is_fallback AND value IS NOT NULL)
 FROM units JOIN scores USING (unit) WHERE length IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
@@ -200,7 +203,7 @@ def _score_rows(
     """Yields one row per score of the metrics, with the number of its unit."""
     first = 0
     columns = _OF_SCORES
-    if any(FIXED in metric.columns for metric in metrics):  # the only part that is counted here
+    if any(FIXED in metric.columns or metric.pooled for metric in metrics):
         columns = (*columns, f"{_SCORE}.parts")
     for file in files:
         with file.open() as stream:
@@ -226,6 +229,8 @@ def _flatten_scores(column: pa.ListArray, first: int, metrics: Sequence[Metric])
         figures[name] = each.field(place) if place >= 0 else pa.nulls(len(each), type_)
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
     was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
+    pooled = {code: one.pooled for code, one in enumerate(metrics) if one.pooled}
+    part, whole = shares(each, metric, pooled)
     # older versions did not count calls: one for each model behind the score, then
     guessed = pa.array(np.where(was_asked, map_names(judge, _count_models), 0))
     columns = {
@@ -238,6 +243,8 @@ def _flatten_scores(column: pa.ListArray, first: int, metrics: Sequence[Metric])
         "is_applicable": pa.array(map_names(status, lambda name: name != "not_applicable") > 0),
         "is_fallback": pa.array(map_names(judge, is_fallback) > 0),
         "is_estimate": pa.array(is_judged & (map_names(judge, is_estimate) > 0)),
+        "part": pa.array(part, mask=np.isnan(part)),
+        "whole": pa.array(whole, mask=np.isnan(whole)),
         "is_fixed": pa.array(_has_fixed_part(each)),
         "calls": pc.coalesce(figures["calls"], guessed),
     }
@@ -266,9 +273,10 @@ def _summarise_tasks(
     database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
 ) -> Iterator[TaskSummary]:
     found: dict[tuple[Place, str], TaskMetric] = {}
+    averages = {metric.name: metric.average for metric in metrics}
     for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
         place = row.pop("candidate"), row.pop("task"), row.pop("bucket")
-        found[place, row["metric"]] = TaskMetric(**row)
+        found[place, row["metric"]] = TaskMetric(**row, average=averages[row["metric"]])
     for candidate, task, bucket, n in database.execute(_TASKS).fetchall():
         place = candidate, task, bucket
         yield TaskSummary(

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from memray_eval.errors import cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
-from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA
+from memray_eval.stages.pooled import part_columns
 from memray_eval.types import Cause, GenerationSummary, MetricSummary
 
 MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
@@ -231,7 +231,7 @@ def _metric_columns(
     """Yields the outcomes of each metric and candidate of a block. `unit` holds the row that each
     score belongs to."""
     values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
-    parts = _part_columns(pc.struct_field(scores, "parts"))
+    parts = part_columns(pc.struct_field(scores, "parts"))
     candidate = _CodedColumn(candidates.names, candidates.codes[unit])
     for metric in metrics:
         of_metric, scored = names["metric"].where(metric.name), names["status"].where("scored")
@@ -251,17 +251,6 @@ def _metric_columns(
                     columns={"value": values[figures], **columns},
                 ),
             )
-
-
-def _part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
-    """Returns, by part, one figure per score, 0 for a score without that part."""
-    offsets = parts.offsets.to_numpy()
-    score = np.repeat(np.arange(len(parts)), np.diff(offsets))
-    entries = slice(offsets[0], offsets[-1])
-    part = _encode(parts.keys[entries])
-    figures = np.zeros((len(part.names), len(parts)))
-    figures[part.codes, score] = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
-    return dict(zip(part.names, figures, strict=True))
 
 
 class _CodedColumn(NamedTuple):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.stages.agreement import is_fallback, map_names
+from memray_eval.stages.pooled import MEAN, STDERR, shares
 from memray_eval.types import Performance, is_estimate
 
 _SCORE = "scores.list.element"
@@ -34,18 +35,19 @@ _ROWS = pa.schema(
         ("ttft_s", pa.float64()),
         ("duration_s", pa.float64()),
         ("is_answered", pa.bool_()),
-        ("value", pa.float64()),
+        ("part", pa.float64()),
+        ("whole", pa.float64()),
         ("is_estimate", pa.bool_()),
         ("is_fallback", pa.bool_()),
     ]
 )
 
 # The time of a failed answer does not count. A sample without a task goes by its prompt type.
-_PERFORMANCE = """
+_PERFORMANCE = f"""
 WITH units AS (
     SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback,
            coalesce(nullif(task, ''), prompt_type, '') AS task,
-           (value - $low) * 100 / ($high - $low) AS quality,
+           (part - $low * whole) * 100 / ($high - $low) AS part, whole,
            is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
            CASE WHEN is_answered THEN output_tokens END AS tokens,
            CASE WHEN is_answered THEN ttft_s END AS ttft_s,
@@ -56,8 +58,7 @@ SELECT candidate, task, count(*) AS n,
        coalesce(sum(tokens), 0)::BIGINT AS output_tokens,
        sum(tokens) FILTER (is_timed) / sum(duration_s) FILTER (is_timed) AS tokens_per_s,
        avg(ttft_s) AS ttft_s_mean, quantile_cont(ttft_s, 0.95) AS ttft_s_p95,
-       count(quality) AS n_scored, avg(quality) AS quality,
-       stddev_samp(quality) / sqrt(count(quality)) AS quality_stderr,
+       count(part) AS n_scored, {MEAN} AS quality, {STDERR} AS quality_stderr,
        count_if(is_estimate) AS estimates, count_if(is_fallback) AS fallbacks
 FROM units GROUP BY GROUPING SETS ((candidate), (candidate, task))
 HAVING grouping(task) = 1 OR task != ''
@@ -82,9 +83,11 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
 
 
 def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
+    is_pooled = headline is not None and headline.pooled is not None
+    wanted = (*_COLUMNS, f"{_SCORE}.parts") if is_pooled else _COLUMNS
     for file in records.get_fragments():
         with file.open() as stream:
-            for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_COLUMNS):
+            for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=wanted):
                 columns = [
                     *(batch[name] for name in (*_TEXTS, *_FIGURES)),
                     batch["error"].is_null(),
@@ -95,17 +98,19 @@ def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.Re
 
 
 def _headline_values(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
-    """Returns three columns, one row per unit: the metric's value (null without one), whether it is
-    an estimate, and whether it is a fallback."""
+    """Returns four columns, one row per unit: what it adds to the metric's figure, part and whole
+    (null without a value), whether it is an estimate, and whether it is a fallback."""
     each, unit = scores.flatten(), pc.list_parent_indices(scores)
-    values = pc.struct_field(each, "value")
     name = metric.name if metric else ""
-    wanted = pc.and_(pc.equal(pc.struct_field(each, "metric"), name), values.is_valid())
-    rows = unit.filter(wanted).to_numpy()
-    found, kinds = np.full(len(scores), np.nan), np.zeros((2, len(scores)), dtype=np.bool_)
-    found[rows] = values.filter(wanted).to_numpy()
+    wanted = pc.and_(
+        pc.equal(pc.struct_field(each, "metric"), name), pc.struct_field(each, "value").is_valid()
+    )
+    rows, of_metric = unit.filter(wanted).to_numpy(), each.filter(wanted)
+    found, kinds = np.full((2, len(scores)), np.nan), np.zeros((2, len(scores)), dtype=np.bool_)
+    pooled = {0: metric.pooled} if metric and metric.pooled else {}
+    found[:, rows] = shares(of_metric, np.zeros(len(of_metric), np.intp), pooled)
     if isinstance(metric, JudgedMetric):
         judges = pc.struct_field(each, "judge").filter(wanted)
         kinds[0, rows] = map_names(judges, is_estimate) > 0
         kinds[1, rows] = map_names(judges, is_fallback) > 0
-    return [pa.array(found, mask=np.isnan(found)), *map(pa.array, kinds)]
+    return [*(pa.array(each, mask=np.isnan(each)) for each in found), *map(pa.array, kinds)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -30,12 +30,33 @@ class SummarySection(Frozen):
     lines: tuple[SummaryLine, ...] = ()
 
 
+class Figure(Frozen):
+    """The figure that stands for a metric wherever only one does.
+
+    `average` is "mean" (of the values of its units) or "micro" (one ratio over all units, in which
+    every one of its `whole`, such as claims, counts once). `stderr` takes units as independent;
+    `low` and `high` are the 95 % interval, clustered where the summary's `intervals` says so.
+    `value` is None where nothing was scored, or there is none of the `whole`."""
+
+    average: Literal["mean", "micro"] = "mean"
+    value: float | None = None
+    stderr: float | None = None
+    low: float | None = None
+    high: float | None = None
+    whole: str = ""
+
+
+# The ratio that stands for a metric in runs of versions that did not write `figure`
+_RATIOS = {"groundedness": ("groundedness_score", "claims"), "memory_utilization": ("f1", "keys")}
+
+
 class MetricSummary(Frozen):
     """One metric over all units of one candidate.
 
     `n` counts units; `coverage` = scored / (n - not applicable), None when nothing applied. Figures
-    are None, never 0.0, where nothing was scored. `std` is the population's (numpy's default),
-    `stderr` = sample std / sqrt(n_scored). Of the scored, `n_estimated` are offline estimates and
+    are None, never 0.0, where nothing was scored. `figure` stands for the metric; `mean` and what
+    follows it are of the units' values. `std` is the population's (numpy's default), `stderr` =
+    sample std / sqrt(n_scored). Of the scored, `n_estimated` are offline estimates and
     `n_fallbacks` are what a rule gave because the judge failed; both follow from `judges`. `worth`
     says what the estimates are worth, where there are any, and `reason` why the metric is not
     applicable where the rules cannot tell."""
@@ -53,6 +74,7 @@ class MetricSummary(Frozen):
     n_not_applicable: int
     n_failed: int
     coverage: float | None
+    figure: Figure = Figure()
     mean: float | None = None
     median: float | None = None
     min: float | None = None
@@ -67,6 +89,10 @@ class MetricSummary(Frozen):
     worth: str = ""
     reason: str = ""
 
+    @property
+    def average(self) -> str:
+        return self.figure.average
+
     @model_validator(mode="before")
     @classmethod
     def _count_by_rules(cls, data: Any) -> Any:
@@ -75,7 +101,16 @@ class MetricSummary(Frozen):
         judges = data.get("judges") or {}
         estimated = sum(count for judge, count in judges.items() if is_estimate(judge))
         replaced = sum(count for judge, count in judges.items() if judge in FALLBACKS)
-        return {**data, "n_estimated": estimated, "n_fallbacks": replaced}
+        counts = {"n_estimated": estimated, "n_fallbacks": replaced}
+        return {"figure": _figure_of(data), **data, **counts}
+
+
+def _figure_of(data: Mapping[str, Any]) -> Figure:
+    """The figure of a metric of which only statistics and aggregates are known."""
+    ratio, whole = _RATIOS.get(data.get("metric", ""), ("", ""))
+    if ratio in (data.get("micro") or {}):
+        return Figure(average="micro", value=data["micro"][ratio], whole=whole)
+    return Figure(value=data.get("mean"), stderr=data.get("stderr"))
 
 
 class GenerationSummary(Frozen):
@@ -112,13 +147,14 @@ class TaskMetric(Frozen):
     """One metric over the units of one task. `n` counts units with an outcome, those it does not
     apply to among them.
 
-    `mean` and `stderr` (sample std / sqrt n_scored) are in the metric's own scale, None where too
-    little was scored. `coverage` = scored / applicable and `error_rate` = n_failed / applicable,
-    None when nothing applied. `calls` were made to a judge model and paid, one each for a juror, a
-    repeat and an asking again; `cached` scores needed none. `fallbacks` are scores that a rule gave
-    because the judge failed, `estimates` those that rules gave because no judge was asked, and
-    `fixed` those of them that would have been the same for any answer. `latency_s_mean` is over the
-    calls, None where there were none."""
+    `mean` and `stderr` are those of the metric's figure over the task (`average` says which, as in
+    Figure), in the metric's own scale, None where too little was scored. `coverage` = scored /
+    applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were
+    made to a judge model and paid, one each for a juror, a repeat and an asking again; `cached`
+    scores needed none. `fallbacks` are scores that a rule gave because the judge failed,
+    `estimates` those that rules gave because no judge was asked, and `fixed` those of them that
+    would have been the same for any answer. `latency_s_mean` is over the calls, None where there
+    were none."""
 
     metric: str
     n: int
@@ -137,6 +173,7 @@ class TaskMetric(Frozen):
     output_tokens: int
     latency_s_mean: float | None
     fixed: int = 0
+    average: Literal["mean", "micro"] = "mean"
 
 
 class Agreement(Frozen):
@@ -243,9 +280,9 @@ class Performance(Frozen):
 
 
 class QualityPair(Frozen):
-    """Candidate `b` against `a` on the `n` prompts that both have a quality on. `difference` is the
-    mean of b - a in points of 0-100, `low` and `high` its interval at `level`; None where too few
-    prompts, or none that differ, give one.
+    """Candidate `b` against `a` on the `n` prompts that both have a score of `metric` on.
+    `difference` is that of the metric's figures, b - a, in points of 0-100, `low` and `high` its
+    interval at `level`; None where too few prompts, or none that differ, give one.
 
     `is_shown`: the difference is told from 0. Where it is not, about `more` prompts like these
     would show one of this size; None where no number can be named."""
@@ -254,6 +291,7 @@ class QualityPair(Frozen):
     b: str
     n: int
     level: float
+    metric: str = ""
     difference: float | None = None
     low: float | None = None
     high: float | None = None
@@ -282,7 +320,8 @@ class Recommendation(Frozen):
 
 class Sweep(Frozen):
     """One metric against temperature: candidates that differ in nothing else, by rising
-    temperature. Means and standard errors are in the metric's own scale, over the `n` scored units,
+    temperature. Means (of the figure that stands for the metric) and standard errors are in its own
+    scale, over the `n` scored units,
     None where too few were; of these `estimates` are offline estimates, and `fallbacks` are what a
     rule gave because the judge failed."""
 
@@ -296,6 +335,7 @@ class Sweep(Frozen):
     n: tuple[int, ...]
     estimates: tuple[int, ...] = ()
     fallbacks: tuple[int, ...] = ()
+    average: Literal["mean", "micro"] = "mean"
 
 
 class Cause(Frozen):
@@ -317,7 +357,10 @@ class Summary(Frozen):
     file DISAGREEMENTS; None where nothing was compared. `causes` of failed units stand most
     frequent first. `headline` names the metric that stands for quality. `performance` is there
     where a run has several candidates, or its suite is about both; `recommendation` where there are
-    several, `sweeps` where some differ in temperature alone."""
+    several, `sweeps` where some differ in temperature alone. `differences` are there where a run
+    has several candidates: for each metric, every other candidate (b) against the best (a); the
+    level of their intervals holds for all metrics and pairs together. `intervals` says how those of
+    the metrics' figures were measured."""
 
     run_id: str
     suite: str
@@ -337,6 +380,8 @@ class Summary(Frozen):
     headline: str = ""
     performance: tuple[Performance, ...] = ()
     recommendation: Recommendation | None = None
+    differences: tuple[QualityPair, ...] = ()
+    intervals: str = ""
     sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()

@@ -17,7 +17,15 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth, ratio
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    JudgedMetric,
+    MetricValue,
+    Pooled,
+    RulesWorth,
+    ratio,
+)
 from memray_eval.metrics._shared.claims import check_claims, claim_texts
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
@@ -93,19 +101,23 @@ def _score(grounded: int, claims: int) -> float:
 
 
 def aggregate(columns: Columns) -> Aggregates:
-    """Micro: over all claims together. Macro: the mean of the samples' scores."""
+    """Micro: over all claims together. Macro: the mean of the samples' scores. None without a
+    claim."""
     claims, grounded = float(columns["claims"].sum()), float(columns["grounded"].sum())
-    micro = ratio(grounded, claims, when_nothing=1.0) or 0.0
-    macro = float(np.mean(columns["value"]))
+    micro = ratio(grounded, claims)
+    macro = float(np.mean(columns["value"])) if claims else None
     return Aggregates(
         micro={
             "groundedness_score": micro,
-            "hallucination_rate": 1 - micro,
+            "hallucination_rate": None if micro is None else 1 - micro,
             "claims": claims,
             "grounded": grounded,
             "hallucinated": claims - grounded,
         },
-        macro={"groundedness_score": macro, "hallucination_rate": 1 - macro},
+        macro={
+            "groundedness_score": macro,
+            "hallucination_rate": None if macro is None else 1 - macro,
+        },
     )
 
 
@@ -131,6 +143,11 @@ METRIC = JudgedMetric(
     ),
     parts=("claims", "grounded", "hallucinated"),
     aggregate=aggregate,
+    pooled=Pooled(
+        "claims",
+        ("grounded", "claims"),
+        lambda columns: (columns["grounded"], columns["claims"]),
+    ),
     layout=(
         SummarySection(
             heading="Micro-averaged (recommended):",

@@ -10,7 +10,15 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth, Verified
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    JudgedMetric,
+    MetricValue,
+    Pooled,
+    RulesWorth,
+    Verified,
+)
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.metrics._shared.memory import candidate_keys, find_citations, matching_texts
@@ -114,21 +122,29 @@ def f1_scores(columns: Columns) -> FloatArray:
     return np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0)
 
 
+def pooled_f1(columns: Columns) -> tuple[FloatArray, FloatArray]:
+    """F1 = 2 TP / (2 TP + FP + FN), a ratio of sums."""
+    twice = 2 * columns["tp"]
+    return twice, twice + columns["fp"] + columns["fn"]
+
+
 def aggregate(columns: Columns) -> Aggregates:
-    """Micro: sums of tp, fp, fn, then P/R/F1. Macro: means of the samples' P/R/F1."""
+    """Micro: sums of tp, fp, fn, then P/R/F1. Macro: means of the samples' P/R/F1. No F1 where no
+    key was required or wrongly used."""
     sums = {name: np.array([columns[name].sum()]) for name in COUNTS}
+    has_keys = any(total[0] for total in sums.values())
     invented = float(columns[INVENTED].sum()) if INVENTED in columns else 0.0
     return Aggregates(
         micro={
             "precision": float(precisions(sums)[0]),
             "recall": float(recalls(sums)[0]),
-            "f1": float(f1_scores(sums)[0]),
+            "f1": float(f1_scores(sums)[0]) if has_keys else None,
             **{name: float(sums[name][0]) for name in COUNTS},
         },
         macro={
             "precision": float(precisions(columns).mean()),
             "recall": float(recalls(columns).mean()),
-            "f1": float(f1_scores(columns).mean()),
+            "f1": float(f1_scores(columns).mean()) if has_keys else None,
         },
         extras={INVENTED: invented},
     )
@@ -158,6 +174,7 @@ METRIC = JudgedMetric(
     ),
     parts=(*COUNTS, INVENTED),
     aggregate=aggregate,
+    pooled=Pooled("keys", COUNTS, pooled_f1),
     layout=(
         SummarySection(
             heading="Micro-averaged (recommended):",

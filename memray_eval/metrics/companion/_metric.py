@@ -73,7 +73,7 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 def rules(
     sample: Sample, response: Response, vectors: Vectors, emotion_words: WordList = "strict"
 ) -> CompanionJudgment:
-    """The six automated scores of the seed (metrics/companion/_rules.py), and their weighted sum as
+    """The six automated scores (metrics/companion/_rules.py), and their weighted sum as
     overall. They read the query and the response alone: neither the history nor the memory."""
     dimensions = scores(sample.query, response.text, emotion_words)
     why = (

@@ -1,7 +1,7 @@
 """Appropriateness: is the reply fit to be spoken, and right for the situation? Source: seed 002,
 metric 1.
 
-Its automated score is companion_rules.appropriateness; how it is judged stands in
+Its automated score is `appropriateness` in _rules.py of this folder; how it is judged stands in
 metrics/companion/_metric.py."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Helpfulness of a companion: does the reply meet the need and do good? Source: seed 002, metric 3.
 
-Its automated score is companion_rules.helpfulness; how it is judged stands in
+Its automated score is `helpfulness` in _rules.py of this folder; how it is judged stands in
 metrics/companion/_metric.py."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Conversational quality: is the reply natural, engaging speech? Source: seed 002, metric 2.
 
-Its automated score is companion_rules.conversational_quality; how it is judged stands in
-metrics/companion/_metric.py."""
+Its automated score is `conversational_quality` in _rules.py of this folder; how it is judged stands
+in metrics/companion/_metric.py."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Emotional intelligence: does the reply notice feelings and answer them? Source: seed 002, metric
 4.
 
-Its automated score is companion_rules.emotional_intelligence; how it is judged stands in
-metrics/companion/_metric.py."""
+Its automated score is `emotional_intelligence` in _rules.py of this folder; how it is judged stands
+in metrics/companion/_metric.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """How well the response does what its prompt asks, 0-100, by the checks of the sample's prompt
-type: seed 004.
+type. Source: seed 004.
 
 See benchmarks/instruction/checks.py. Its parts are the subscores of the checks that there were, and
 under check/n that there was one, so that the mean of a check leaves out those without it.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memray_eval.report.comparing.models import Comparison, MetricComparison
-from memray_eval.report.tables import NOTHING, align_columns
+from memray_eval.report.marks import NOTHING, name_figure
+from memray_eval.report.tables import align_columns
 
 
 def render(comparison: Comparison, n_flips: int | None = None) -> str:
@@ -59,13 +60,20 @@ def _difference_row(row: MetricComparison) -> Sequence[str]:
         else f"[{found.low:+.4f}, {found.high:+.4f}]"
     )
     means = (_figure(found.mean_a), _figure(found.mean_b), _figure(found.difference, "+.4f"))
-    return (row.metric, str(found.n), *means, interval, _figure(found.p_value), _figure(row.p_holm))
+    return (
+        name_figure(row),
+        str(found.n),
+        *means,
+        interval,
+        _figure(found.p_value),
+        _figure(row.p_holm),
+    )
 
 
 def _detail_row(row: MetricComparison) -> Sequence[str]:
     found = row.paired
     return (
-        row.metric,
+        name_figure(row),
         _figure(found.stderr),
         _figure(found.effect_size, "+.2f"),
         f"{found.wins}/{found.ties}/{found.losses}",

@@ -35,7 +35,8 @@ class Flip(Frozen):
 
 
 class MetricComparison(Frozen):
-    """One metric of B (`other`) against A, over the `paired.n` common units that both sides scored.
+    """One metric of B (`other`) against A, over the `paired.n` common units that both sides scored,
+    by the figure that stands for it (`average`, as in Figure; wins, ties and losses are of units).
     `only_a` and `only_b` count the common units that only one side scored.
 
     The p-values are corrected over all metrics and candidates of the comparison: `p_holm` bounds
@@ -48,6 +49,7 @@ class MetricComparison(Frozen):
     metric: str
     other: str
     paired: Paired
+    average: Literal["mean", "micro"] = "mean"
     interval_a: Interval | None = None
     interval_b: Interval | None = None
     p_holm: float | None = None

@@ -10,6 +10,7 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing.models import Side
 from memray_eval.report.reading import readable
 from memray_eval.report.scores import candidates_of, find_cluster, read_scores
+from memray_eval.results.latest import find_run
 from memray_eval.results.run_folder import RunFolder
 
 
@@ -71,7 +72,7 @@ def _open_run(run: str) -> tuple[RunFolder, str | None]:
         ),
     ]
     for end in ends:
-        folder = RunFolder(run[:end])
+        folder = RunFolder(find_run(run[:end]))
         if folder.has_manifest():
             folder.read_manifest()
             return folder, run[end + 1 :] or None

@@ -23,6 +23,7 @@ from memray_eval.report.statistics import (
     is_binary,
     mean_interval,
     paired,
+    win_tie_loss,
 )
 
 
@@ -83,12 +84,20 @@ def _compare_metric(
     has_a, has_b = ~np.isnan(a), ~np.isnan(b)
     both = has_a & has_b
     clusters = None if units.clusters is None else units.clusters[both]
+    of_a = units.base.scores.of_figure(name, units.rows_a[both])
+    of_b = units.other.scores.of_figure(name, units.rows_b[both])
+    if of_a is None or of_b is None:
+        of_a, of_b, clusters = a[:0], b[:0], None
+    wins, ties, losses = win_tie_loss((b - a)[both])
     found = MetricComparison(
         metric=name,
         other=units.other.name,
-        paired=paired(a[both], b[both], clusters, settings),
-        interval_a=mean_interval(a[both], clusters, settings),
-        interval_b=mean_interval(b[both], clusters, settings),
+        average="micro" if name in units.base.scores.shares else "mean",
+        paired=paired(of_a, of_b, clusters, settings).model_copy(
+            update={"wins": wins, "ties": ties, "losses": losses}
+        ),
+        interval_a=mean_interval(of_a, clusters, settings),
+        interval_b=mean_interval(of_b, clusters, settings),
         only_a=int(np.count_nonzero(has_a & ~has_b)),
         only_b=int(np.count_nonzero(has_b & ~has_a)),
         letter=units.common.letter,

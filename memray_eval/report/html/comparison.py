@@ -13,10 +13,9 @@ from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, M
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import Cell, Grid, label, number
-from memray_eval.report.marks import append_mark
+from memray_eval.report.marks import NOTHING, append_mark, name_figure
 from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval
-from memray_eval.report.tables import NOTHING
 
 MOST_CHARACTERS = 20_000  # shown of one answer; the rest is only in the run
 # of a scale, to both sides of zero, so that a tiny difference does not look large
@@ -135,7 +134,7 @@ def _difference(
     figure, between = _format_signed(row.paired.difference), _format_interval(row)
     hint = f"{label(row.metric)}: {figure} {between}".rstrip()
     return Difference(
-        metric=label(row.metric),
+        metric=label(name_figure(row)),
         plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_found, hint),
         figure=figure,
         interval=between,
@@ -162,7 +161,7 @@ def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: 
 
 
 def _label_with_mark(row: MetricComparison) -> str:
-    return label(row.metric) + (f" ({row.mark})" if row.mark else "")
+    return label(name_figure(row)) + (f" ({row.mark})" if row.mark else "")
 
 
 def _cells(row: MetricComparison) -> tuple[Cell, ...]:

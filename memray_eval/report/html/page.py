@@ -13,10 +13,10 @@ from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
-from memray_eval.report.html.intervals import Intervals, measure_intervals
 from memray_eval.report.html.page_renderer import render_page, write_page
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
+from memray_eval.report.intervals import Intervals, measure_intervals
 from memray_eval.types import Record, Summary
 
 Source = Literal["embedded.js", "served.js"]  # where the browser's records come from

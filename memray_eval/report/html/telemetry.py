@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from memray_eval.report.html.plots import throughput
 from memray_eval.report.html.view_model import Cell, Grid, label, number
-from memray_eval.report.tables import NOTHING
+from memray_eval.report.marks import NOTHING
 
 _READ = "read"  # so fast a stage that beside its peak the others would look flat
 

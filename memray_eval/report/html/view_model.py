@@ -9,7 +9,6 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, UNVERIFIED
-from memray_eval.report.html.intervals import Intervals, Key
 from memray_eval.report.html.plots import (
     Line,
     Point,
@@ -18,10 +17,20 @@ from memray_eval.report.html.plots import (
     speed_quality,
     temperature_curves,
 )
-from memray_eval.report.marks import append_mark, fallbacks_of, mark, metric_mark
+from memray_eval.report.intervals import Intervals, Key
+from memray_eval.report.marks import (
+    NOTHING,
+    append_mark,
+    digits_of,
+    fallbacks_of,
+    format_figure,
+    mark,
+    metric_mark,
+    name_figure,
+)
 from memray_eval.report.statistics import Interval
 from memray_eval.report.sweeps import sweep_mark
-from memray_eval.report.tables import NOTHING, format_interval, judge_label, length_label, task_mark
+from memray_eval.report.tables import format_interval, judge_label, length_label, task_mark
 from memray_eval.types import (
     FALLBACKS,
     Agreement,
@@ -108,12 +117,12 @@ def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
     for candidate in summary.candidates:
         of_it = [metric for metric in summary.metrics if metric.candidate == candidate.candidate]
         named = [metric for metric in of_it if metric.metric == summary.headline] or of_it
-        shown = next((metric for metric in named if metric.mean is not None), None)
+        shown = next((metric for metric in named if metric.figure.value is not None), None)
         yield Card(
             candidate=candidate.candidate,
             model=candidate.model,
-            metric=label(shown.metric) if shown else "nothing scored",
-            figure=_format_figure(shown.mean, shown) if shown else NOTHING,
+            metric=f"{shown.average} {label(shown.metric)}" if shown else "nothing scored",
+            figure=format_figure(shown.figure, shown.scale) if shown else NOTHING,
             spread=_format_spread(shown, intervals) if shown else "",
             of=f"of {shown.scale[1]:g}" if shown else "",
             mark=metric_mark(shown) if shown else "",
@@ -142,17 +151,17 @@ def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
 
 def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[MetricRow]:
     for metric in summary.metrics:
-        found = _metric_interval(metric, intervals)
+        found = intervals.of_metric(metric)
         yield MetricRow(
-            metric=label(metric.metric),
+            metric=label(name_figure(metric)),
             title=metric.title,
             candidate=metric.candidate,
-            mean=_format_figure(metric.mean, metric),
+            mean=format_figure(metric.figure, metric.scale),
             spread=_format_spread(metric, intervals),
             scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
             interval=Markup("")
-            if metric.mean is None
-            else interval(metric.mean, found, metric.scale),
+            if metric.figure.value is None
+            else interval(metric.figure.value, found, metric.scale),
             distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
             coverage=percent(metric.coverage),
             counts=_format_counts(metric),
@@ -164,24 +173,9 @@ def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Met
         )
 
 
-def _format_figure(value: float | None, metric: MetricSummary) -> str:
-    return number(value, 2 if metric.scale[1] > 1 else 3)
-
-
-def _metric_interval(metric: MetricSummary, intervals: Intervals) -> Interval | None:
-    return intervals.of(
-        (metric.candidate, metric.metric, None),
-        metric.mean,
-        metric.stderr,
-        metric.n_scored,
-        metric.scale,
-    )
-
-
 def _format_spread(metric: MetricSummary, intervals: Intervals) -> str:
-    return format_interval(
-        metric.mean, _metric_interval(metric, intervals), 2 if metric.scale[1] > 1 else 3
-    )
+    found = intervals.of_metric(metric)
+    return format_interval(metric.figure.value, found, digits_of(metric.scale))
 
 
 def _format_counts(metric: MetricSummary) -> str:
@@ -210,21 +204,26 @@ def by_candidate(summary: Summary, intervals: Intervals = _PLAIN) -> Grid | None
     if len(names) < 2:
         return None
     found = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
-    metrics = dict.fromkeys(metric.metric for metric in summary.metrics)
+    metrics = {metric.metric: name_figure(metric) for metric in summary.metrics}
     rows = tuple(
-        (label(name), tuple(_mean_cell(found.get((name, one)), intervals) for one in names))
+        (
+            label(metrics[name]),
+            tuple(_figure_cell(found.get((name, one)), intervals) for one in names),
+        )
         for name in metrics
     )
     return Grid("By candidate", ("metric", *names), rows)
 
 
-def _mean_cell(metric: MetricSummary | None, intervals: Intervals) -> Cell:
-    if metric is None or metric.mean is None:
+def _figure_cell(metric: MetricSummary | None, intervals: Intervals) -> Cell:
+    if metric is None:
         return Cell(NOTHING)
-    figure = _format_figure(metric.mean, metric)
+    figure = format_figure(metric.figure, metric.scale)
+    if metric.figure.value is None:
+        return Cell(figure)
     hint = f"{figure} {_format_spread(metric, intervals)}, {metric.n_scored:,} scored"
     marked = append_mark(figure, metric_mark(metric))
-    return Cell(marked, _percent_of_scale(metric.mean, metric.scale), hint)
+    return Cell(marked, _percent_of_scale(metric.figure.value, metric.scale), hint)
 
 
 def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
@@ -255,7 +254,9 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
                     (Cell(f"{task.n:,}"), *cells),
                 )
             )
-        yield Grid(f"By task: {candidate}", ("task", "units", *map(label, metrics)), tuple(rows))
+        names = {one.metric: name_figure(one) for task in tasks for one in task.metrics}
+        heads = (label(names[metric]) for metric in metrics)
+        yield Grid(f"By task: {candidate}", ("task", "units", *heads), tuple(rows))
 
 
 def _task_cell(

@@ -58,12 +58,13 @@ def test_doctor_checks_the_machine_though_the_config_is_wrong(cli, tmp_path: Pat
 
 def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     listed = cli("list", "metrics")[1]
-    assert "prefers anthropic/claude-opus-4-5" in listed
+    assert "judge, best anthropic/claude-opus-4-5" in listed
     worth = (
         "estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to "
         "find dangerous ones; "
     )
-    assert worth + "not applicable unless estimates.safety=true" in listed
+    told = " ".join(listed.split())
+    assert worth + "taken only with estimates.safety=true" in told
     assert "estimate by rules: not measured" in listed
     suites = [
         line.split()[0]

@@ -90,7 +90,7 @@ def test_micro_sums_before_dividing_and_macro_after() -> None:
 counts = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20)
 
 
-@given(counts)
+@given(counts.filter(lambda rows: any(map(any, rows))))
 def test_figures_stay_in_their_scale(rows: list[tuple[int, int, int]]) -> None:
     columns = {
         name: np.array([row[i] for row in rows], dtype=float)
@@ -109,6 +109,12 @@ def test_figures_stay_in_their_scale(rows: list[tuple[int, int, int]]) -> None:
         assert 0.0 <= value <= 1.0
     harmonic = [figures.micro["precision"] or 0.0, figures.micro["recall"] or 0.0]
     assert min(harmonic) - 1e-9 <= (figures.micro["f1"] or 0.0) <= max(harmonic) + 1e-9
+
+
+def test_there_is_no_f1_over_no_key() -> None:
+    columns = {name: np.zeros(3) for name in ("tp", "fp", "fn")}
+    figures = memory_utilization.aggregate(columns | {"value": np.ones(3)})
+    assert figures.micro["f1"] is figures.macro["f1"] is None
 
 
 def claims(*sources: str) -> GroundednessJudgment:

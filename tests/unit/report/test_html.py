@@ -21,11 +21,11 @@ from memray_eval.cli import main
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
 from memray_eval.report.html.cost import measure_cost
-from memray_eval.report.html.intervals import Intervals, measure_intervals
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.telemetry import calls, timelines
 from memray_eval.report.html.view_model import by_candidate, by_task, curves
+from memray_eval.report.intervals import Intervals, measure_intervals
 from memray_eval.report.scores import number_clusters, read_scores
 from memray_eval.report.statistics import (
     Interval,
@@ -258,7 +258,7 @@ def clustered_run(path: Path) -> RunFolder:
             update={"metadata": {"user": f"u{place // 3 % 3}"}, "task": "money"}
         )
         score = Score(
-            metric="memory_utilization",
+            metric="coherence",
             status="scored",
             value=0.2 + 0.3 * (place // 3 % 3) + place // 9 / 100,
         )
@@ -276,11 +276,11 @@ def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -
     )
     assert found.in_words().endswith("With fewer than 10 clusters they are rough.")
     scores = read_scores(folder.records(), "small-t0", "user")
-    values, clusters = scores.values["memory_utilization"], number_clusters(scores.units["cluster"])
+    values, clusters = scores.values["coherence"], number_clusters(scores.units["cluster"])
     wanted = mean_interval(values, clusters)
     plain = figures_interval(float(values.mean()), standard_error(values), 12)
     for task in (None, "money"):
-        got = found.of(("small-t0", "memory_utilization", task), float(values.mean()), 0.01, 12)
+        got = found.of(("small-t0", "coherence", task), float(values.mean()), 0.01, 12, (-9.0, 9.0))
         assert got == pytest.approx(wanted)
     assert plain is not None
     assert wanted is not None
@@ -310,7 +310,10 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
     folder = run("one", 1)
     found = measure_intervals(folder.records(), folder.read_summary())
     assert found.cluster is None
-    assert found.of(of_task, 3.0, 0.5, 6) == figures_interval(3.0, 0.5, 6)
+    assert found.of(of_task, 3.0, 0.5, 6, (1, 5)) == figures_interval(3.0, 0.5, 6)
+    cut = found.of(of_task, 4.6, 0.5, 6, (1, 5))
+    assert cut is not None
+    assert cut.high == 5.0  # an interval ends at its scale's end
 
 
 def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_interval_on_their_scale() -> (  # noqa: E501
@@ -419,6 +422,8 @@ def test_the_command_writes_the_page_beside_the_run_or_where_it_is_told(
     assert (tmp_path / "run" / "report.html").exists()
     assert report("--html", "--out", str(tmp_path / "page.html")) == 0
     assert (tmp_path / "page.html").exists()
+    assert "The run is in" in capsys.readouterr().out
+    assert report("--full") == 0
     assert "BENCHMARK EVALUATION SUMMARY" in capsys.readouterr().out
     assert report("--out", str(tmp_path / "other.html")) == 2
     assert "--out says where --html writes" in capsys.readouterr().err

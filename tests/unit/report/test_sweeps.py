@@ -111,7 +111,7 @@ EXPECTED = """\
 TEMPERATURE SWEEP - m, prompt default
 ----------------------------------------------------------------------
 Candidates: cold, hot
-Mean ± standard error in the metric's own scale; 9 to 10 scored a cell
+Figure ± standard error in the metric's own scale; 9 to 10 scored a cell
 temperature                0                1
 relevance         0.6000 ± -  0.4000 ± 0.0200
 safety       4.5000 ± 0.1250                -

@@ -1,4 +1,4 @@
-"""The 95 % intervals of a page. They come from the summary's own figures or, if the samples name
+"""The 95 % intervals of a report. They come from the summary's own figures or, if the samples name
 the user or context that they share, from standard errors clustered by it, which need the
 records."""
 
@@ -19,7 +19,7 @@ from memray_eval.report.statistics import (
     figures_interval,
     t_interval,
 )
-from memray_eval.types import Summary
+from memray_eval.types import MetricSummary, Summary
 
 Flags = npt.NDArray[np.bool_]
 Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all of them
@@ -47,8 +47,17 @@ class Intervals:
             return None
         if key in self.errors:
             error, groups = self.errors[key]
-            return t_interval(mean, error, groups - 1) if error > 0.0 else None
-        return figures_interval(mean, stderr, n, scale=scale)
+            found = t_interval(mean, error, groups - 1) if error > 0.0 else None
+        else:
+            found = figures_interval(mean, stderr, n, scale=scale)
+        return found and Interval(max(scale[0], found.low), min(scale[1], found.high))
+
+    def of_metric(self, metric: MetricSummary) -> Interval | None:
+        """The interval of the figure that stands for a metric: the one in the summary, if there."""
+        key, figure = (metric.candidate, metric.metric, None), metric.figure
+        if figure.low is not None and figure.high is not None:
+            return Interval(figure.low, figure.high)
+        return self.of(key, figure.value, figure.stderr, metric.n_scored, metric.scale)
 
     def in_words(self) -> str:
         if self.cluster is None:
@@ -66,6 +75,20 @@ class Intervals:
             f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up "
             f"to {most:,} clusters), because units of one cluster are not independent.{few}"
         )
+
+
+def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
+    """The summary with the interval of every metric's figure, and how they were measured."""
+    intervals = measure_intervals(records, summary)
+
+    def add(metric: MetricSummary) -> MetricSummary:
+        found = intervals.of_metric(metric)
+        ends = {"low": found.low, "high": found.high} if found else {}
+        return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
+
+    return summary.model_copy(
+        update={"metrics": tuple(map(add, summary.metrics)), "intervals": intervals.in_words()}
+    )
 
 
 def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
@@ -88,11 +111,11 @@ def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
         }
         for metric, values in scores.values.items():
             for task, of_task in chosen.items():
-                rows = of_task & ~np.isnan(values)
-                if rows.any():
-                    error = clustered_error(values[rows], clusters[rows])
+                rows = np.flatnonzero(of_task & ~np.isnan(values))
+                figures = scores.of_figure(metric, rows) if rows.size else None
+                if figures is not None:
                     errors[candidate.candidate, metric, task] = (
-                        error or 0.0,
+                        clustered_error(figures, clusters[rows]) or 0.0,
                         int(np.unique(clusters[rows]).size),
                     )
     return Intervals(cluster, errors)

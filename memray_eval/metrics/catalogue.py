@@ -1,0 +1,144 @@
+"""What each metric is, in words: a line for a list, a page for one metric, a table in Markdown. All
+of it comes from the metric and the docstring of its file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from inspect import getdoc
+from textwrap import dedent, wrap
+
+from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.types import Response, Sample
+
+WIDTH = 80
+# Where in our sources a thing stands
+_SOURCE = re.compile(
+    r"\s*Source( of the formulas)?:[^.]*\.|[:;] see (benchmarks|metrics)/\S+\w"
+    r"|\s*See (benchmarks|metrics)/\S+"
+)
+_KINDS = {
+    "judged": "judged by a model",
+    "embedded": "computed from embeddings",
+    "computed": "computed",
+}
+
+
+def split_docstring(text: str | None) -> tuple[str, str]:
+    """The first paragraph of a metric's docstring as one line, and the rest; neither says where in
+    our sources a thing stands."""
+    first, _, rest = dedent(text or "").strip().partition("\n\n")
+    return " ".join(_SOURCE.sub("", " ".join(first.split())).split()), _without_source(rest)
+
+
+def _without_source(text: str) -> str:
+    return _SOURCE.sub("", text).strip()
+
+
+def list_lines(metrics: Iterable[Metric]) -> Iterator[str]:
+    """What each measures, its scale, who judges it and what an estimate is worth, by family."""
+    family = None
+    for metric in metrics:
+        if metric.family != family:
+            yield from ([] if family is None else [""])
+            family = metric.family
+            yield f"{family}:"
+        yield f"  {metric.name}  ({scale_of(metric)}; {judge_of(metric)})"
+        yield from _wrapped(metric.about, "    ")
+        if isinstance(metric, JudgedMetric):
+            yield from _wrapped(f"estimate by rules: {estimate_of(metric)}", "    ")
+
+
+def page_lines(metric: Metric) -> Iterator[str]:
+    """All that there is to know of a metric: its formulas, its rubric, its estimate."""
+    yield f"{metric.name}: {metric.title.lower()}"
+    yield ""
+    yield from _wrapped(metric.about, "")
+    yield ""
+    for name, value in (
+        ("scale", f"{scale_of(metric)}, higher is better"),
+        ("by", judge_of(metric)),
+        ("needs", ", ".join(metric.requires) or "a response"),
+        ("figure", _figure_in_words(metric)),
+    ):
+        yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)
+    for text in (metric.formulas, *_docstrings(metric)):
+        if text:
+            yield from ("", *text.split("\n"))
+    if isinstance(metric, JudgedMetric):
+        yield from ("", *_wrapped(f"Estimate by rules: {estimate_of(metric)}", ""))
+        if doc := getdoc(metric.rules):
+            yield from _without_source(doc).split("\n")
+        yield from _rubric_lines(metric)
+
+
+def markdown_table(metrics: Iterable[Metric]) -> str:
+    """A row a metric."""
+    rows = [
+        "| metric | what it measures | scale | by | estimate without a judge |",
+        "|---|---|---|---|---|",
+    ]
+    for metric in metrics:
+        worth = estimate_of(metric) if isinstance(metric, JudgedMetric) else ""
+        cells = (f"`{metric.name}`", metric.about, scale_of(metric), judge_of(metric), worth)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def scale_of(metric: Metric) -> str:
+    return f"{metric.scale[0]:g} to {metric.scale[1]:g}"
+
+
+def judge_of(metric: Metric) -> str:
+    """Who scores a metric, and which rubrics a run may choose from."""
+    if not isinstance(metric, JudgedMetric):
+        return _KINDS[metric.kind]
+    rubrics = f"; rubrics {', '.join(metric.rubrics)}" if metric.rubrics else ""
+    return f"judge, best {metric.preferred_judge}{rubrics}"
+
+
+def estimate_of(metric: JudgedMetric) -> str:
+    """What the metric's estimate is worth, and whether a run takes it unasked."""
+    if metric.worth is not None and metric.worth.cannot_tell:
+        return f"{metric.worth_in_words}; taken only with estimates.{metric.name}=true"
+    return metric.worth_in_words
+
+
+def _figure_in_words(metric: Metric) -> str:
+    if metric.pooled is None:
+        return "the mean of the answers' scores"
+    return (
+        f"micro: one ratio over all {metric.pooled.whole} of the run; the mean of the answers' "
+        "scores stands beside it as macro"
+    )
+
+
+def _docstrings(metric: Metric) -> Iterator[str]:
+    """What the functions say that make its figures."""
+    for function in (getattr(metric, "measure", None), metric.aggregate):
+        module = getattr(function, "__module__", "")
+        if function is not None and module.endswith(f".{metric.name}"):
+            yield _without_source(getdoc(function) or "")
+
+
+def _rubric_lines(metric: JudgedMetric) -> Iterator[str]:
+    nobody = Sample(id="-", query="-", memory={"-": "-"})
+    for name in metric.rubrics or ("",):
+        yield from ("", f"What a judge is told{f' ({name})' if name else ''}:")
+        try:
+            messages = metric.messages(nobody, Response(text="-"), metric.rubrics.get(name))
+        except Exception:  # a user's own may need what its sample has
+            yield "  (its prompt cannot be built without a sample)"
+            return
+        yield from (f"  {line}" for line in messages[0].content.strip().split("\n"))
+
+
+def _wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
+    return wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent if further is None else further,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

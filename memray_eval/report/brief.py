@@ -1,0 +1,210 @@
+"""Renders what a run found on one screen: one table of metrics and candidates, why units failed,
+notes, where the run is, and what to do next. `report/console.py` renders all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from textwrap import wrap
+
+from memray_eval.report.decisions import NAMES, decide, means_of
+from memray_eval.report.intervals import Intervals
+from memray_eval.report.marks import NOTHING, digits_of, format_figure, name_figure
+from memray_eval.report.tables import TABLE_WIDTH, align_columns
+from memray_eval.text_processing.printable import escape_controls
+from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary, is_estimate
+
+CAUSES_SHOWN, NOTE_LINES = 3, 6
+_PLAIN = Intervals()
+_DIFFERS = "*"
+_EST = "est."
+_NAME_WIDTH, _JUDGE_WIDTH = 27, 9  # the widest name, the least room for a judge's
+
+
+def render_brief(summary: Summary, path: str) -> str:
+    """Renders the screen for a run whose folder is `path`: at most TABLE_WIDTH columns wide, but
+    for names and paths that are longer. Control characters are escaped."""
+    return escape_controls("\n".join(_lines(summary, path)) + "\n")
+
+
+def _lines(summary: Summary, path: str) -> Iterator[str]:
+    names = [one.candidate for one in summary.candidates]
+    models = ", ".join(
+        one.candidate if one.candidate == one.model else f"{one.candidate} ({one.model})"
+        for one in summary.candidates
+    )
+    yield from _wrap(f"{summary.suite}: {summary.n_units:,} answers of {models or 'nobody'}")
+    yield ""
+    if len(names) > 1:
+        yield from _tables_of_several(summary, names)
+    elif summary.metrics:
+        yield from align_columns(_table_of_one(summary.metrics), left=(0, 4))
+    yield from _legend(summary)
+    yield from _advice(summary)
+    yield from _failures(summary)
+    notes = [line for note in summary.notes for line in _wrap(f"Note: {note}")]
+    if notes:
+        yield ""
+        yield from notes[:NOTE_LINES]
+        if len(notes) > NOTE_LINES:
+            yield f"  ... {len(notes) - NOTE_LINES} more lines of notes with --full"
+    yield ""
+    yield f"{summary.total_s:.1f} s in all. The run is in {path}"
+    yield from _next_steps(summary, path)
+
+
+def _table_of_one(metrics: Sequence[MetricSummary]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("metric", "figure", "95 % interval", "n")]
+    for one in metrics:
+        rows.append(
+            (
+                _shorten(name_figure(one), _NAME_WIDTH),
+                format_figure(one.figure, one.scale),
+                _format_interval(one),
+                _format_count(one),
+            )
+        )
+    taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
+    room = max(_JUDGE_WIDTH, TABLE_WIDTH - taken)
+    judges = ("judged by", *(_format_judges(one, room) for one in metrics))
+    return [(*row, judge) for row, judge in zip(rows, judges, strict=True)]
+
+
+def _tables_of_several(summary: Summary, names: Sequence[str]) -> Iterator[str]:
+    """A row a metric and a column a candidate, in as many tables as the width needs."""
+    found = {(one.metric, one.candidate): one for one in summary.metrics}
+    metrics = {one.metric: name_figure(one) for one in summary.metrics}
+    worse = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
+    labels = ("metric", *(_shorten(name, _NAME_WIDTH) for name in metrics.values()))
+    columns = [
+        (
+            _shorten(candidate, _NAME_WIDTH),
+            *(_format_cell(found.get((name, candidate)), worse) for name in metrics),
+        )
+        for candidate in names
+    ]
+    while columns:
+        taken, room = 1, TABLE_WIDTH - max(map(len, labels)) - 2 - max(map(len, columns[0]))
+        while taken < len(columns) and (room := room - max(map(len, columns[taken])) - 2) >= 0:
+            taken += 1
+        shown, columns = columns[:taken], columns[taken:]
+        yield from align_columns(list(zip(labels, *shown, strict=True)))
+        if columns:
+            yield ""
+
+
+def _format_cell(one: MetricSummary | None, worse: set[tuple[str, str]]) -> str:
+    """A candidate's figure with its interval; _DIFFERS where it is shown to be below the best."""
+    if one is None:
+        return NOTHING
+    figure, between = format_figure(one.figure, one.scale), _format_interval(one)
+    mark = _DIFFERS if (one.metric, one.candidate) in worse else ""
+    text = f"{figure} [{between}]" if between != NOTHING else figure
+    return text + (mark or " ")
+
+
+def _format_interval(one: MetricSummary) -> str:
+    found = _PLAIN.of_metric(one)
+    digits = digits_of(one.scale)
+    return NOTHING if found is None else f"{found.low:.{digits}f}, {found.high:.{digits}f}"
+
+
+def _format_count(one: MetricSummary) -> str:
+    """How many units were scored, and of how many if not all that the metric applies to."""
+    applicable = one.n - one.n_not_applicable
+    return f"{one.n_scored:,}" if one.n_scored == applicable else f"{one.n_scored:,}/{applicable:,}"
+
+
+def _format_judges(one: MetricSummary, width: int = TABLE_WIDTH) -> str:
+    """Who scored most units, and _EST where any of them is an offline estimate."""
+    judges = sorted(
+        (name for name in one.judges if name != RULES_ON_EMPTY or len(one.judges) == 1),
+        key=lambda name: -one.judges[name],
+    )
+    if not judges:
+        return "not applicable" if one.n == one.n_not_applicable and one.n else "nobody"
+    others = f" +{len(judges) - 1}" if len(judges) > 1 else ""
+    estimate = f" {_EST}" if one.n_estimated else ""
+    name = judges[0].partition("+")[0] if is_estimate(judges[0]) else judges[0]
+    return f"{_shorten(name, width - len(others) - len(estimate))}{others}{estimate}"
+
+
+def _legend(summary: Summary) -> Iterator[str]:
+    told = []
+    if ratios := {one.figure.whole for one in summary.metrics if one.average == "micro"}:
+        told.append(f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run")
+    if any(one.average == "mean" for one in summary.metrics):
+        told.append("other figures: the mean of the answers")
+    if any(one.n_estimated for one in summary.metrics):
+        told.append(f"{_EST}: an estimate by rules, not a judge's verdict")
+    if len(summary.candidates) > 1:
+        told.append(_who_judged(summary.metrics))
+        told.append(
+            f"{_DIFFERS} below the best of its row beyond chance (paired, 95 % over all rows)"
+            if any(pair.is_shown for pair in summary.differences)
+            else "no candidate differs from the best of its row beyond chance (95 % over all rows)"
+        )
+    if told:
+        text = "; ".join(told)
+        yield from _wrap(f"{text[0].upper()}{text[1:]}.")
+
+
+def _who_judged(metrics: Sequence[MetricSummary]) -> str:
+    by_judge: dict[str, list[str]] = {}
+    for one in metrics:
+        mine = by_judge.setdefault(_format_judges(one), [])
+        if one.metric not in mine:
+            mine.append(one.metric)
+    parts = [
+        judge if len(by_judge) == 1 else f"{judge} ({', '.join(names)})"
+        for judge, names in by_judge.items()
+    ]
+    counts = sorted({one.n_scored for one in metrics})
+    n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return f"judged by {', '.join(parts)}; n {n} a figure"
+
+
+def _advice(summary: Summary) -> Iterator[str]:
+    if found := summary.recommendation:
+        yield ""
+        which = f"Use {found.use}" if found.use else "No recommendation"
+        yield from _wrap(f"{which}: {found.reason}")
+    overall = [one for one in decide(means_of(summary)) if not one.scenario]
+    if overall:
+        yield ""
+    for one in overall:
+        why = one.reasons[0] if one.reasons else ""
+        yield from _wrap(f"Decision on {one.candidate}: {NAMES[one.verdict]}; {why}")
+
+
+def _failures(summary: Summary) -> Iterator[str]:
+    if not summary.n_failed_units:
+        return
+    yield ""
+    yield f"{summary.n_failed_units:,} of {summary.n_units:,} units failed:"
+    for cause in summary.causes[:CAUSES_SHOWN]:
+        said = f": {cause.example}" if cause.example != cause.cause else ""
+        yield _shorten(f"  {cause.n_units:,} x {cause.cause}", TABLE_WIDTH)
+        yield _shorten(f"    such as {cause.unit_id}{said}", TABLE_WIDTH)
+    if (rest := len(summary.causes) - CAUSES_SHOWN) > 0:
+        yield f"  and {rest} other causes; --full lists them"
+
+
+def _next_steps(summary: Summary, path: str) -> Iterator[str]:
+    steps = [
+        ("memray-eval resume", "tries the failed units again", summary.n_failed_units > 0),
+        ("memray-eval view", "shows every answer with its scores", True),
+        ("memray-eval report --full", "prints all figures, by task too", True),
+    ]
+    wanted = islice(((words, why) for words, why, holds in steps if holds), 2)
+    yield from (f"  {words} {path}  # {why}" for words, why in wanted)
+
+
+def _wrap(text: str) -> list[str]:
+    return wrap(text, TABLE_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _shorten(text: str, width: int) -> str:
+    """Cuts a text at a width; line breaks become spaces, and an indent stays."""
+    flat = " " * (len(text) - len(text.lstrip(" "))) + " ".join(text.split())
+    return flat if len(flat) <= width else f"{flat[: width - 1]}…"

@@ -1,0 +1,32 @@
+"""Runs by when they were last written to: latest, latest~1, ..."""
+
+from __future__ import annotations
+
+import re
+
+from pyarrow import fs
+
+from memray_eval.errors import DataError
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import locate
+
+LATEST = "latest"
+_NAMED = re.compile(rf"{LATEST}(?:~(?P<back>\d+))?")
+
+
+def find_run(name: str, out: str = "results") -> str:
+    """The folder of a run: `latest` is the one in `out` that was written to last, `latest~1` the
+    one before; any other name is a folder's own. Raises DataError where there are not so many."""
+    named = _NAMED.fullmatch(name)
+    if named is None or RunFolder(name).has_manifest():
+        return name
+    back = int(named["back"] or 0)
+    filesystem, inner = locate(out.rstrip("/"))
+    runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
+    found = [one for one in filesystem.get_file_info(manifests) if one.type == fs.FileType.File]
+    if len(found) <= back:
+        has = f"only {len(found)} runs" if found else "no run"
+        raise DataError(f"{name}: {out} holds {has}; name the folder of one")
+    newest = sorted(found, key=lambda info: -(info.mtime_ns or 0))[back]
+    return f"{out.rstrip('/')}/{newest.path.split('/')[-2]}"

@@ -1,0 +1,293 @@
+"""The first screen of a run; its figures are those of every other place that shows them."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import memray_eval as me
+from memray_eval.metric import MetricColumns, linearise_ratio, summarise
+from memray_eval.metrics import all_metrics, pick
+from memray_eval.report.brief import render_brief
+from memray_eval.report.comparing.models import Side
+from memray_eval.report.comparing.paired_comparison import compare
+from memray_eval.report.console import render
+from memray_eval.report.exports import export_evaluation
+from memray_eval.report.html.page import render_html
+from memray_eval.report.intervals import add_intervals
+from memray_eval.report.paired_quality import differences_from_best
+from memray_eval.report.scores import read_scores
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
+from memray_eval.stages.breakdown import break_down
+from memray_eval.stages.reduce import reduce_records
+from memray_eval.types import (
+    Candidate,
+    Cause,
+    Figure,
+    MetricSummary,
+    Record,
+    Response,
+    Sample,
+    Score,
+    Summary,
+    unit_id,
+)
+from tests.runs import candidates, full_summary
+
+METRICS = pick(["memory_utilization", "groundedness", "coherence"])
+TWELVE = sorted(name for name, one in all_metrics().items() if one.family == "assistant")
+
+
+def scored(metric: str, value: float, judge: str = "openai/gpt-4o", **parts: float) -> Score:
+    return Score(metric=metric, status="scored", value=value, judge=judge, parts=parts)
+
+
+def records(n: int, n_claims: int | None = None) -> Iterator[Record]:
+    """Answers of two candidates, of which the second is the better one on coherence alone."""
+    chance = random.Random(7)
+    for candidate in (Candidate(name="plain", model="m"), Candidate(name="better", model="m")):
+        for number in range(n):
+            tp, fp, fn = chance.randint(0, 3), chance.randint(0, 2), chance.randint(0, 3)
+            claims = chance.randint(0, 9) if n_claims is None else n_claims
+            grounded = chance.randint(0, claims)
+            f1 = 2 * tp / (2 * tp + fp + fn) if tp else float(not fp + fn)
+            sample = Sample(
+                id=f"S{number}",
+                suite="memory",
+                query="How?",
+                memory={"a": "b"},
+                task="night" if number % 3 else "day",
+            )
+            best = candidate.name == "better"
+            yield Record(
+                unit_id=unit_id(sample.id, candidate, "memory"),
+                sample=sample,
+                candidate=candidate,
+                response=Response(text="Sleep.", finish_reason="stop"),
+                scores=(
+                    scored("memory_utilization", f1, tp=tp, fp=fp, fn=fn),
+                    scored(
+                        "groundedness",
+                        grounded / claims if claims else 1.0,
+                        "rules",
+                        claims=claims,
+                        grounded=grounded,
+                        hallucinated=claims - grounded,
+                    ),
+                    scored("coherence", chance.randint(3, 5) if best else chance.randint(1, 3)),
+                ),
+            )
+
+
+def finished(path: Path, rows: list[Record]) -> RunFolder:
+    """A run's folder with the summary that a run would write of these records."""
+    folder = RunFolder(str(path))
+    folder.create()
+    folder.write_part(to_table(rows))
+    reduced = reduce_records(folder.records(), METRICS, None)
+    broken = break_down(folder.records(), METRICS)
+    summary = Summary(
+        run_id="r", suite="memory", n_samples=len(rows) // 2, n_invalid=0, n_units=len(rows),
+        n_failed_units=0, generation_s=None, evaluation_s=None, total_s=1.0,
+        candidates=reduced.generation, metrics=reduced.metrics, tasks=broken.tasks,
+        macro=broken.macro, headline="memory_utilization",
+        differences=differences_from_best(
+            folder.records(), reduced.metrics, {metric.name: metric for metric in METRICS}
+        ),
+    )  # fmt: skip
+    folder.write_summary(add_intervals(summary, folder.records()), "")
+    folder.write_manifest({"started": "2026-11-24T00:00:00Z"})
+    return folder
+
+
+def sums(rows: list[Record], candidate: str, metric: str) -> dict[str, float]:
+    found = [
+        score.parts
+        for row in rows
+        if row.candidate.name == candidate
+        for score in row.scores
+        if score.metric == metric
+    ]
+    return {name: sum(parts[name] for parts in found) for name in found[0]}
+
+
+def test_console_page_exports_and_python_give_the_same_figures(tmp_path: Path) -> None:
+    rows = list(records(60))
+    folder = finished(tmp_path / "run", rows)
+    summary = folder.read_summary()
+    brief, full = render_brief(summary, "run"), render(summary)
+    page = re.sub(r"<[^>]+>", " ", render_html(folder))
+    export_evaluation(str(tmp_path / "eval.json"), folder.each(), summary)
+    exported = json.loads((tmp_path / "eval.json").read_text())["summary"]["metrics"]
+    table = {(row["metric"], row["candidate"]): row for row in me.Run(folder).table().to_pylist()}
+    for place, one in enumerate(summary.metrics):
+        counts = sums(rows, one.candidate, one.metric)
+        if one.metric == "memory_utilization":
+            twice = 2 * counts["tp"]
+            wanted = twice / (twice + counts["fp"] + counts["fn"])
+        elif one.metric == "groundedness":
+            wanted = counts["grounded"] / counts["claims"]
+        else:
+            wanted = one.mean or 0.0
+        shown = f"{wanted:.{2 if one.metric == 'coherence' else 3}f}"
+        assert one.figure.value == pytest.approx(wanted)
+        name = one.metric if one.metric == "coherence" else f"{one.metric} (micro)"
+        (line,) = [line for line in brief.splitlines() if line.startswith(name)]
+        assert shown in line
+        assert f"{name.replace('_', ' ')}" in page
+        assert shown in page
+        assert exported[place]["figure"]["value"] == one.figure.value
+        row = table[one.metric, one.candidate]
+        assert (row["figure"], row["average"]) == (one.figure.value, one.average)
+        assert (row["low"], row["high"]) == (one.figure.low, one.figure.high)
+        assert f"{wanted:.{2 if one.metric == 'coherence' else 4}f}" in full
+    me.Run(folder).check(f"groundedness >= {table['groundedness', 'plain']['figure'] - 0.2}")
+    alike = compare([side(folder, "plain"), side(folder, "better")])
+    for metric in alike.metrics:
+        figures = [table[metric.metric, name]["figure"] for name in ("plain", "better")]
+        assert [metric.paired.mean_a, metric.paired.mean_b] == pytest.approx(figures)
+        assert metric.average == ("mean" if metric.metric == "coherence" else "micro")
+    for task in summary.tasks:
+        mine = [
+            row
+            for row in rows
+            if row.sample.task == task.task and row.candidate.name == task.candidate
+        ]
+        counts = sums(mine, task.candidate, "groundedness")
+        found = next(one for one in task.metrics if one.metric == "groundedness")
+        assert found.mean == pytest.approx(counts["grounded"] / counts["claims"])
+        assert found.average == "micro"
+
+
+def side(folder: RunFolder, name: str) -> Side:
+    return Side(name, name, {}, read_scores(folder.records(), name))
+
+
+def test_a_ratio_has_the_standard_error_of_a_ratio() -> None:
+    """Against the spread of the ratio over many draws of units."""
+    chance = np.random.default_rng(3)
+    whole = chance.integers(1, 9, 4000).astype(float)
+    part = chance.binomial(whole.astype(int), 0.7).astype(float)
+    figures = linearise_ratio(part, whole)
+    assert figures is not None
+    assert figures.mean() == pytest.approx(part.sum() / whole.sum())
+    drawn = chance.integers(0, 4000, (1500, 4000))
+    spread = (part[drawn].sum(axis=1) / whole[drawn].sum(axis=1)).std()
+    assert figures.std(ddof=1) / np.sqrt(4000) == pytest.approx(spread, rel=0.1)
+    assert linearise_ratio(np.zeros(3), np.zeros(3)) is None
+
+
+def test_a_ratio_over_nothing_is_no_figure(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run", list(records(5, n_claims=0)))
+    summary = folder.read_summary()
+    one = next(metric for metric in summary.metrics if metric.metric == "groundedness")
+    assert (one.figure.value, one.n_scored) == (None, 5)
+    assert one.micro["groundedness_score"] is None
+    line = next(
+        line for line in render_brief(summary, "run").splitlines() if line.startswith("grounded")
+    )
+    assert line.count("no claims") == 2
+    assert "no claims" in re.sub(r"<[^>]+>", " ", render_html(folder))
+    with pytest.raises(me.CheckFailed, match="no claims"):
+        me.Run(folder).check("groundedness >= 0")
+
+
+def test_candidates_that_differ_beyond_chance_are_marked(tmp_path: Path) -> None:
+    summary = finished(tmp_path / "run", list(records(60))).read_summary()
+    screen = render_brief(summary, "run")
+    lines = {line.split()[0]: line for line in screen.splitlines() if line}
+    assert lines["coherence"].count("*") == 1
+    assert lines["groundedness"].count("*") == lines["memory_utilization"].count("*") == 0
+    assert "* below the best of its row beyond chance" in " ".join(screen.split())
+    assert [pair.metric for pair in summary.differences if pair.is_shown] == ["coherence"]
+
+
+def twelve(n_failed: int = 0) -> Summary:
+    """A summary of one candidate with the assistant's metrics."""
+
+    def figures(name: str) -> dict[str, np.ndarray]:
+        low, high = all_metrics()[name].scale
+        columns = dict.fromkeys(("value", *all_metrics()[name].parts), np.linspace(low, high, 50))
+        return columns | {"claims": np.full(50, 2.0)}
+
+    metrics = tuple(
+        summarise(
+            all_metrics()[name],
+            MetricColumns(
+                "a-model-with-a-long-name",
+                {"scored": 50, "error": n_failed},
+                {"rules+all-MiniLM-L6-v2" if name[0] > "e" else "openai/gpt-4o-2024-08-06": 50},
+                figures(name),
+            ),
+        )
+        for name in TWELVE
+    )
+    causes = tuple(
+        Cause(
+            cause=f"the server answered {500 + n}: " + "busy " * 30,
+            n_units=9 - n,
+            example="the whole text of it\n" * 9,
+            unit_id=f"{n:016x}",
+        )
+        for n in range(5)
+    )
+    told = full_summary(50, candidates(1)).model_copy(
+        update={
+            "metrics": metrics,
+            "notes": tuple(f"a note of many words, {'word ' * 40}" for _ in range(4)),
+            "recommendation": None,
+            "n_failed_units": n_failed,
+            "causes": causes if n_failed else (),
+        }
+    )
+    return told
+
+
+@pytest.mark.parametrize("n_failed", [0, 9])
+def test_twelve_metrics_are_one_screen(n_failed: int) -> None:
+    assert len(TWELVE) == 12
+    lines = render_brief(twelve(n_failed), "results/memory-x").splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    (row,) = [line for line in lines if line.startswith("empathy ")]
+    assert re.fullmatch(r"openai/gpt-4o-2024-08(-06|…)", row.split()[-1])
+    (row,) = [line for line in lines if line.startswith("relevance ")]
+    assert row.endswith("rules est.")
+    assert ("50/59" in row) == bool(n_failed)
+    said = "\n".join(lines)
+    assert "Micro: one ratio over all claims or keys" in " ".join(said.split())
+    assert "more lines of notes with --full" in said
+    assert ("9 of 50 units failed" in said) == bool(n_failed)
+    assert "The run is in results/memory-x" in said
+    assert len([line for line in lines if line.startswith("  memray-eval ")]) == 2
+    assert ("memray-eval resume results/memory-x" in said) == bool(n_failed)
+
+
+def test_four_candidates_fit_the_width() -> None:
+    summary = full_summary(400, candidates(4))
+    lines = render_brief(summary, "results/x").splitlines()
+    heads = [line for line in lines if line.startswith("metric")]
+    shown = [one.candidate for one in summary.candidates]
+    assert [word for head in heads for word in head.split() if word != "metric"] == shown
+    for name in {one.metric for one in summary.metrics}:
+        rows = [line for line in lines if line.startswith(name)]
+        assert len(rows) == len(heads)
+        assert max(map(len, (*rows, *heads))) <= 80
+        assert sum(row.count("[") for row in rows) == 4
+
+
+def test_an_older_summary_shows_the_ratio_that_it_has() -> None:
+    old = MetricSummary(
+        metric="groundedness", candidate="c", title="G", scale=(0, 1), n=3, n_scored=3,
+        n_abstained=0, n_not_applicable=0, n_failed=0, coverage=1.0, mean=0.9, stderr=0.1,
+        micro={"groundedness_score": 0.4},
+    )  # fmt: skip
+    assert old.figure == Figure(average="micro", value=0.4, whole="claims")
+    assert MetricSummary.model_validate_json(old.model_dump_json()) == old
