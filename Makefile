@@ -22,7 +22,8 @@ test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest tests/wire -n 2
 	$(BIN)/python -m pytest tests/local -n 4
 	$(BIN)/python -m pytest tests/ray tests/benchmarks tests/e2e tests/gpu --durations=25
-	$(BIN)/python -m pytest tests/processes tests/clusters -n 2 --dist loadfile --durations=15
+	$(BIN)/python -m pytest tests/processes -n 2 --dist loadfile --durations=10
+	$(BIN)/python -m pytest tests/clusters --durations=5
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .

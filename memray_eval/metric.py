@@ -486,12 +486,16 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
 def _figure(metric: Metric, columns: Columns) -> Figure:
     """The figure that stands for a metric over its scored units."""
     values: FloatArray | None = columns.get("value", np.empty(0))
-    if metric.pooled and values is not None and values.size:
+    if values is None or not values.size:
+        return Figure(average=metric.average)
+    if metric.pooled:
         values = linearise_ratio(*metric.pooled.share(columns))
     found = {} if values is None else statistics(values)
-    whole = metric.pooled.whole if metric.pooled else ""
     return Figure(
-        average=metric.average, value=found.get("mean"), stderr=found.get("stderr"), whole=whole
+        average=metric.average,
+        value=found.get("mean"),
+        stderr=found.get("stderr"),
+        whole=metric.pooled.whole if metric.pooled else "",
     )
 
 

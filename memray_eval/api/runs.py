@@ -15,7 +15,11 @@ import pyarrow.compute as pc
 
 from memray_eval.errors import ConfigError, EvalError
 from memray_eval.report.comparing import Comparison, compare
-from memray_eval.report.comparing.open_runs import find_cluster_field, pick_candidates
+from memray_eval.report.comparing.open_runs import (
+    find_cluster_field,
+    find_split_field,
+    pick_candidates,
+)
 from memray_eval.report.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.report.html import write_html
 from memray_eval.report.long_table import to_long_rows
@@ -116,8 +120,9 @@ class Run:
         intervals and p-values. A run of several candidates is named as "PATH:CANDIDATE". Raises
         ConfigError, DataError."""
         sides = pick_candidates([self.path, other.path if isinstance(other, Run) else other])
-        field = find_cluster_field(sides, None)
-        return compare([one.side(field) for one in sides], metrics=list(metrics), cluster=field)
+        field, by = find_cluster_field(sides, None), find_split_field(sides, None)
+        opened = [one.side(field, by) for one in sides]
+        return compare(opened, metrics=list(metrics), cluster=field, by=by)
 
     def report(self, path: str | None = None) -> str:
         """Writes the run's page, one HTML file, and returns where."""

@@ -21,11 +21,13 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     submit,
     view,
 )
-from memray_eval.cli.app import app, say
+from memray_eval.cli.app import GROUPS, app, say
 from memray_eval.cli.output import escape_what_cannot_be_shown
 from memray_eval.errors import EvalError, Interrupted
 from memray_eval.execution.interrupts import handle_termination
 
+# --help shows a group where its first command stands
+app.registered_commands.sort(key=lambda command: GROUPS.index(str(command.rich_help_panel)))
 INTERRUPTED = 130  # typer's code for Ctrl-C, which it gives for SIGTERM as well
 
 

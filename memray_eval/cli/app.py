@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Evaluate language models with a memory of their user, and long-context models, on a "
     "laptop or a Ray cluster.\n\n"
@@ -32,9 +34,11 @@ cache_app = typer.Typer(
     no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice."
 )
 list_app = typer.Typer(no_args_is_help=True, help="What this installation knows.")
-app.add_typer(dataset_app, name="dataset")
-app.add_typer(list_app, name="list")
-app.add_typer(cache_app, name="cache")
+# The groups that --help shows
+GROUPS = RUN, LOOK, DATA, CLUSTER = "Run", "Look", "Data and jobs", "Cluster and machine"
+app.add_typer(dataset_app, name="dataset", rich_help_panel=DATA)
+app.add_typer(list_app, name="list", rich_help_panel=DATA)
+app.add_typer(cache_app, name="cache", rich_help_panel=CLUSTER)
 
 ConfigArgument = Annotated[
     Path,
@@ -196,4 +200,10 @@ def print_report(folder: str, as_json: bool = False, full: bool = False) -> None
     if as_json:
         show(summary.model_dump_json(indent=2))
     else:
-        show(render(summary) if full else render_brief(summary, folder), end="")
+        show(render(summary) if full else render_brief(summary, _from_here(folder)), end="")
+
+
+def _from_here(folder: str) -> str:
+    """A folder below this one by its path from here; any other as it is."""
+    here = f"{os.getcwd()}{os.sep}"
+    return folder.removeprefix(here).rstrip("/")

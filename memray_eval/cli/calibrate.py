@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from memray_eval.cli.app import (
+    LOOK,
     BudgetOption,
     JsonOption,
     NoCacheOption,
@@ -45,7 +46,7 @@ CELL = 26  # -0.123 [-0.123, -0.123]
 PEOPLE = "people"
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def calibrate(
     labelled: Annotated[
         Path,

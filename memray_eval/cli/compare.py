@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memray_eval.cli.app import JsonOption, MetricsOption, app, say, show
+from memray_eval.cli.app import LOOK, JsonOption, MetricsOption, app, say, show
 
 if TYPE_CHECKING:
     from memray_eval.report.comparing import Comparison
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FLIPS_IN_HTML = 20  # units a metric
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def compare(
     runs: Annotated[
         list[str],
@@ -33,6 +33,14 @@ def compare(
             help="Units that belong together: a key of the samples' metadata, scenario, task, "
             "...; none: each stands alone.  "
             "[default: the user or context that samples name]",
+            show_default=False,
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Split the differences by this too: task, scenario, language, prompt_type, or a "
+            "key of the samples' metadata; none: not.  [default: the first of these that differs]",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +72,11 @@ def compare(
     what makes them hard to compare. Exit code 1 where a --fail-if says so."""
     from memray_eval.report.comparing import compare as compare_sides
     from memray_eval.report.comparing import failures, parse_gate, render
-    from memray_eval.report.comparing.open_runs import find_cluster_field, pick_candidates
+    from memray_eval.report.comparing.open_runs import (
+        find_cluster_field,
+        find_split_field,
+        pick_candidates,
+    )
     from memray_eval.report.statistics import Settings
 
     gates = [parse_gate(text) for text in fail_if or ()]
@@ -72,11 +84,16 @@ def compare(
         dict.fromkeys(name.strip() for name in (metrics or "").split(",") if name.strip())
     )
     opened = pick_candidates(runs)
-    field = find_cluster_field(opened, cluster)
-    sides = [one.side(field) for one in opened]
+    field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
+    sides = [one.side(field, split) for one in opened]
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     found = compare_sides(
-        sides, metrics=chosen, cluster=field, settings=Settings(bootstrap=bootstrap), flips=listed
+        sides,
+        metrics=chosen,
+        cluster=field,
+        by=split,
+        settings=Settings(bootstrap=bootstrap),
+        flips=listed,
     )
     found = found.model_copy(update={"failed_gates": tuple(failures(found, gates))})
     show(

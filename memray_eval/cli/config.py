@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from memray_eval.cli.app import ConfigArgument, SetOption, app, show
+from memray_eval.cli.app import DATA, ConfigArgument, SetOption, app, show
 from memray_eval.config.loading import load_config, read_job_keys
 from memray_eval.config.secrets import refuse_keys
 
 config_app = typer.Typer(help="What a job's keys come to.", no_args_is_help=True)
-app.add_typer(config_app, name="config")
+app.add_typer(config_app, name="config", rich_help_panel=DATA)
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def schema(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="The page of all keys instead.")

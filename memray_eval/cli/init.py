@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from memray_eval.cli.app import app, say
+from memray_eval.cli.app import RUN, app, say
 from memray_eval.errors import ConfigError, DataError
 
 JOB = """\
@@ -73,7 +73,7 @@ What did I tell you about coffee?,"You told me that you stopped drinking it afte
 """
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def init(
     name: Annotated[str, typer.Argument(help="The folder to make.", show_default=False)],
     source: Annotated[

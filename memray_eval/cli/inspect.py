@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from memray_eval.cli.app import (
+    CLUSTER,
+    LOOK,
     FullOption,
     JsonOption,
     MapOption,
@@ -31,7 +33,7 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def report(
     run_folder: Annotated[
         str,
@@ -113,7 +115,7 @@ def _export(run_folder: str, wanted: Mapping[str, str]) -> None:
         say(path)
 
 
-@app.command()
+@app.command(rich_help_panel=CLUSTER)
 def doctor(
     config: Annotated[
         Path | None, typer.Argument(help="Also check that this job could run.", show_default=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memray_eval.cli.app import (
+    RUN,
     AffectOption,
     BudgetOption,
     ConfigArgument,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from memray_eval.execution.session import RunResult
 
 
-@app.command("run")
+@app.command("run", rich_help_panel=RUN)
 def run_command(
     config: ConfigArgument,
     limit: LimitOption = None,
@@ -90,7 +91,7 @@ def run_command(
     _exit_if_failed(finished)
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def generate(
     config: ConfigArgument,
     limit: LimitOption = None,
@@ -128,7 +129,7 @@ def generate(
     _exit_if_failed(finished)
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def evaluate(
     responses: Annotated[
         str,
@@ -187,7 +188,7 @@ def evaluate(
     _exit_if_failed(finished)
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def resume(
     run_folder: Annotated[
         str,
@@ -213,7 +214,7 @@ def resume(
     _exit_if_failed(finished)
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def estimate(
     config: ConfigArgument,
     limit: LimitOption = None,

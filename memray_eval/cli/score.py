@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from memray_eval.cli.app import app, show
+from memray_eval.cli.app import RUN, app, show
 from memray_eval.errors import ConfigError, DataError
 
 TEXT = "text"
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def score(
     prompt_type: Annotated[
         str,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memray_eval.cli.app import (
+    CLUSTER,
     ConfigArgument,
     JsonOption,
     LimitOption,
@@ -51,10 +52,10 @@ FollowOption = Annotated[
 ]
 
 job_app = typer.Typer(no_args_is_help=True, help="The jobs on a cluster, by Ray's job API.")
-app.add_typer(job_app, name="job")
+app.add_typer(job_app, name="job", rich_help_panel=CLUSTER)
 
 
-@app.command()
+@app.command(rich_help_panel=CLUSTER)
 def submit(
     config: ConfigArgument,
     address: AddressOption = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memray_eval.cli.app import app, say, show
+from memray_eval.cli.app import LOOK, app, say, show
 
 if TYPE_CHECKING:
     from memray_eval.report.view import View
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROGRESS_S = 5.0
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def view(
     run_folder: Annotated[
         str,

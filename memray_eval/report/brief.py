@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from textwrap import wrap
 
-from memray_eval.report.decisions import NAMES, decide, means_of
+from memray_eval.report.answer import answer
 from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import NOTHING, digits_of, format_figure, name_figure
 from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary, is_estimate
 
-CAUSES_SHOWN, NOTE_LINES = 3, 6
+CAUSES_SHOWN, NOTE_LINES = 3, 5
 _PLAIN = Intervals()
 _DIFFERS = "*"
 _EST = "est."
@@ -34,6 +34,7 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
         for one in summary.candidates
     )
     yield from _wrap(f"{summary.suite}: {summary.n_units:,} answers of {models or 'nobody'}")
+    yield from _wrap(answer(summary))
     yield ""
     if len(names) > 1:
         yield from _tables_of_several(summary, names)
@@ -131,14 +132,16 @@ def _format_judges(one: MetricSummary, width: int = TABLE_WIDTH) -> str:
 
 def _legend(summary: Summary) -> Iterator[str]:
     told = []
-    if ratios := {one.figure.whole for one in summary.metrics if one.average == "micro"}:
+    has_mean = any(one.average == "mean" for one in summary.metrics)
+    if ratios := {one.figure.whole for one in summary.metrics if one.figure.whole}:
         told.append(f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run")
-    if any(one.average == "mean" for one in summary.metrics):
-        told.append("other figures: the mean of the answers")
+    if has_mean:
+        told.append(f"{'other figures' if ratios else 'figure'}: the mean of the answers")
     if any(one.n_estimated for one in summary.metrics):
         told.append(f"{_EST}: an estimate by rules, not a judge's verdict")
     if len(summary.candidates) > 1:
         told.append(_who_judged(summary.metrics))
+    if summary.differences:
         told.append(
             f"{_DIFFERS} below the best of its row beyond chance (paired, 95 % over all rows)"
             if any(pair.is_shown for pair in summary.differences)
@@ -169,12 +172,6 @@ def _advice(summary: Summary) -> Iterator[str]:
         yield ""
         which = f"Use {found.use}" if found.use else "No recommendation"
         yield from _wrap(f"{which}: {found.reason}")
-    overall = [one for one in decide(means_of(summary)) if not one.scenario]
-    if overall:
-        yield ""
-    for one in overall:
-        why = one.reasons[0] if one.reasons else ""
-        yield from _wrap(f"Decision on {one.candidate}: {NAMES[one.verdict]}; {why}")
 
 
 def _failures(summary: Summary) -> Iterator[str]:

@@ -28,6 +28,8 @@ _UNIT = ("sample_id", "task", "suite", "candidate")
 CLUSTER_KEYS = ("user", "user_id", "context", "context_id", "document", "document_id")
 _LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
+SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")
+MOST_GROUPS = 50
 METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
 _NAN = np.float64(np.nan)
@@ -39,7 +41,7 @@ _BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 
 @dataclass(frozen=True)
 class Scores:
-    """One candidate's scores: `units` has one row per unit (key, sample_id, task, cluster),
+    """One candidate's scores: `units` has one row per unit (key, sample_id, task, cluster, group),
     `values` each metric's value per unit (NaN without one), and `suites` those of the samples.
     `kinds` says, by metric and unit, which values are not a judge's: ESTIMATED for offline
     estimates, REPLACED for those that a rule gave because the judge failed, otherwise 0. `shares`
@@ -81,13 +83,16 @@ def find_cluster(records: pads.Dataset) -> str | None:
     return None
 
 
-def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = None) -> Scores:
+def read_scores(
+    records: pads.Dataset, candidate: str, cluster: str | None = None, by: str | None = None
+) -> Scores:
     """Reads one candidate's scores from Parquet files with RECORD_SCHEMA. A unit written twice
-    counts once. `cluster` is one of CLUSTER_COLUMNS, or a key of the samples' metadata, with or
-    without "metadata." before it."""
-    column = cluster if cluster is None or cluster in CLUSTER_COLUMNS else METADATA
-    extra = () if column is None or column in _UNIT else (column,)
-    read = [_read_file(file, candidate, (*_UNIT, *extra)) for file in records.get_fragments()]
+    counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the samples' metadata,
+    with or without "metadata." before it."""
+    fields = [field for field in (cluster, by) if field is not None]
+    extra = {_column_of(field) for field in fields} - set(_UNIT)
+    columns = (*_UNIT, *sorted(extra))
+    read = [_read_file(file, candidate, columns) for file in records.get_fragments()]
     units = pa.concat_tables([one.units for one in read])
     values = _join([(len(one.units), one.values) for one in read], _NAN)
     kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
@@ -96,10 +101,11 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
     keys = pc.binary_join_element_wise(
         units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN
     )
-    groups = (
-        [None] * len(units)
-        if column is None or cluster is None
-        else clusters_of(units[column], column, cluster)
+    clusters, groups = (
+        pa.nulls(len(units), pa.string())
+        if field is None
+        else pa.array(clusters_of(units[_column_of(field)], _column_of(field), field), pa.string())
+        for field in (cluster, by)
     )
     kept = first_of_each(keys)
     table = pa.table(
@@ -107,7 +113,8 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
             "key": keys,
             "sample_id": units["sample_id"],
             "task": pc.fill_null(units["task"], ""),
-            "cluster": pa.array(groups, pa.string()),
+            "cluster": clusters,
+            "group": pc.fill_null(groups, ""),
         }
     )
     suites = units["suite"].unique().drop_null().to_pylist()
@@ -118,6 +125,21 @@ def read_scores(records: pads.Dataset, candidate: str, cluster: str | None = Non
         kinds={name: kind[kept] for name, kind in kinds.items()},
         shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
     )
+
+
+def _column_of(field: str) -> str:
+    """The column of the records that holds a field."""
+    return field if field in CLUSTER_COLUMNS else METADATA
+
+
+def find_split(records: pads.Dataset) -> str | None:
+    """The first of SPLIT_COLUMNS that splits the units in two groups or more, and not too many."""
+    read = records.to_table(columns=list(SPLIT_COLUMNS))
+    for name in SPLIT_COLUMNS:
+        n_groups = len(pc.unique(pc.fill_null(read[name], "")))
+        if 1 < n_groups <= MOST_GROUPS:
+            return name
+    return None
 
 
 class _FileScores(NamedTuple):

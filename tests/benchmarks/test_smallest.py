@@ -29,6 +29,7 @@ ALONE = {
 ON_RAY = {
     "context_memory": "--megabytes 1 --characters 200000",
     "driver_memory": "--units 10 20",
+    "executors": "--units 3 --rows 2 --rounds 1",
     "judge_throughput": "--units 2 --latency-s 0.01",
     "overlap": "--samples 4",
     "rate_limits": "--seconds 0.5",

@@ -76,7 +76,7 @@ def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(
     assert record.response is not None
     assert "the engine refused the prompt" in (record.response.error or "")
     assert record.sample.query.startswith("again and again")
-    assert f"Failed Units: 1 of {N_UNITS}" in memory_run.out
+    assert f"1 of {N_UNITS} units failed:" in memory_run.out
 
 
 def test_micro_figures_equal_a_recomputation(memory_run: CommandRun, records: list[Record]) -> None:
@@ -110,10 +110,15 @@ def test_samples_flow_through_the_stages(memory_run: CommandRun) -> None:
 
 
 def test_the_summary_is_printed_and_printed_again(memory_run: CommandRun) -> None:
-    assert memory_run.out.startswith("=" * 70 + "\nBENCHMARK EVALUATION SUMMARY\n")
-    assert memory_run.out == (memory_run.folder / "summary.txt").read_text()
-    again = command("report", str(memory_run.folder), cwd=memory_run.folder)
+    lines = memory_run.out.splitlines()
+    assert lines[0].startswith(f"memory: {N_UNITS} answers of ")
+    assert len(lines) <= 40
+    assert max(map(len, lines[:-3])) <= 80  # after them come the run's path and commands
+    again = command("report", f"out/{memory_run.folder.name}", cwd=memory_run.folder.parent.parent)
     assert (again.returncode, again.stdout) == (0, memory_run.out)
+    full = command("report", str(memory_run.folder), "--full", cwd=memory_run.folder)
+    assert full.stdout.startswith("=" * 70 + "\nBENCHMARK EVALUATION SUMMARY\n")
+    assert full.stdout == (memory_run.folder / "summary.txt").read_text()
     as_json = command("report", str(memory_run.folder), "--json", cwd=memory_run.folder)
     assert json.loads(as_json.stdout)["n_samples"] == N_UNITS
 

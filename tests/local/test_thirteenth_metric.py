@@ -45,11 +45,11 @@ def test_one_file_is_a_metric(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "brevity                    computed  assistant" in cli("list", "metrics")
+    assert "  brevity  (0 to 1; computed)" in cli("list", "metrics")
     summary = cli(
         "evaluate", "rows.jsonl", "--metrics", "brevity", "--judge", "rules", "--out", "out"
     )
-    assert "[1] BREVITY" in summary
-    assert "Average Brevity: 0.5000" in summary
+    assert "\nbrevity   0.500 " in summary
     (folder,) = (tmp_path / "out").iterdir()
-    assert cli("report", str(folder)) == summary
+    assert cli("report", f"out/{folder.name}") == summary
+    assert "[1] BREVITY" in cli("report", str(folder), "--full")

@@ -60,8 +60,8 @@ def test_responses_are_written_and_then_judged(
             )
             assert code == 0
             out = capsys.readouterr()
-            assert "RESPONSE RELEVANCE" in out.out
-            assert "Total Samples: 4" in out.out
+            assert out.out.splitlines()[0].startswith("memory: 4 answers of served (m)")
+            assert "\nrelevance " in out.out
             assert "generate" not in out.err
             evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
             assert set(evaluation["results"][0]["scores"]) == {"relevance", "politeness"}

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from memray_eval.report.comparing.models import Comparison, MetricComparison
+from memray_eval.report.comparing.verdict import is_found, verdict
 from memray_eval.report.marks import NOTHING, name_figure
 from memray_eval.report.tables import align_columns
 
+GROUPS_SHOWN = 10
+
 
 def render(comparison: Comparison, n_flips: int | None = None) -> str:
-    """Renders warnings first, then two tables per candidate, and the first `n_flips` units that
-    changed (None: all that the comparison lists)."""
+    """Renders what each comparison says and warnings first, then two tables per candidate, where
+    they differ, and the first `n_flips` units that changed (None: all that the comparison
+    lists)."""
     return "\n".join(_lines(comparison, n_flips)) + "\n"
 
 
 def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
     yield f"A: {comparison.baseline}"
     yield from (f"{common.letter}: {common.other}" for common in comparison.common)
+    yield ""
+    for common in comparison.common:
+        yield from wrap(
+            verdict(comparison, common), 80, break_on_hyphens=False, break_long_words=False
+        )
     yield from (f"warning: {warning}" for warning in comparison.warnings)
     for common in comparison.common:
         rows = [metric for metric in comparison.metrics if metric.other == common.other]
@@ -38,6 +48,7 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
             "detectable",
         )
         yield from align_columns(_append_marks([head, *map(_detail_row, rows)], rows))
+        yield from _group_lines(comparison, rows)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     yield from ("", *_legend(comparison))
 
@@ -82,6 +93,38 @@ def _detail_row(row: MetricComparison) -> Sequence[str]:
         str(row.only_b),
         _figure(found.detectable),
     )
+
+
+def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[str]:
+    """The differences in each group, the largest first; of metrics that differ beyond chance, or of
+    the first where none does."""
+    found = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
+    for row in found:
+        groups = [
+            one for one in comparison.groups if (one.metric, one.other) == (row.metric, row.other)
+        ]
+        if len(groups) < 2:
+            continue
+        largest = sorted(groups, key=lambda one: -abs(one.difference))
+        cells = [
+            (
+                one.group or f"(no {comparison.by})",
+                str(one.n),
+                _figure(one.difference, "+.4f"),
+                NOTHING
+                if one.low is None or one.high is None
+                else f"[{one.low:+.4f}, {one.high:+.4f}]",
+                "*" if one.is_shown else "",
+            )
+            for one in largest[:GROUPS_SHOWN]
+        ]
+        yield from (
+            "",
+            f"{name_figure(row)} by {comparison.by} (* beyond chance, over all groups):",
+        )
+        yield from align_columns(cells)
+        if (rest := len(largest) - GROUPS_SHOWN) > 0:
+            yield f"and {rest} smaller differences"
 
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:

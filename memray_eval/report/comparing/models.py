@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import Field
+
 from memray_eval.report.scores import Scores
 from memray_eval.report.statistics import Interval, Paired, Settings
 from memray_eval.types import Frozen
@@ -72,6 +74,21 @@ class MetricComparison(Frozen):
         return "; ".join(f"{side}: {mark}" for side, mark in sides if mark)
 
 
+class GroupDifference(Frozen):
+    """One metric of `other` against A on the `n` common units of a group, such as a task, by the
+    metric's figure. The interval's level holds for all groups of a metric together; `is_shown`: it
+    does not hold 0."""
+
+    metric: str
+    other: str
+    group: str
+    n: int
+    difference: float
+    low: float | None = None
+    high: float | None = None
+    is_shown: bool = False
+
+
 class CommonUnits(Frozen):
     """How many units A and `other` share. `letter` is how warnings and tables call the other: B, C,
     ..."""
@@ -85,7 +102,8 @@ class CommonUnits(Frozen):
 
 class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units were clustered by,
-    and `failed_gates` what `failures` found, in words."""
+    `by` the one that `groups` are split by, and `failed_gates` what `failures` found, in words.
+    `candidates` are those of the sides, by the sides' names."""
 
     baseline: str
     others: tuple[str, ...]
@@ -95,3 +113,15 @@ class Comparison(Frozen):
     metrics: tuple[MetricComparison, ...]
     warnings: tuple[str, ...] = ()
     failed_gates: tuple[str, ...] = ()
+    by: str | None = None
+    groups: tuple[GroupDifference, ...] = ()
+    candidates: dict[str, str] = Field(default_factory=dict)
+
+    def shown_as(self, side: str) -> str:
+        """What a sentence calls a side: its candidate, where that tells all sides apart."""
+        names = list(self.candidates.values())
+        return (
+            self.candidates[side]
+            if side in self.candidates and len(set(names)) == len(names)
+            else side
+        )

@@ -9,7 +9,14 @@ from typing import NamedTuple
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing.models import Side
 from memray_eval.report.reading import readable
-from memray_eval.report.scores import candidates_of, find_cluster, read_scores
+from memray_eval.report.scores import (
+    MOST_GROUPS,
+    SPLIT_COLUMNS,
+    candidates_of,
+    find_cluster,
+    find_split,
+    read_scores,
+)
 from memray_eval.results.latest import find_run
 from memray_eval.results.run_folder import RunFolder
 
@@ -21,9 +28,9 @@ class ComparedRun(NamedTuple):
     folder: RunFolder
     candidate: str
 
-    def side(self, cluster: str | None) -> Side:
+    def side(self, cluster: str | None, by: str | None = None) -> Side:
         with readable(self.folder.path):
-            scores = read_scores(self.folder.records(), self.candidate, cluster)
+            scores = read_scores(self.folder.records(), self.candidate, cluster, by)
         return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
 
 
@@ -34,6 +41,29 @@ def find_cluster_field(opened: Sequence[ComparedRun], cluster: str | None) -> st
         return None if cluster == "none" else cluster
     with readable(opened[0].folder.path):
         return find_cluster(opened[0].folder.records())
+
+
+def find_split_field(opened: Sequence[ComparedRun], by: str | None) -> str | None:
+    """The field that splits units: the one asked for, else the first that does in the baseline.
+    Raises ConfigError for one with too many groups."""
+    if by == "none":
+        return None
+    baseline = opened[0].folder
+    with readable(baseline.path):
+        if by is None:
+            return find_split(baseline.records())
+        groups = read_scores(baseline.records(), opened[0].candidate, by=by).units["group"]
+    n_groups = len(groups.unique())
+    if n_groups > MOST_GROUPS:
+        raise ConfigError(
+            f"--by {by}: {n_groups} groups, more than the {MOST_GROUPS} that it may be"
+        )
+    if n_groups == 1 and not groups[0].as_py():
+        raise ConfigError(
+            f"--by {by}: no unit names it; there are: {', '.join(SPLIT_COLUMNS)}, and the keys of "
+            "the samples' metadata"
+        )
+    return by
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:

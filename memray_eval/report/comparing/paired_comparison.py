@@ -10,7 +10,13 @@ import numpy as np
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
 from memray_eval.report.comparing.aligned_units import AlignedUnits, align_units
-from memray_eval.report.comparing.models import Comparison, Flip, MetricComparison, Side
+from memray_eval.report.comparing.models import (
+    Comparison,
+    Flip,
+    GroupDifference,
+    MetricComparison,
+    Side,
+)
 from memray_eval.report.comparing.warnings import find_warnings
 from memray_eval.report.marks import mark
 from memray_eval.report.scores import ESTIMATED, REPLACED, Scores
@@ -19,6 +25,7 @@ from memray_eval.report.statistics import (
     Rows,
     Settings,
     benjamini_hochberg,
+    difference_interval,
     holm,
     is_binary,
     mean_interval,
@@ -32,11 +39,13 @@ def compare(
     *,
     metrics: Sequence[str] = (),
     cluster: str | None = None,
+    by: str | None = None,
     settings: Settings | None = None,
     flips: int = 0,
 ) -> Comparison:
-    """Compares each further side with the first, over `metrics` (none: all that they share), and
-    lists up to `flips` changed units per metric. Raises ConfigError for fewer than two sides, an
+    """Compares each further side with the first, over `metrics` (none: all that they share), also
+    in each group of the field that their units were read `by`, and lists up to `flips` changed
+    units per metric. Raises ConfigError for fewer than two sides, an
     unknown metric or cluster field, and DataError if two sides share no unit."""
     if len(sides) < 2:
         raise ConfigError("compare takes two or more run folders: compare A B [C...]")
@@ -52,8 +61,11 @@ def compare(
     chosen = [_choose_metrics(base.scores, other.scores, metrics) for other in others]
     found: list[MetricComparison] = []
     warnings: list[str] = []
+    groups: list[GroupDifference] = []
     for units, names in zip(pairs, chosen, strict=True):
         found += [_compare_metric(units, name, how, flips) for name in names]
+        if by is not None:
+            groups += [one for name in names for one in _compare_groups(units, name, how)]
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
     return Comparison(
         baseline=base.name,
@@ -63,6 +75,9 @@ def compare(
         common=tuple(units.common for units in pairs),
         metrics=tuple(_correct_p_values(found)),
         warnings=tuple(warnings),
+        by=by,
+        groups=tuple(groups),
+        candidates={side.name: side.candidate for side in sides},
     )
 
 
@@ -113,6 +128,37 @@ def _compare_metric(
     # The largest change first; equal changes keep their order.
     rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
     return found.model_copy(update={"flips": tuple(_flips(units, a, b, rows[:n_flips]))})
+
+
+def _compare_groups(
+    units: AlignedUnits, name: str, settings: Settings
+) -> Iterator[GroupDifference]:
+    """Yields a metric's difference in each group that has a score on both sides, by the groups'
+    names."""
+    a = units.base.scores.values[name][units.rows_a]
+    b = units.other.scores.values[name][units.rows_b]
+    both = ~np.isnan(a) & ~np.isnan(b)
+    of_unit = np.asarray(units.base.scores.units["group"].take(units.rows_a).to_pylist(), object)
+    groups = sorted(set(of_unit[both].tolist()))
+    how = settings.model_copy(update={"level": 1 - (1 - settings.level) / max(1, len(groups))})
+    for group in groups:
+        rows = np.flatnonzero(both & (of_unit == group))
+        of_a = units.base.scores.of_figure(name, units.rows_a[rows])
+        of_b = units.other.scores.of_figure(name, units.rows_b[rows])
+        if of_a is None or of_b is None:
+            continue
+        clusters = None if units.clusters is None else units.clusters[rows]
+        found = difference_interval(of_a, of_b, clusters, how)
+        yield GroupDifference(
+            metric=name,
+            other=units.other.name,
+            group=group,
+            n=rows.size,
+            difference=float((of_b - of_a).mean()),
+            low=found and found.low,
+            high=found and found.high,
+            is_shown=found is not None and (found.low > 0 or found.high < 0),
+        )
 
 
 def _mark(scores: Scores, name: str, rows: Rows) -> str:

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from memray_eval.report.comparing.console import how_measured
 from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.report.comparing.verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import Cell, Grid, label, number
@@ -55,9 +56,12 @@ class ChangedUnits(NamedTuple):
 
 
 class Against(NamedTuple):
-    """One candidate against the baseline."""
+    """One candidate against the baseline. `says` is the comparison in a sentence, and `groups` the
+    differences by group of the metrics that differ."""
 
     common: CommonUnits
+    says: str
+    groups: tuple[Grid, ...]
     differences: tuple[Difference, ...]
     axis: Markup
     without_scale: tuple[str, ...]
@@ -81,6 +85,8 @@ def render_comparison(comparison: Comparison, scales: Scales, texts: Texts) -> s
             _compare_with_baseline(comparison, common, scales, texts)
             for common in comparison.common
         ],
+        baseline=comparison.shown_as(comparison.baseline),
+        names=[comparison.shown_as(one) for one in comparison.others],
         how_measured=how_measured(comparison),
         own_style=Markup(asset("comparison.css")),
         level=f"{comparison.settings.level:.0%}",
@@ -100,6 +106,8 @@ def _compare_with_baseline(
     axis = Axis(-span, span, 12, 308)
     return Against(
         common=common,
+        says=verdict(comparison, common),
+        groups=tuple(_group_grids(comparison, rows)),
         differences=tuple(
             _difference(row, scales[row.metric], axis, 1 - comparison.settings.level)
             for row in drawn
@@ -130,20 +138,20 @@ def _difference(
 ) -> Difference:
     middle, *ends = _shares_of_scale(row, scale)
     corrected = row.p_holm
-    is_found = corrected is not None and corrected <= alpha
+    is_told = is_found(row, 1 - alpha)
     figure, between = _format_signed(row.paired.difference), _format_interval(row)
     hint = f"{label(row.metric)}: {figure} {between}".rstrip()
     return Difference(
         metric=label(name_figure(row)),
-        plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_found, hint),
+        plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_told, hint),
         figure=figure,
         interval=between,
         p=_format_p(corrected),
         verdict=append_mark(
-            ("higher" if middle > 0 else "lower") if is_found else "may be chance",
+            ("higher" if middle > 0 else "lower") if is_told else "may be chance",
             row.mark and f"({row.mark})",
         ),
-        is_found=is_found,
+        is_found=is_told,
     )
 
 
@@ -158,6 +166,29 @@ def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: 
         heads,
         tuple((_label_with_mark(row), _cells(row)) for row in rows),
     )
+
+
+def _group_grids(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Grid]:
+    """The differences by group of the metrics that differ beyond chance, the largest first."""
+    for row in rows:
+        of_metric = (row.metric, row.other)
+        groups = [one for one in comparison.groups if (one.metric, one.other) == of_metric]
+        if len(groups) < 2 or not is_found(row, comparison.settings.level):
+            continue
+        cells = tuple(
+            (
+                label(one.group) or f"no {comparison.by}",
+                (
+                    Cell(f"{one.n:,}"),
+                    Cell(_format_signed(one.difference)),
+                    Cell(_format_between(one.low, one.high) or NOTHING),
+                    Cell("beyond chance" if one.is_shown else "may be chance"),
+                ),
+            )
+            for one in sorted(groups, key=lambda one: -abs(one.difference))
+        )
+        heads = (comparison.by or "", "n", f"{row.letter} - A", "interval", "")
+        yield Grid(f"{label(name_figure(row))} by {comparison.by}", heads, cells)
 
 
 def _label_with_mark(row: MetricComparison) -> str:
@@ -217,10 +248,11 @@ def _format_signed(value: float | None, digits: int = 4) -> str:
 
 
 def _format_interval(row: MetricComparison) -> str:
-    found = row.paired
-    return (
-        "" if found.low is None or found.high is None else f"{found.low:+.4f} to {found.high:+.4f}"
-    )
+    return _format_between(row.paired.low, row.paired.high)
+
+
+def _format_between(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:+.4f} to {high:+.4f}"
 
 
 def _format_ends(found: Interval | None) -> str:

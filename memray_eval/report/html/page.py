@@ -3,12 +3,14 @@ records; a page that is served asks the server for them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Protocol
 
 import pyarrow.dataset as pads
 from markupsafe import Markup
 
+from memray_eval.report.answer import answer, title
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import view_model
@@ -73,6 +75,9 @@ def _render(
         "page.html",
         ("marks.js", source, "detail.js", "theme.js", "browser.js"),
         summary=shown,
+        title=title(shown),
+        answer=answer(shown),
+        judges=_name_judges(shown),
         is_unfinished=summary is None,
         is_served=source == "served.js",
         manifest=manifest,
@@ -82,6 +87,16 @@ def _render(
         percentiles=PERCENTILES,
         embedded=embedded,
     )  # fmt: skip
+
+
+def _name_judges(summary: Summary) -> str:
+    """Who judged most scores, and how many others did."""
+    counts = Counter[str]()
+    for metric in summary.metrics:
+        counts.update(metric.judges)
+    names = [name for name, _ in counts.most_common()]
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{others}" if names else ""
 
 
 def _empty_summary(run_id: str) -> Summary:

@@ -59,7 +59,7 @@ def test_it_is_read_whole(folder: RunFolder) -> None:
 
 
 def test_its_report_is_what_it_was(folder: RunFolder, call) -> None:  # type: ignore[no-untyped-def]
-    code, out, err = call("report", folder.path)
+    code, out, err = call("report", folder.path, "--full")
     assert (code, err) == (0, "")
     assert out == (OLD / "summary.txt").read_text("utf-8")
 

@@ -1,0 +1,108 @@
+"""What a run found, in a sentence, for the head of its page and of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from memray_eval.report.decisions import NAMES, decide, means_of
+from memray_eval.report.intervals import Intervals
+from memray_eval.report.marks import digits_of, format_figure, name_figure
+from memray_eval.report.recommendation import swap_sides
+from memray_eval.types import MetricSummary, QualityPair, Summary
+
+NAMED = 3  # differences that the sentence names
+_PLAIN = Intervals()
+
+
+def title(summary: Summary) -> str:
+    """What was asked: the candidates and the suite."""
+    names = [one.candidate for one in summary.candidates]
+    shown = names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - 2} more"]
+    whole = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
+    return f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"
+
+
+def answer(summary: Summary) -> str:
+    """The sentence: who is better where, of several candidates; of one what stands out."""
+    known = [one for one in summary.metrics if one.figure.value is not None]
+    if not known:
+        why = summary.causes[0].cause if summary.causes else "no metric applied to an answer"
+        return f"Nothing was scored: {why}."
+    failed = (
+        f" {summary.n_failed_units:,} of {summary.n_units:,} units failed."
+        if summary.n_failed_units
+        else ""
+    )
+    if len(summary.candidates) > 1:
+        return "".join((*_several(summary, known), failed))
+    return "".join((*_one(summary, known), failed))
+
+
+def _several(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
+    metrics = {one.metric for one in known}
+    shown = [pair for pair in summary.differences if pair.is_shown]
+    names = [one.candidate for one in summary.candidates]
+    scales = {one.metric: one.scale for one in known}
+    n_compared = len({pair.metric for pair in summary.differences})
+    if not summary.differences:
+        yield f"{len(names)} candidates on {len(metrics)} metrics, not compared."
+    elif not shown:
+        yield f"No candidate is told from the best on any of {n_compared} metrics."
+    elif len(names) == 2:
+        by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
+        first, second = sorted(names, key=lambda name: -len(by_winner[name]))
+        yield f"{first} is better than {second} on {len(by_winner[first])} of {n_compared}"
+        yield f" ({_details(by_winner[first], scales)}), worse on "
+        lost = by_winner[second]
+        yield f"{len(lost)} ({_details(lost, scales)})" if lost else "none"
+        rest = n_compared - len(shown)
+        yield f"; {rest} not told apart." if rest else "."
+    else:
+        level = {name: n_compared - sum(pair.b == name for pair in shown) for name in names}
+        parts = [
+            f"{name} on {level[name]}" for name in sorted(names, key=lambda name: -level[name])
+        ]
+        yield f"Best, or not told from the best, of {n_compared} metrics: {', '.join(parts)}."
+
+
+def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:
+    largest = sorted(pairs, key=lambda pair: pair.difference or 0.0)[:NAMED]
+    told = ", ".join(_gain(pair, scales[pair.metric]) for pair in largest)
+    return f"{told}{', ...' if len(pairs) > NAMED else ''}"
+
+
+def _gain(pair: QualityPair, scale: tuple[float, float]) -> str:
+    """By how much the best of a pair (a) is better, in the metric's own scale."""
+    best, digits = swap_sides(pair), digits_of(scale)
+    gain, low, high = (
+        None if points is None else f"{points / 100 * (scale[1] - scale[0]):.{digits}f}"
+        for points in (best.difference, best.low, best.high)
+    )
+    between = "" if low is None or high is None else f" [{low}, {high}]"
+    return f"{pair.metric} +{gain}{between}"
+
+
+def _one(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
+    overall = [one for one in decide(means_of(summary)) if not one.scenario]
+    for decision in overall:
+        why = f": {decision.reasons[0]}" if decision.reasons else ""
+        yield f"{decision.candidate}: {NAMES[decision.verdict]}{why}."
+        return
+    if len(known) == 1:
+        yield f"{_figure(known[0])}."
+        return
+    ranked = sorted(known, key=_share)
+    yield f"Highest in its scale: {_figure(ranked[-1])}; lowest: {_figure(ranked[0])}."
+
+
+def _share(one: MetricSummary) -> float:
+    low, high = one.scale
+    return ((one.figure.value or 0.0) - low) / ((high - low) or 1.0)
+
+
+def _figure(one: MetricSummary) -> str:
+    found, digits = _PLAIN.of_metric(one), digits_of(one.scale)
+    between = f" [{found.low:.{digits}f}, {found.high:.{digits}f}]" if found else ""
+    estimate = ", an estimate" if one.n_estimated else ""
+    figure = format_figure(one.figure, one.scale)
+    return f"{name_figure(one)} {figure}{between} of {one.scale[1]:g}{estimate}"

@@ -1,0 +1,127 @@
+"""The sentence of a comparison, and where candidates differ."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memray_eval.errors import ConfigError
+from memray_eval.report.comparing import Comparison, compare, render
+from memray_eval.report.comparing.open_runs import find_split_field, pick_candidates
+from memray_eval.report.comparing.verdict import verdict
+from memray_eval.report.statistics import Settings
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
+from memray_eval.types import Candidate, Record, Response, Sample, Score, unit_id
+
+TASKS = ("billing", "refunds", "travel", "weather")
+QUICK = Settings(resamples=400)
+Effect = Callable[[str, str], float]  # of B against A, by metric and task
+
+
+def write_run(path: Path, candidate: str, effect: Effect, n: int = 200) -> str:
+    """Answers with two metrics of 1 to 5 and a language; the same prompts have the same chance."""
+    chance, rows = random.Random(11), []
+    one = Candidate(name=candidate, model="m")
+    for number in range(n):
+        task = TASKS[number % len(TASKS)]
+        sample = Sample(
+            id=f"S{number}", suite="chat", query="How?", task=task,
+            metadata={"plan": f"p{number % 3}", "row": str(number)},
+        )  # fmt: skip
+        scores = tuple(
+            Score(
+                metric=metric,
+                status="scored",
+                value=min(5.0, max(1.0, 3 + chance.gauss(0, 0.5) + effect(metric, task))),
+                judge="openai/judge",
+            )
+            for metric in ("empathy", "coherence")
+        )
+        rows.append(
+            Record(
+                unit_id=unit_id(sample.id, one, "chat"),
+                sample=sample,
+                candidate=one,
+                response=Response(text="So.", finish_reason="stop"),
+                scores=scores,
+            )
+        )
+    folder = RunFolder(str(path))
+    folder.create()
+    folder.write_part(to_table(rows))
+    folder.write_manifest({"started": "2026-11-24T00:00:00Z"})
+    return str(path)
+
+
+def compared(tmp_path: Path, effect: Effect, by: str | None = None) -> Comparison:
+    runs = [
+        write_run(tmp_path / "a", "old", lambda metric, task: 0.0),
+        write_run(tmp_path / "b", "new", lambda metric, task: 0.02 + effect(metric, task)),
+    ]
+    opened = pick_candidates(runs)
+    split = find_split_field(opened, by)
+    return compare([one.side(None, split) for one in opened], by=split, settings=QUICK)
+
+
+def planted(metric: str, task: str) -> float:
+    return 0.9 if (metric, task) == ("empathy", "billing") else random.Random(metric).gauss(0, 1e-3)
+
+
+def noise(metric: str, task: str) -> float:
+    return -0.02
+
+
+def test_a_planted_effect_is_told_with_its_task(tmp_path: Path) -> None:
+    found = compared(tmp_path, planted, "task")
+    said = verdict(found, found.common[0])
+    assert said.startswith("new is better than old on ")
+    assert "empathy +0.2" in said
+    assert "worse on none" in said
+    assert "most of it in task billing" in said or "empathy mostly in task billing" in said
+    (largest,) = {
+        one.group for one in found.groups if one.metric == "empathy" and one.difference > 0.5
+    }
+    assert largest == "billing"
+
+
+def test_what_does_not_differ_is_not_told_as_different(tmp_path: Path) -> None:
+    found = compared(tmp_path, noise)
+    said = verdict(found, found.common[0])
+    assert said == "new is not told from old on any of 2 metrics."
+    assert found.by == "task"
+
+
+def test_an_effect_everywhere_is_in_no_place(tmp_path: Path) -> None:
+    found = compared(tmp_path, lambda metric, task: -0.6)
+    said = verdict(found, found.common[0])
+    assert said.startswith("new is worse than old on 2 of 2 (")
+    assert "better on none" in said
+    assert "billing" not in said
+
+
+def test_the_console_begins_with_the_sentence_and_lists_the_groups(tmp_path: Path) -> None:
+    found = compared(tmp_path, planted)
+    lines = render(found).splitlines()
+    assert lines[3].startswith("new is better than old on")
+    assert "empathy by task (* beyond chance, over all groups):" in lines
+    row = lines[lines.index("empathy by task (* beyond chance, over all groups):") + 1]
+    assert row.startswith("billing")
+    assert row.endswith("*")
+
+
+def test_units_are_split_by_any_key_of_the_metadata(tmp_path: Path) -> None:
+    found = compared(tmp_path, planted, "plan")
+    assert {one.group for one in found.groups} == {"p0", "p1", "p2"}
+    assert sum(one.n for one in found.groups if one.metric == "empathy") == 200
+
+
+@pytest.mark.parametrize(
+    ("by", "said"), [("row", "200 groups, more than the 50"), ("colour", "no unit names it")]
+)
+def test_a_split_that_is_none_is_told(tmp_path: Path, by: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        compared(tmp_path, planted, by)
