@@ -25,13 +25,47 @@ function fill() {
   options(at("sort"), [["", "order of the run"], ...sorts, ["duration-", "slowest first"], ["tokens-", "longest first"], ["tokens+", "shortest first"]]);
 }
 
-// Reads the filters anew and shows the first page of what fits.
-function refresh(fresh = false) {
+// Reads the filters anew and shows the page of what fits that holds a place, the first unless told.
+function refresh(fresh = false, place = 0) {
   const number = (id) => (at(id).value === "" ? null : Number(at(id).value));
   const query = { text: at("find").value.trim(), sort: at("sort").value };
   for (const id of FILTERS.slice(0, -1)) query[id] = number(id);
-  Object.assign(state, { query, page: 0, row: 0 });
+  Object.assign(state, { query, page: Math.floor(place / PAGE), row: place % PAGE });
   return draw(fresh);
+}
+
+// The filters and the open row as they stand in the page's address, by names: numbers may be others in another file.
+const LISTS = { candidate: () => INDEX.candidates, task: () => INDEX.tasks, metric: () => INDEX.metrics.map((one) => one.name), status: () => INDEX.statuses };
+const ADDRESS = "#samples?";
+
+function remember() {
+  const parts = new URLSearchParams();
+  const place = state.page * PAGE + state.row;
+  if (state.query.text) parts.set("find", state.query.text);
+  for (const [id, names] of Object.entries(LISTS)) if (state.query[id] !== null) parts.set(id, names()[state.query[id]]);
+  for (const id of ["low", "high"]) if (state.query[id] !== null) parts.set(id, state.query[id]);
+  if (state.query.sort) parts.set("sort", state.query.sort.replace(/^m(\d+)/, (_, number) => `${INDEX.metrics[number].name} `));
+  if (state.open !== null && state.rows[state.row]?.[0] === state.open) { parts.set("row", place); parts.set("id", state.rows[state.row][1][ROW.id]); } else if (state.page) parts.set("row", place);
+  const told = String(parts);
+  if (told || location.hash.startsWith(ADDRESS)) history.replaceState(null, "", told ? ADDRESS + told : "#samples");
+}
+
+// Shows what the address says; a row that is elsewhere by now is looked for by its id.
+async function recall() {
+  if (!location.hash.startsWith(ADDRESS)) return refresh();
+  const told = new URLSearchParams(location.hash.slice(ADDRESS.length));
+  const numbered = (names, name) => (names.includes(name) ? String(names.indexOf(name)) : "");
+  at("find").value = told.get("find") || "";
+  for (const id of ["low", "high"]) at(id).value = told.get(id) || "";
+  for (const [id, names] of Object.entries(LISTS)) at(id).value = numbered(names(), told.get(id));
+  const [, metric, sign] = /^(.*) ([+-])$/.exec(told.get("sort") || "") || [];
+  at("sort").value = metric ? `m${numbered(LISTS.metric(), metric)}${sign}` : told.get("sort") || "";
+  await refresh(false, Number(told.get("row")) || 0);
+  at("samples").scrollIntoView();
+  if (!told.has("id")) return true;
+  if (state.rows[state.row]?.[1][ROW.id] !== told.get("id")) { at("find").value = told.get("id"); await refresh(); }
+  await open();
+  return true;
 }
 
 // Shows the page that the state names; true when it did, false when a newer question came first or there is no answer.
@@ -56,6 +90,7 @@ async function draw(fresh = false) {
   at("count").textContent = `${found.n.toLocaleString("en")} of ${SOURCE.total().toLocaleString("en")} units`;
   pages();
   mark();
+  remember();
   return true;
 }
 
@@ -80,7 +115,9 @@ function notice(text) {
 
 function item(row, offset) {
   const head = make("div", { class: "head" }, make("b", { text: row[ROW.id], dir: "auto" }), INDEX.tasks[row[ROW.task]] ? make("span", { text: words(INDEX.tasks[row[ROW.task]]) }) : null, INDEX.candidates.length > 1 ? make("span", { text: INDEX.candidates[row[ROW.candidate]] }) : null, badge(row));
-  const node = make("li", { role: "option", id: `row-${offset}` }, head, make("p", { class: "ask", text: row[ROW.ask], dir: "auto" }), make("p", { class: "said", text: row[ROW.said] || "(empty)", dir: "auto" }));
+  const scored = row[ROW.scores].filter((one) => one.length > 2).map((one) => `${words(INDEX.metrics[one[0]].name)} ${shown(one[2])}`);
+  const scores = scored.length ? make("p", { class: "scores", text: scored.join(" · ") }) : null;
+  const node = make("li", { role: "option", id: `row-${offset}` }, head, make("p", { class: "ask", text: row[ROW.ask], dir: "auto" }), make("p", { class: "said", text: row[ROW.said] || "(empty)", dir: "auto" }), scores);
   node.addEventListener("click", () => { state.row = offset; open(); });
   return node;
 }
@@ -132,13 +169,18 @@ async function open() {
     (record) => detail(row, record),
     (error) => [make("p", { class: "text status-error", role: "alert", text: error.message })],
   );
-  if (opening === state.opening) show(row, nodes);
+  if (opening === state.opening) { show(row, nodes); remember(); }
 }
 
 function show(row, nodes) {
   const close = make("button", { type: "button", id: "close", text: "Close" });
   close.addEventListener("click", shut);
-  const top = make("div", { class: "bar-top" }, make("h3", { text: row[ROW.id], dir: "auto" }), close);
+  const step = (text, by, id) => { const button = make("button", { type: "button", id, text }); button.addEventListener("click", () => move(by)); return button; };
+  const place = state.page * PAGE + state.row;
+  const [before, after] = [step("Previous", -1, "previous-row"), step("Next", 1, "next-row")];
+  before.disabled = place === 0;
+  after.disabled = place >= state.n - 1;
+  const top = make("div", { class: "bar-top" }, make("h3", { text: row[ROW.id], dir: "auto" }), make("span", { class: "steps" }, before, after, close));
   const panel = at("detail");
   panel.replaceChildren(top, ...nodes);
   panel.hidden = false;
@@ -155,6 +197,7 @@ function shut() {
   document.querySelector(".browser").classList.remove("open");
   at("list").focus({ preventScroll: true });
   mark()?.scrollIntoView({ block: "nearest" });
+  remember();
 }
 
 const KEYS = {
@@ -184,4 +227,5 @@ at("back").addEventListener("click", () => turnTo(state.page - 1));
 at("next").addEventListener("click", () => turnTo(state.page + 1));
 at("reload")?.addEventListener("click", () => refresh(true));
 document.addEventListener("keydown", pressed);
-refresh().then(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); });
+window.addEventListener("hashchange", () => { if (location.hash.startsWith(ADDRESS)) recall(); });
+recall().then(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); });
