@@ -33,7 +33,7 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
     assert done.returncode == 0, done.stderr[-4000:]
     assert (
         "empathy, safety: judged by a small local model, which proves the plumbing, not the scores."
-        in done.stdout
+        in " ".join(done.stdout.split())  # the console wraps notes
     )
     (folder,) = (tmp_path / "out").iterdir()
     for record in from_table(RunFolder(str(folder)).records().to_table()):
