@@ -66,6 +66,30 @@ ENGINE_SCHEMA = pa.schema(
         (TRUNCATED, pa.int64()),
     ]
 )
+# What comes back from the engine; vLLM's times are in seconds, `metrics` on its own clock
+ANSWER_SCHEMA = pa.schema(
+    [
+        (RECORD, pa.string()),
+        (FORM, pa.string()),
+        (TRUNCATED, pa.int64()),
+        ("generated_text", pa.large_string()),
+        ("generated_tokens", pa.list_(pa.int32())),
+        ("finish_reason", pa.string()),
+        ("num_input_tokens", pa.int64()),
+        ("num_cached_tokens", pa.int64()),
+        (
+            "metrics",
+            pa.struct(
+                [
+                    ("first_token_latency", pa.float64()),
+                    ("first_token_ts", pa.float64()),
+                    ("last_token_ts", pa.float64()),
+                ]
+            ),
+        ),
+        ("__inference_error__", pa.string()),
+    ]
+)
 Row = dict[str, Any]
 Asked = Callable[[Prompt, Candidate], Row]  # the columns of a row that ask
 

@@ -12,7 +12,7 @@ from memray_eval.execution.ray.cluster import select_cpu_nodes
 from tests.clusters.conftest import Nodes, Seen
 from tests.conftest import long_test
 
-GPU_WORK = ("FakeEngine", "Worker.")  # the engines, and the workers that they start
+GPU_WORK = ("EngineActor", "Worker.")  # the engines, and the workers that they start
 STAGES = "Map"  # in the name of whatever Ray Data runs; services beside the driver hold no CPU
 
 

@@ -19,7 +19,7 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import fit_engine
 from memray_eval.execution.ray import cluster, engine, placement_groups
-from memray_eval.execution.ray.engine import build_engine, group_of_engine
+from memray_eval.execution.ray.engine import add_engines, group_of_engine
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -65,9 +65,9 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
         watched_groups() as seen,
         EnginePlacement(group_of_engine(CONFIG, "gpu"), reservation or NodeReservation()) as placed,
     ):
-        processor = build_engine(CONFIG, "embedded", "gpu", placed, {})
-        answered = processor(ray.data.from_items(rows, override_num_blocks=1)).iter_rows()
-        answers = [row["generated_text"] for row in answered]
+        asked = ray.data.from_items(rows, override_num_blocks=1)
+        answered = add_engines(asked, CONFIG, "embedded", "gpu", placed)
+        answers = [row["generated_text"] for row in answered.iter_rows()]
     return answers, seen
 
 

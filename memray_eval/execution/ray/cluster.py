@@ -61,11 +61,9 @@ def is_ray_error(error: BaseException) -> bool:
 
 
 @contextmanager
-def connected(
-    config: ClusterConfig, meanwhile: Callable[[], None] | None = None
-) -> Iterator[Capacity]:
+def connected(config: ClusterConfig) -> Iterator[Capacity]:
     """A cluster for the time of a run. Uses a Ray that this process has already started, and then
-    leaves it up. What `meanwhile` does is done in a thread while a cluster is waited for.
+    leaves it up.
 
     Without an address a new local Ray starts: a bare ray.init could join somebody else's. Raises
     ResourceError when the address does not answer, ConfigError when it is none."""
@@ -80,8 +78,6 @@ def connected(
     for name in DRIVER_LOGGERS:
         # What went wrong reaches the user as an error of ours
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if meanwhile is not None:
-        threading.Thread(target=meanwhile, name="meanwhile", daemon=True).start()
     try:
         if config.address is None:
             local = local_capacity(config)

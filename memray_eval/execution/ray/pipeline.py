@@ -47,7 +47,7 @@ from memray_eval.execution.prompt_stage import (
     prompts_for_engine,
     prompts_for_servers,
 )
-from memray_eval.execution.ray.engine import build_engine, group_of_engine
+from memray_eval.execution.ray.engine import add_engines, group_of_engine
 from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
 from memray_eval.execution.ray.ray_compat import is_repeated_task, set_repartition_options
 from memray_eval.execution.ray.services import RayServices
@@ -349,11 +349,15 @@ def add_generation(
             **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
     else:
-        tasks, counter = {"label_selector": setup.label_selector}, setup.context.counter
-        engine = build_engine(
-            setup.engine, candidate.model, setup.device, placement, tasks, counter
+        answers = add_engines(
+            dataset,
+            setup.engine,
+            candidate.model,
+            setup.device,
+            placement,
+            setup.context.counter,
         )
-        answered = engine(dataset).map_batches(
+        answered = answers.map_batches(
             collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
         )
     return write_parts(answered, setup, RESPONSES)

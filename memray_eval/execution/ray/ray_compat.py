@@ -3,7 +3,7 @@ fails where an upgrade lacks one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import ray
@@ -44,6 +44,14 @@ def set_repartition_options(dataset: Dataset, **options: Any) -> None:
     itself, and its tasks want a whole CPU each: beside an engine on two CPUs they would wait for
     ever."""
     dataset._logical_plan.dag.ray_remote_args.update(options)
+
+
+def map_batches_placed(
+    dataset: Dataset, actor: type, next_options: Callable[[], dict[str, Any]], **kwargs: Any
+) -> Dataset:
+    """`Dataset.map_batches` whose actors are started with `next_options()` each, as Ray Data LLM
+    starts its engines. The public method's own parameter for it ends with Ray 2.64."""
+    return dataset.map_batches_internal(actor, ray_remote_args_fn=next_options, **kwargs)
 
 
 def engine_stage_class() -> Any:
