@@ -1,11 +1,12 @@
 """Which models' engines run side by side, and which wait for others to be done. Pure, but for
-`run_concurrently`."""
+`run_waves`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from itertools import groupby
+from threading import Event
 from typing import TypeAlias
 
 from memray_eval.execution.capacity import Capacity
@@ -18,11 +19,17 @@ from memray_eval.execution.plan import (
     judge_actors,
     judging_pools,
     pipeline_pools,
+    tail_pools,
 )
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.types import Candidate
 
 Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
+Wave: TypeAlias = tuple[Group, ...]  # groups whose pipelines run side by side
+# To be called when the first engine of a group has ended; None where no wave waits for that
+OnEngineEnd: TypeAlias = Callable[[], None] | None
+
+LOOK_S = 0.5  # between two looks whether the next wave may begin
 
 
 def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
@@ -104,22 +111,72 @@ def check_turns(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> None:
         check_room(pools, capacity)
 
 
-def run_concurrently(
-    wave: Sequence[Group], work: Callable[[Group], None], stop: Callable[[str], object]
+def pools_beside(
+    spec: RunSpec,
+    tails: Sequence[Wave],
+    wave: Wave,
+    capacity: Capacity,
+    device: Device,
+    scores: bool = True,
+) -> list[Pool]:
+    """The pools of a wave, and what is left of earlier ones whose engines end: their judges,
+    embedders and writers."""
+    left = [
+        pool
+        for tail in tails
+        for _ in tail
+        for pool in tail_pools(spec, judge_actors_per_pipeline(spec, tail, capacity.cpus), scores)
+    ]
+    return [*left, *wave_pools(spec, wave, capacity, device, scores)]
+
+
+def run_waves(
+    waves: Sequence[Wave],
+    begin: Callable[[Wave, Sequence[Wave]], Callable[[Group, OnEngineEnd], None]],
+    has_room: Callable[[Sequence[Wave], Wave], bool],
+    stop: Callable[[str], object],
 ) -> None:
-    """Does the work for each group of a wave, a thread each. When one fails, the others are told to
-    stop, and end what is under way; then its error is raised."""
-    if len(wave) == 1:
-        work(wave[0])
+    """Does the work for each group, a thread each: that of a wave side by side, and one wave after
+    the other. `begin(wave, tails)` is called before each wave, and returns its work.
+
+    A wave begins when those before it are over; or earlier, when their engines have begun to end
+    and `has_room(tails, wave)`: its engines then start while the last responses of `tails` are
+    judged. When one group fails, the others are told to stop, and end what is under way; then its
+    error is raised."""
+    if [len(wave) for wave in waves] == [1]:
+        begin(waves[0], ())(waves[0][0], None)
         return
-    with ThreadPoolExecutor(len(wave), thread_name_prefix="pipeline") as threads:
-        running = [threads.submit(work, group) for group in wave]
+    running: dict[Future[None], tuple[Wave, Event]] = {}
+
+    def find_tails() -> list[Wave]:
+        left = [wave for future, (wave, _) in running.items() if not future.done()]
+        return [wave for wave in waves if any(wave is one for one in left)]
+
+    def may_begin(wave: Wave) -> bool:
+        left = [is_ending for future, (_, is_ending) in running.items() if not future.done()]
+        are_ending = all(is_ending.is_set() for is_ending in left)
+        return not left or (are_ending and has_room(find_tails(), wave))
+
+    def has_failed() -> bool:
+        return any(future.done() and future.exception() for future in running)
+
+    with ThreadPoolExecutor(sum(map(len, waves)), thread_name_prefix="pipeline") as threads:
         try:
-            done, _ = wait(running, return_when=FIRST_EXCEPTION)
+            for wave in waves:
+                while not may_begin(wave) and not has_failed():
+                    wait(running, LOOK_S, FIRST_EXCEPTION)
+                if has_failed():
+                    break
+                work = begin(wave, find_tails())
+                for group in wave:
+                    is_ending = Event()
+                    on_engine_end = None if wave is waves[-1] else is_ending.set
+                    running[threads.submit(work, group, on_engine_end)] = wave, is_ending
+            wait(running, return_when=FIRST_EXCEPTION)
         except BaseException:
             stop("interrupted")
             raise
-        if any(one.exception() for one in done):
+        if has_failed():
             stop("another model's pipeline failed")
-    for one in running:
-        one.result()
+    for future in running:
+        future.result()

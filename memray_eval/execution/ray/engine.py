@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,24 @@ import numpy as np
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import TASK_CPUS, Device
-from memray_eval.execution.prompt_stage import TOKENS
-from memray_eval.execution.ray.log_collection import follow_engine_output, send_logs_to
+from memray_eval.execution.prompt_stage import RECORD, TOKENS
+from memray_eval.execution.ray.cluster import QUIET_VLLM
+from memray_eval.execution.ray.log_collection import UNASKED, follow_engine_output
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     GroupSpec,
     accelerator_share,
 )
-from memray_eval.execution.ray.ray_compat import engine_stage_class, worker_output_path
+from memray_eval.execution.ray.ray_compat import (
+    engine_stage_class,
+    is_restarted_actor,
+    worker_output_path,
+)
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
+from memray_eval.results.parts import UnitNumbers
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Record
 
 logger = logging.getLogger(__name__)
 _STAGES = "ray.llm._internal.batch.stages.vllm_engine_stage"
@@ -40,7 +51,7 @@ def build_engine(
     device: Device,
     placement: EnginePlacement,
     task_options: Mapping[str, Any],
-    counter: Any = None,
+    context: StageContext | None = None,
 ) -> Any:
     """A ray.data.llm processor: rows of ENGINE_SCHEMA (execution/ray/prompt_stage.py) -> the same
     with generated_text, generated_tokens, finish_reason, num_input_tokens, num_cached_tokens and
@@ -48,7 +59,8 @@ def build_engine(
     `task_options` are Ray's options of the tasks around them.
 
     A prompt that the engine refuses is a row with `__inference_error__`. The engines' warnings go
-    to the run's `counter`.
+    to the counter of the run's `context`, and an engine that was lost and is started anew takes the
+    responses in the run's folder.
     """
     # Seconds to import: only where an engine is built
     from ray.data.llm import (
@@ -66,7 +78,7 @@ def build_engine(
         max_concurrent_batches=config.concurrent_batches,
         accelerator_type=config.accelerator_type,
         placement_group_config=_bundles(config, device),
-        runtime_env={"env_vars": engine_environment(config, model, device)},
+        runtime_env={"env_vars": engine_environment(config, model, device) | _log_level()},
         should_continue_on_error=True,
         log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
         chat_template_stage={"enabled": False},
@@ -84,7 +96,7 @@ def build_engine(
     stage = built.get_stage_by_name("vLLMEngineStage")
     # Past pydantic: an assignment would run the stage's validator again, which has used up its
     # placement group by then.
-    vars(stage)["fn"] = telling_engine(counter)
+    vars(stage)["fn"] = telling_engine(context)
     # In place of groups that nobody removes, where an engine has several workers
     stage.map_batches_kwargs["ray_remote_args_fn"] = placement.next_engine
     return built
@@ -167,25 +179,34 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
     return variables
 
 
-def telling_engine(counter: Any = None) -> type:
+def _log_level() -> dict[str, str]:
+    """What engines log in their node's files, whose warnings the run's log takes: as the user has
+    it, else as vLLM has it. The driver itself is quieter (cluster.py)."""
+    level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
+    return {"VLLM_LOGGING_LEVEL": "INFO" if level == QUIET_VLLM else level}
+
+
+def telling_engine(context: StageContext | None = None) -> type:
     """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt
     came from the prefix cache, takes prompts as bytes, hands none of their tokens on, and sends
-    what vLLM and its processes warn of to the run's `counter`."""
+    what vLLM and its processes warn of to the run's counter. One that is started anew, since its
+    node was lost, asks for no response that the run's folder has."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            if counter is not None:
-                follow_engine_output(counter, worker_output_path())
+            if context is not None:
+                follow_engine_output(context.counter, worker_output_path())
             super().__init__(*args, **kwargs)
-            if counter is not None:  # vLLM sets its loggers up when it is imported
-                send_logs_to(counter, logging.INFO)
             self._told: dict[int, dict[str, Any]] = {}
+            # What this actor is to make again was written before it was started
+            is_again = context is not None and is_restarted_actor()
+            self._stored = RunFolder(context.folder).index_responses() if is_again else None
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
-                # A record that has its error already; Ray makes a row of this one
+                # A record that has its error or its response; Ray makes a row of this error
                 if not request.prompt_token_ids:
-                    raise ValueError("there is nothing to ask")
+                    raise ValueError(UNASKED)
                 output = await generate(request)
                 self._told[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,
@@ -194,6 +215,12 @@ def telling_engine(counter: Any = None) -> type:
                 return output
 
             self.llm._generate_async = generate_and_tell
+
+        async def udf(self, batch: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+            if self._stored is not None:
+                await asyncio.to_thread(take_stored, batch, context, self._stored)
+            async for answer in super().udf(batch):
+                yield answer
 
         async def _generate_with_error_handling(
             self, row: dict[str, Any], batch_uuid: Any
@@ -207,6 +234,18 @@ def telling_engine(counter: Any = None) -> type:
             return {**answer, **told, "prompt_token_ids": None}
 
     return TellingEngine
+
+
+def take_stored(
+    batch: list[dict[str, Any]], context: StageContext, index: Mapping[str, UnitNumbers]
+) -> None:
+    """Puts the responses that parts of this index have into rows of ENGINE_SCHEMA: there is nothing
+    to ask of these any more."""
+    units = [Record.model_validate_json(row[RECORD]).unit_id for row in batch]
+    stored = context.find_stored(units, index)
+    for row, unit in zip(batch, units, strict=True):
+        if unit in stored:
+            row[RECORD], row[TOKENS] = stored[unit].model_dump_json(), b""
 
 
 def _identity(row: dict[str, Any]) -> dict[str, Any]:
