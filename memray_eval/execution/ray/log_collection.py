@@ -3,6 +3,7 @@ there in batches. The driver fetches them (execution/session_log.py)."""
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 import threading
@@ -90,7 +91,9 @@ class LibraryHandler(WorkerHandler):
         if UNASKED in record.getMessage():
             return
         key = _kind_of(record.name, str(record.msg))
-        super().emit(logging.makeLogRecord({**vars(record), ONCE: key}))
+        mine = copy.copy(record)
+        setattr(mine, ONCE, key)
+        super().emit(mine)
 
     def _is_urgent(self, record: logging.LogRecord) -> bool:
         return False
@@ -127,12 +130,10 @@ def _catch_library_warnings() -> None:
 
     def make_and_send(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
-        if (
-            record.levelno >= logging.WARNING
-            and record.name.partition(".")[0] in LIBRARIES
-            and _library_handler is not None
-        ):
-            _library_handler.handle(record)
+        with suppress(Exception):  # records may be made of anything: logging.makeLogRecord
+            if record.levelno >= logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
+                assert _library_handler is not None
+                _library_handler.handle(record)
         return record
 
     logging.setLogRecordFactory(make_and_send)
