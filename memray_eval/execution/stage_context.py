@@ -53,7 +53,7 @@ class StageContext:
         candidate would answer with other texts, and the judges be paid again."""
         rows = RunFolder(self.folder).find_responses(unit_ids, index)
         if rows.num_rows or index is None:
-            logger.info(
+            logger.warning(
                 "a block is made again: %d of its %d units have responses already",
                 rows.num_rows,
                 len(unit_ids),

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import ResourceError
+from memray_eval.errors import DataError, ResourceError
 from memray_eval.execution.prepare import resolve, run
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.placement_groups import NodeReservation
 from memray_eval.execution.ray.room import wait_for_room
 from tests.clusters.conftest import Nodes, Starts
-from tests.clusters.observing import groups, wait_until
+from tests.clusters.observing import groups, wait_until, watched_groups
 from tests.conftest import SAMPLES
 
 
@@ -99,3 +99,22 @@ def test_what_is_lacking_in_the_end_is_told_with_who_holds_it(
     ):
         wait_for_room(spec, capacity, "together", reservation, lambda text: None)
     assert groups() == []
+
+
+def test_a_dataset_that_cannot_be_read_asks_for_no_nodes(nodes: Nodes, tmp_path: Path) -> None:
+    """It is scanned first: its run would wait for two nodes more."""
+    data = tmp_path / "data.jsonl"
+    data.write_text("no JSON\n")
+    waiting = config(
+        tmp_path / "out",
+        dataset=str(data),
+        engine={"device": "gpu", "tensor_parallel": 2, "replicas": 4},
+        cluster={"wait_s": 60},
+    )
+    with (
+        watched_groups() as seen,
+        pytest.raises(DataError, match="invalid samples, nothing was run"),
+    ):
+        run(waiting, say=lambda text: None, quiet=True)
+    assert seen
+    assert not any(seen)
