@@ -199,9 +199,8 @@ class AskServers:
         yield self._context.report_answers(asked)
 
     async def _ask(self, row: dict[str, Any], record: Record) -> Record:
-        if (
-            row[PROMPT] is None or record.response is not None
-        ):  # it could not be built, or the answer is there already
+        # It could not be built, or the answer is there already
+        if row[PROMPT] is None or record.response is not None:
             return record
         try:
             prompt, client = (
