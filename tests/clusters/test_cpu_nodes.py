@@ -20,6 +20,9 @@ STAGES = "Map"  # in the name of whatever Ray Data runs; services beside the dri
 def test_tasks_judges_and_embeddings_of_a_run_stay_off_gpu_nodes(
     two_models: Seen, nodes: Nodes
 ) -> None:
+    called = {nodes.head: "head", nodes.labelled: "GPU node 1", nodes.unlabelled: "GPU node 2"}
+    for name, where in sorted(two_models.nodes.items()):
+        print(f"  {name}: {', '.join(sorted(called[node] for node in where))}")
     at_gpus = {name for name in two_models.nodes if any(word in name for word in GPU_WORK)}
     ran = " ".join(two_models.nodes.keys() - at_gpus)
     for stage in ("prompts_for_engine", "collect_engine_answers", "JudgeRecords", "EmbedRecords"):

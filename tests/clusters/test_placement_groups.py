@@ -28,7 +28,7 @@ from memray_eval.execution.ray.placement_groups import (
 )
 from tests.clusters.conftest import Nodes, Seen, Starts
 from tests.clusters.fake_engine import fake_engine
-from tests.clusters.observing import Group, groups, wait_until, watched_groups
+from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
 from tests.conftest import REPOSITORY, SAMPLES, long_test
 
 FREE = Capacity(where="the cluster", cpus=12, gpus=4, memory_gib=1)
@@ -44,6 +44,7 @@ def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
 ) -> None:
     assert two_models.done.summary.n_units == 16
     assert two_models.done.summary.n_failed_units == 0
+    print(describe(two_models.groups))
     seen = [{group.id for group in moment} for moment in two_models.groups]
     # Two engines of each model, two GPUs of one node each
     assert len(set.union(*seen)) == 4
@@ -68,6 +69,7 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
         processor = build_engine(CONFIG, "embedded", "gpu", placed, {})
         answered = processor(ray.data.from_items(rows, override_num_blocks=1)).iter_rows()
         answers = [row["generated_text"] for row in answered]
+    print(describe([*seen, groups()]))
     return answers, seen
 
 
