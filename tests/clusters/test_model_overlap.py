@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 
 UNITS = 8
-LATENCY_S = 2.5  # of a call; one at a time: the judge is at work for 20 s after the engines
+LATENCY_S = 4.0  # of a call; one at a time: the judge is at work for 30 s after the engines
 
 
 # Ray Data leaves a log file open where two datasets are executed at once
@@ -48,13 +49,17 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
         "cluster": {"phases": "together"},
         "out": str(tmp_path / "results"),
     }
-    started_at, held, is_over = list[float](), list[float](), threading.Event()
+    started_at, placed_at = list[float](), dict[str, float]()
+    held, is_over = list[float](), threading.Event()
 
     def watch() -> None:
         while not is_over.wait(0.1):
             n_started = len(starts.read_text().splitlines()) if starts.exists() else 0
             started_at.extend([time.monotonic()] * (n_started - len(started_at)))
-            held.append(sum(group.gpus for group in groups() if group.state == "CREATED"))
+            created = [group for group in groups() if group.state == "CREATED" and group.gpus]
+            held.append(sum(group.gpus for group in created))
+            for group in created:
+                placed_at.setdefault(group.id, time.monotonic())
 
     watching = threading.Thread(target=watch, daemon=True)
     with serving(judgment_reply, latency_s=LATENCY_S) as server:
@@ -72,11 +77,16 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
     assert (done.summary.n_units, done.summary.n_failed_units) == (2 * UNITS, 0)
     assert len({record.unit_id for record in RunFolder(done.folder.path).each()}) == 2 * UNITS
     assert len(started_at) == 4
-    first = judged_at[0]
+    first, last = judged_at[0], judged_at[UNITS - 1]
+
+    def seconds(moments: Iterable[float]) -> str:
+        return ", ".join(f"{moment - first:.1f}" for moment in moments)
+
     print(
-        f"engines started {[round(at - first, 1) for at in started_at]} s after the first judge "
-        f"call; call {UNITS} of the first model's came after {judged_at[UNITS - 1] - first:.1f} s"
+        f"seconds from the first judge call: engines have their GPUs {seconds(placed_at.values())}, "
+        f"are up {seconds(started_at)}; judge calls {seconds(judged_at)}"
     )
-    # Of the first eight calls some are the first model's, whatever the order of the others
-    assert started_at[3] < judged_at[UNITS - 1]
+    # Of the first eight calls one at least is the first model's, whatever the order of the others
+    assert len(placed_at) == 4
+    assert max(placed_at.values()) < last
     assert max(held) == 4  # two engines of two GPUs: never both models'
