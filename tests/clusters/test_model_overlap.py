@@ -83,8 +83,8 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
         return ", ".join(f"{moment - first:.1f}" for moment in moments)
 
     print(
-        f"seconds from the first judge call: engines have their GPUs {seconds(placed_at.values())}, "
-        f"are up {seconds(started_at)}; judge calls {seconds(judged_at)}"
+        f"seconds from the first judge call: engines have GPUs {seconds(placed_at.values())}, are "
+        f"up {seconds(started_at)}; judge calls {seconds(judged_at)}"
     )
     # Of the first eight calls one at least is the first model's, whatever the order of the others
     assert len(placed_at) == 4
