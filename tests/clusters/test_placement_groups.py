@@ -61,6 +61,7 @@ def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
 def generate(reservation: NodeReservation | None = None) -> tuple[list[str], list[list[Group]]]:
     """The answers of an engine of two workers, and the groups meanwhile."""
     set_up_data_context(no_progress_timeout_s=60)
+    drains = signal.getsignal(signal.SIGTERM)
     rows = [{"sampling_params": {"temperature": 0.0}, "row": row} for row in range(4)]
     with (
         watched_groups() as seen,
@@ -70,6 +71,9 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
         answered = processor(ray.data.from_items(rows, override_num_blocks=1)).iter_rows()
         answers = [row["generated_text"] for row in answered]
     print(describe([*seen, groups()]))
+    assert signal.getsignal(signal.SIGTERM) is drains, (
+        "SIGTERM is Ray's: it would end a run at once"
+    )
     return answers, seen
 
 

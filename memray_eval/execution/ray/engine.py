@@ -16,7 +16,7 @@ import numpy as np
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import TASK_CPUS, Device
 from memray_eval.execution.prompt_stage import RECORD, TOKENS
-from memray_eval.execution.ray.cluster import QUIET_VLLM
+from memray_eval.execution.ray.cluster import QUIET_VLLM, keep_own_signals
 from memray_eval.execution.ray.log_collection import UNASKED, follow_engine_output
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -86,13 +86,14 @@ def build_engine(
         detokenize_stage={"enabled": False},
         prepare_multimodal_stage={"enabled": False},
     )
-    built = build_processor(
-        processor,
-        preprocess=_identity,
-        postprocess=_identity,
-        preprocess_map_kwargs={"num_cpus": TASK_CPUS, **task_options},
-        postprocess_map_kwargs={"num_cpus": TASK_CPUS, **task_options},
-    )
+    with keep_own_signals():  # it calls ray.init again, or SIGTERM would drain no run any more
+        built = build_processor(
+            processor,
+            preprocess=_identity,
+            postprocess=_identity,
+            preprocess_map_kwargs={"num_cpus": TASK_CPUS, **task_options},
+            postprocess_map_kwargs={"num_cpus": TASK_CPUS, **task_options},
+        )
     stage = built.get_stage_by_name("vLLMEngineStage")
     # Past pydantic: an assignment would run the stage's validator again, which has used up its
     # placement group by then.
