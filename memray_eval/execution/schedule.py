@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from itertools import groupby
-from threading import Event
+from threading import Event, Thread
 from typing import TypeAlias
 
 from memray_eval.execution.capacity import Capacity
@@ -28,6 +28,7 @@ Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 Wave: TypeAlias = tuple[Group, ...]  # groups whose pipelines run side by side
 # To be called when the first engine of a group has ended; None where no wave waits for that
 OnEngineEnd: TypeAlias = Callable[[], None] | None
+Work: TypeAlias = Callable[[Group, OnEngineEnd], None]
 
 LOOK_S = 0.5  # between two looks whether the next wave may begin
 
@@ -130,9 +131,42 @@ def pools_beside(
     return [*left, *wave_pools(spec, wave, capacity, device, scores)]
 
 
+class _Pipelines:
+    """The pipelines that were started, each in a thread. The threads are daemons: who interrupts
+    the run a second time does not wait for them."""
+
+    def __init__(self) -> None:
+        self.futures: dict[Future[None], tuple[Wave, Event]] = {}
+
+    def start(self, work: Work, wave: Wave, group: Group, is_last: bool) -> None:
+        done, is_ending = Future[None](), Event()
+        self.futures[done] = wave, is_ending
+
+        def run() -> None:
+            try:
+                done.set_result(work(group, None if is_last else is_ending.set))
+            except BaseException as error:
+                done.set_exception(error)
+
+        Thread(target=run, daemon=True, name="pipeline").start()
+
+    def tails(self) -> list[Wave] | None:
+        """The waves that are not over; None where the engines of one have not begun to end. None
+        are left where one has failed."""
+        left = [pair for future, pair in self.futures.items() if not future.done()]
+        if self.have_failed():
+            return []
+        if not all(is_ending.is_set() for _, is_ending in left):
+            return None
+        return list({id(wave): wave for wave, _ in left}.values())
+
+    def have_failed(self) -> bool:
+        return any(future.done() and future.exception() for future in self.futures)
+
+
 def run_waves(
     waves: Sequence[Wave],
-    begin: Callable[[Wave, Sequence[Wave]], Callable[[Group, OnEngineEnd], None]],
+    begin: Callable[[Wave, Sequence[Wave]], Work],
     has_room: Callable[[Sequence[Wave], Wave], bool],
     stop: Callable[[str], object],
 ) -> None:
@@ -146,37 +180,22 @@ def run_waves(
     if [len(wave) for wave in waves] == [1]:
         begin(waves[0], ())(waves[0][0], None)
         return
-    running: dict[Future[None], tuple[Wave, Event]] = {}
-
-    def find_tails() -> list[Wave]:
-        left = [wave for future, (wave, _) in running.items() if not future.done()]
-        return [wave for wave in waves if any(wave is one for one in left)]
-
-    def may_begin(wave: Wave) -> bool:
-        left = [is_ending for future, (_, is_ending) in running.items() if not future.done()]
-        are_ending = all(is_ending.is_set() for is_ending in left)
-        return not left or (are_ending and has_room(find_tails(), wave))
-
-    def has_failed() -> bool:
-        return any(future.done() and future.exception() for future in running)
-
-    with ThreadPoolExecutor(sum(map(len, waves)), thread_name_prefix="pipeline") as threads:
-        try:
-            for wave in waves:
-                while not may_begin(wave) and not has_failed():
-                    wait(running, LOOK_S, FIRST_EXCEPTION)
-                if has_failed():
-                    break
-                work = begin(wave, find_tails())
-                for group in wave:
-                    is_ending = Event()
-                    on_engine_end = None if wave is waves[-1] else is_ending.set
-                    running[threads.submit(work, group, on_engine_end)] = wave, is_ending
-            wait(running, return_when=FIRST_EXCEPTION)
-        except BaseException:
-            stop("interrupted")
-            raise
-        if has_failed():
+    pipelines = _Pipelines()
+    try:
+        for wave in waves:
+            while (tails := pipelines.tails()) is None or (tails and not has_room(tails, wave)):
+                wait(pipelines.futures, LOOK_S, FIRST_EXCEPTION)
+            if pipelines.have_failed():
+                break
+            work = begin(wave, tails)
+            for group in wave:
+                pipelines.start(work, wave, group, is_last=wave is waves[-1])
+        wait(pipelines.futures, return_when=FIRST_EXCEPTION)
+        if pipelines.have_failed():
             stop("another model's pipeline failed")
-    for future in running:
+        wait(pipelines.futures)
+    except BaseException:
+        stop("interrupted")
+        raise
+    for future in pipelines.futures:
         future.result()

@@ -46,6 +46,7 @@ from memray_eval.execution.schedule import (
     Group,
     OnEngineEnd,
     Wave,
+    Work,
     judge_actors_per_pipeline,
     pools_beside,
     run_waves,
@@ -205,7 +206,7 @@ class _RayRun:
         def has_room(tails: Sequence[Wave], wave: Wave) -> bool:
             return explain_lack(find_pools(tails, wave), capacity) is None
 
-        def begin(wave: Wave, tails: Sequence[Wave]) -> Callable[[Group, OnEngineEnd], None]:
+        def begin(wave: Wave, tails: Sequence[Wave]) -> Work:
             if wave is not waves[0]:
                 setup.reservation.remove()
             if tails:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -210,15 +211,36 @@ def test_a_wave_is_done_when_all_its_groups_are() -> None:
 
 
 def test_when_one_fails_the_others_are_told_and_its_error_is_raised() -> None:
-    stopped = threading.Event()
+    stopped, ended = threading.Event(), list[str]()
 
     def work(group: Group, on_engine_end: OnEngineEnd) -> None:
         if group[0].model == "bad":
             raise ConfigError("no such model")
         assert stopped.wait(10)
+        time.sleep(0.2)
+        ended.append(group[0].model)
 
     with pytest.raises(ConfigError, match="no such model"):
-        run([groups("good", "bad"), groups("never")], work, stop=lambda reason: stopped.set())
+        run([groups("bad", "good"), groups("never")], work, stop=lambda reason: stopped.set())
+    assert ended == ["good"]  # what was under way
+
+
+def test_who_interrupts_a_run_does_not_wait_for_its_pipelines() -> None:
+    stopped, is_over = list[str](), threading.Event()
+    main = threading.get_ident()
+
+    def work(group: Group, on_engine_end: OnEngineEnd) -> None:
+        if group[0].model == "b":
+            time.sleep(0.2)
+            signal.pthread_kill(main, signal.SIGINT)
+        is_over.wait(30)
+
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run([groups("a", "b"), groups("c")], work, stop=stopped.append)
+    is_over.set()
+    assert stopped == ["interrupted"]
+    assert time.monotonic() - before < 10
 
 
 def test_a_wave_begins_beside_the_end_of_the_last_where_it_fits() -> None:
