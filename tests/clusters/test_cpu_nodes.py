@@ -39,6 +39,15 @@ def test_tasks_judges_and_embeddings_of_a_run_stay_off_gpu_nodes(
 
 
 @long_test
+def test_what_all_workers_ask_is_beside_the_driver(two_models: Seen, nodes: Nodes) -> None:
+    """Elsewhere it would keep a node with GPUs up, or be lost with one on the spot market."""
+    services = ("ProgressCounter.", "CallsActor.", "LimiterActor.")
+    at = {name: where for name, where in two_models.nodes.items() if name.startswith(services)}
+    assert {name.partition(".")[0] + "." for name in at} == set(services)
+    assert set.union(*at.values()) == {nodes.head}
+
+
+@long_test
 def test_judges_and_embedders_declare_their_memory(two_models: Seen) -> None:
     assert {int(gib * 2**30) for gib in (ACTOR_GIB, EMBED_GIB)} <= two_models.memory
 
