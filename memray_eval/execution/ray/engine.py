@@ -69,6 +69,10 @@ def build_engine(
     )
 
     logger.info("starting %d engines of %s on the %s", config.replicas, model, device)
+    # The driver is quieter than its engines, whose warnings the run's log takes
+    level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
+    environment = engine_environment(config, model, device)
+    environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
     # Prompts come as tokens: they had to be counted, and maybe cut
     processor = vLLMEngineProcessorConfig(
         model_source=resolve_model(model),
@@ -78,7 +82,7 @@ def build_engine(
         max_concurrent_batches=config.concurrent_batches,
         accelerator_type=config.accelerator_type,
         placement_group_config=_bundles(config, device),
-        runtime_env={"env_vars": engine_environment(config, model, device) | _log_level()},
+        runtime_env={"env_vars": environment},
         should_continue_on_error=True,
         log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
         chat_template_stage={"enabled": False},
@@ -178,13 +182,6 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
     if Path(resolve_model(model)).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
-
-
-def _log_level() -> dict[str, str]:
-    """What engines log in their node's files, whose warnings the run's log takes: as the user has
-    it, else as vLLM has it. The driver itself is quieter (cluster.py)."""
-    level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
-    return {"VLLM_LOGGING_LEVEL": "INFO" if level == QUIET_VLLM else level}
 
 
 def telling_engine(context: StageContext | None = None) -> type:
