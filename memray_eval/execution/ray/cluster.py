@@ -38,6 +38,7 @@ from memray_eval.execution.ray.ray_compat import (
 _GIB = 1 << 30
 _TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
 _NODE_LABEL = "ray.io/node-id"  # of every node
+QUIET_VLLM = "ERROR"  # VLLM_LOGGING_LEVEL of a driver whose user sets none
 WATCH_S = 0.5  # how often Ray's own processes are looked after
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -45,7 +46,7 @@ _QUIET = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     # its warnings speak of Ray Data's insides; set it yourself to see them
     "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_LEVEL": QUIET_VLLM,
 }
 
 logger = logging.getLogger(__name__)

@@ -39,6 +39,13 @@ def is_repeated_task() -> bool:
     return bool(worker.connected and worker.core_worker.get_current_task_attempt_number() > 0)
 
 
+def is_restarted_actor() -> bool:
+    """Whether Ray started this actor anew: it died, or its node was lost. False outside an
+    actor."""
+    context = ray.get_runtime_context()
+    return bool(context.get_actor_id() and context.was_current_actor_reconstructed)
+
+
 def set_repartition_options(dataset: Dataset, **options: Any) -> None:
     """Gives the tasks of a repartition that was just added these options of Ray's. It takes none
     itself, and its tasks want a whole CPU each: beside an engine on two CPUs they would wait for
