@@ -59,7 +59,7 @@ def fail(
     monkeypatch.setattr(executor, "run_pipeline", run_pipeline)
     monkeypatch.setattr(executor, "judge_waiting", judge_waiting)
     plan: Any = Plan()
-    run = _RayRun(plan, folder, SimpleNamespace(), lambda phase: None)  # type: ignore[arg-type]
+    run = _RayRun(plan, folder, SimpleNamespace(), lambda phase: None)
     setup: Any = Setup(plan, SimpleNamespace(is_stopping=lambda: is_stopping))
     told = list[bool]()
     try:
