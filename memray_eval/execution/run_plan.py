@@ -22,6 +22,7 @@ from memray_eval.config.sections import (
     JudgingConfig,
     MetricOptions,
     ServerConfig,
+    SinkConfig,
 )
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import Problem
@@ -130,6 +131,7 @@ class RunSpec:
     tolerance: int | float
     stops_on_failure: bool
     executor: Literal["auto", "local", "ray"] = "auto"
+    sinks: tuple[SinkConfig, ...] = ()
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""
