@@ -42,6 +42,28 @@ PLANNED_KWARGS = {
 }
 
 
+# The keys of a job that say what is measured: a resumed run keeps them
+MEASURED_KEYS = (
+    "suite",
+    "dataset",
+    "reader",
+    "columns",
+    "tasks",
+    "templates",
+    "affect",
+    "limit",
+    "limit_order",
+    "skip_invalid",
+    "candidates",
+    "metrics",
+    "judge",
+    "rubrics",
+    "text_weights",
+    "transitions",
+    "emotion_words",
+)
+
+
 class EngineConfig(Frozen):
     """How vLLM runs. `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices.
 

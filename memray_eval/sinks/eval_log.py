@@ -104,7 +104,7 @@ def file_name(summary: Summary, manifest: Mapping[str, Any], candidate: str) -> 
     """The name of a candidate's log, the same in every session, in Inspect's own way: when it was
     begun, what was asked, of whom, and an id."""
     began = str(manifest["started"]).replace(":", "-")
-    parts = [_NOT_IN_FILES.sub("-", part) for part in (began, summary.suite, candidate)]
+    parts = [_NOT_IN_FILES.sub("-", part)[:60] for part in (began, summary.suite, candidate)]
     return "_".join([*parts, task_id(summary.run_id, candidate)]) + ".eval"
 
 
@@ -230,14 +230,14 @@ def make_header(
     summary: Summary, manifest: Mapping[str, Any], candidate: Candidate
 ) -> dict[str, Any]:
     """The header of a candidate's log: what was asked of whom, and the figures."""
-    name, sampling, dataset = candidate.name, candidate.sampling, manifest["dataset"]
+    name, sampling, dataset = candidate.name, candidate.sampling, manifest.get("dataset") or {}
     metrics = [metric for metric in summary.metrics if metric.candidate == name]
     made = next((one for one in summary.candidates if one.candidate == name), None)
     usage = {} if made is None else {made.model: _usage(made.prompt_tokens, made.output_tokens)}
     n = 0 if made is None else made.n
     return {
         "version": LOG_VERSION,
-        "status": STATUSES.get(str(manifest["status"]), "error"),
+        "status": STATUSES.get(str(manifest.get("status")), "error"),
         "eval": {
             "eval_id": task_id(summary.run_id, name),
             "run_id": summary.run_id,
@@ -246,9 +246,9 @@ def make_header(
             "task_id": task_id(summary.run_id, name),
             "task_version": 0,
             "dataset": {
-                "name": str(dataset["path"]).rstrip("/").rpartition("/")[2],
-                "location": dataset["path"],
-                "samples": dataset["n_samples"],
+                "name": str(dataset.get("path", "")).rstrip("/").rpartition("/")[2],
+                "location": dataset.get("path"),
+                "samples": dataset.get("n_samples"),
             },
             "model": candidate.model,
             "model_base_url": candidate.base_url,
@@ -264,8 +264,8 @@ def make_header(
             "metadata": {
                 "candidate": name,
                 "prompt": candidate.prompt,
-                "dataset_fingerprint": dataset["fingerprint"],
-                "judges": manifest["judges"],
+                "dataset_fingerprint": dataset.get("fingerprint"),
+                "judges": manifest.get("judges"),
             },
             "scorers": [{"name": metric.metric} for metric in metrics],
         },
@@ -277,7 +277,7 @@ def make_header(
         },
         "stats": {
             "started_at": manifest["started"],
-            "completed_at": manifest["written"],
+            "completed_at": manifest.get("written", manifest["started"]),
             "model_usage": usage,
         },
     }

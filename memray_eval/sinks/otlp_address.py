@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from memray_eval.errors import ConfigError
 
 DEFAULT_ENDPOINT = "http://localhost:4318"
-LOGS_PATH = "v1/logs"
+LOGS_PATH = "/v1/logs"
 PROTOCOL = "http/protobuf"
 
 
@@ -46,7 +46,7 @@ class OtlpAddress:
 
 def find_address(endpoint: str | None, environ: Mapping[str, str]) -> OtlpAddress:
     """The address of the sink's `endpoint`, or of OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, which is taken
-    as it is, or of OTEL_EXPORTER_OTLP_ENDPOINT; to the others v1/logs is added. Raises ConfigError
+    as it is, or of OTEL_EXPORTER_OTLP_ENDPOINT; to the others /v1/logs is added. Raises ConfigError
     for what is no HTTP address, for headers that are no KEY=VALUE, and for another protocol than
     http/protobuf."""
 
@@ -63,30 +63,29 @@ def find_address(endpoint: str | None, environ: Mapping[str, str]) -> OtlpAddres
             f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}, and the sink otlp speaks {PROTOCOL}; "
             "give it the collector's HTTP address, as endpoint: http://localhost:4318"
         )
-    url = environ.get("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "").strip()
-    if endpoint is not None or not url:
-        base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
-        url = (base or DEFAULT_ENDPOINT).rstrip("/")
-        url = url if url.endswith(f"/{LOGS_PATH}") else f"{url}/{LOGS_PATH}"
-    address = OtlpAddress(
-        url,
+    own = environ.get("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "").strip()
+    base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or DEFAULT_ENDPOINT
+    is_whole = endpoint is None and bool(own)
+    try:
+        parts = urlsplit(own if is_whole else base)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(
+            "the sink otlp needs an HTTP address, such as http://localhost:4318, as its endpoint "
+            f"or in OTEL_EXPORTER_OTLP_ENDPOINT; {endpoint or 'the one there'} is none"
+        ) from None
+    path = (
+        parts.path if is_whole else f"{parts.path.rstrip('/').removesuffix(LOGS_PATH)}{LOGS_PATH}"
+    )
+    return OtlpAddress(
+        urlunsplit(parts._replace(path=path)),
         headers=_read_headers(setting("HEADERS") or ""),
         is_gzipped=setting("COMPRESSION") == "gzip",
         certificate=setting("CERTIFICATE"),
         client_certificate=setting("CLIENT_CERTIFICATE"),
         client_key=setting("CLIENT_KEY"),
     )
-    try:
-        parts = urlsplit(url)
-        is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_http = False
-    if not is_http:
-        raise ConfigError(
-            "the sink otlp needs an HTTP address, such as http://localhost:4318, as its endpoint "
-            f"or in OTEL_EXPORTER_OTLP_ENDPOINT; {endpoint or 'the one there'} is none"
-        )
-    return address
 
 
 def _read_headers(text: str) -> dict[str, str]:

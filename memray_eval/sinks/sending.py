@@ -25,6 +25,14 @@ logger = logging.getLogger(__name__)
 EXPERIMENT = "memray_eval"
 # What a sink imports, and the extra that brings it; Inspect's logs are written without its package
 PACKAGES = {"otlp": ("opentelemetry.proto", "otlp"), "mlflow": ("mlflow", "mlflow")}
+# Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and a server that
+# fails is not waited for by the minute
+MLFLOW_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
 
 
@@ -165,9 +173,8 @@ def make_sink(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str])
 
         return OtlpSink(find_address(config.endpoint, environ), environ)
     if config.kind == "mlflow":
-        # MLflow is to send nothing of its own to its makers, and to look for no git
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+        for variable, value in MLFLOW_SETTINGS.items():
+            os.environ.setdefault(variable, value)
         from memray_eval.sinks.mlflow_run import MlflowSink
 
         return MlflowSink(tracking_uri(config, environ), _experiment(config, environ))
