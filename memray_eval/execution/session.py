@@ -24,7 +24,7 @@ from memray_eval.execution.spending import SpendingBook
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import line_of, send_run
+from memray_eval.sinks import import_ahead, line_of, send_run
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
@@ -90,6 +90,7 @@ class RunSession:
         )
         log.follow(counter)
         self._write_manifest("running")
+        import_ahead(self.spec.sinks)
 
         def stop() -> None:
             counter.stop(

@@ -28,7 +28,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 import memray_eval
 from memray_eval.errors import SinkError
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks.judgments import LONGEST_TEXT, explain
+from memray_eval.sinks.judgments import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.sinks.otlp_address import OtlpAddress
 from memray_eval.sinks.sent_journal import SentJournal
 from memray_eval.types import is_estimate
@@ -115,7 +115,7 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
         has_failed = score["status"] == "error"
         event_id = f"{run_id}/{row['unit_id']}/{score['metric']}" + "/error" * has_failed
         error = (score["error"] or "") if has_failed else ""
-        kind = _ERROR_TYPE.match(error)
+        kind, text = _ERROR_TYPE.match(error), score["judgment"]
         found: dict[str, str | float | bool | None] = {
             "log.record.uid": event_id,
             "gen_ai.evaluation.name": score["metric"],
@@ -124,7 +124,7 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
             "gen_ai.evaluation.score.label": None
             if score["status"] in ("scored", "error")
             else score["status"],
-            "gen_ai.evaluation.explanation": explain(score["judgment"]),
+            "gen_ai.evaluation.explanation": explain(text, parse_judgment(text)),
             "error.type": (kind[0] if kind else "_OTHER") if has_failed else None,
             "error.message": error[:LONGEST_TEXT],
             "gen_ai.request.model": row["model"],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from pydantic import ValidationError
 
@@ -25,14 +28,15 @@ logger = logging.getLogger(__name__)
 EXPERIMENT = "memray_eval"
 # What a sink imports, and the extra that brings it; Inspect's logs are written without its package
 PACKAGES = {"otlp": ("opentelemetry.proto", "otlp"), "mlflow": ("mlflow", "mlflow")}
-# Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and a server that
-# fails is not waited for by the minute
+# Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and nobody waits
+# for minutes for a server that fails
 MLFLOW_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
+MODULES = {"otlp": ["memray_eval.sinks.otlp"], "mlflow": ["memray_eval.sinks.mlflow_run"]}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
 
 
@@ -79,6 +83,22 @@ def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
     raise ConfigError(
         "sinks: mlflow has no address; give it as uri: http://HOST:5000, or in MLFLOW_TRACKING_URI"
     )
+
+
+def import_ahead(sinks: Sequence[SinkConfig]) -> None:
+    """Imports in a thread what the sinks will need, MLflow for seconds, while a run's stages
+    work. What fails is told when it is sent."""
+    names = {module for sink in sinks for module in MODULES.get(sink.kind, ())}
+    if not names:
+        return
+
+    def load() -> None:
+        _set_mlflow_defaults()
+        for name in sorted(names):
+            with suppress(Exception):
+                importlib.import_module(name)
+
+    threading.Thread(target=load, daemon=True, name="import-sinks").start()
 
 
 def send_run(
@@ -173,14 +193,18 @@ def make_sink(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str])
 
         return OtlpSink(find_address(config.endpoint, environ), environ)
     if config.kind == "mlflow":
-        for variable, value in MLFLOW_SETTINGS.items():
-            os.environ.setdefault(variable, value)
+        _set_mlflow_defaults()
         from memray_eval.sinks.mlflow_run import MlflowSink
 
         return MlflowSink(tracking_uri(config, environ), _experiment(config, environ))
     from memray_eval.sinks.eval_log import InspectSink
 
     return InspectSink(place_of(config, folder, environ))
+
+
+def _set_mlflow_defaults() -> None:
+    for variable, value in MLFLOW_SETTINGS.items():
+        os.environ.setdefault(variable, value)
 
 
 def _experiment(config: SinkConfig, environ: Mapping[str, str]) -> str:

@@ -6,13 +6,14 @@ import json
 import math
 import tracemalloc
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_row
+from memray_eval.sinks import eval_log
 from memray_eval.sinks.eval_log import InspectSink, file_name, make_sample, make_score
 from memray_eval.types import Record, Response, Score, Turn
 from tests.runs import hostile_records, plain_records, write_run
@@ -65,11 +66,12 @@ def test_a_log_is_replaced_whole_or_not_at_all(
     again = {path: path.read_bytes() for path in logs_of(folder, tmp_path / "logs")}
     assert before.keys() == again.keys()
 
-    def broken(self: RunFolder) -> Iterator[Record]:
-        yield next(plain_records(1))
-        raise OSError("the disk is gone")
+    def broken(row: dict[str, Any]) -> dict[str, Any]:
+        if not row["sample_id"].endswith("0"):
+            raise OSError("the disk is gone")
+        return make_sample(row)
 
-    monkeypatch.setattr(RunFolder, "each", broken)
+    monkeypatch.setattr(eval_log, "make_sample", broken)
     with pytest.raises(OSError, match="disk is gone"):
         InspectSink(str(tmp_path / "logs")).send(folder)
     left = sorted((tmp_path / "logs").iterdir())
@@ -90,7 +92,7 @@ def test_a_sample_has_the_conversation_the_answer_and_its_scores(record: Record)
         Score(metric="relevance", status="not_applicable"),
     )
     made = make_sample(
-        record.model_copy(update={"sample": sample, "response": response, "scores": scores})
+        to_row(record.model_copy(update={"sample": sample, "response": response, "scores": scores}))
     )
     assert [one["role"] for one in made["messages"]] == ["user", "user", "assistant"]
     assert made["target"] == ["yes", "sure"]
@@ -106,18 +108,19 @@ def test_a_sample_has_the_conversation_the_answer_and_its_scores(record: Record)
 
 def test_a_unit_s_error_is_the_sample_s(record: Record) -> None:
     unanswered = record.model_copy(update={"response": Response(error="ServerGone: it is gone")})
-    made = make_sample(unanswered)
+    made = make_sample(to_row(unanswered))
     assert made["error"]["message"] == "ServerGone: it is gone"
     assert (made["messages"][-1]["role"], made["output"]["choices"]) == ("user", [])
     failed = Score(metric="empathy", status="error", error="Throttled: no")
-    made = make_sample(record.model_copy(update={"scores": (failed,)}))
+    made = make_sample(to_row(record.model_copy(update={"scores": (failed,)})))
     assert made["error"]["message"] == "empathy: Throttled: no"
     assert made["scores"]["empathy"]["explanation"] == "Throttled: no"
 
 
-def test_a_judgment_that_is_no_json_stays_a_text() -> None:
+def test_a_judgment_that_is_no_json_stays_a_text(record: Record) -> None:
     score = Score(metric="m", status="scored", value=1.0, judge="j", judgment="so so")
-    assert make_score(score)["metadata"]["judgment"] == "so so"
+    (row,) = to_row(record.model_copy(update={"scores": (score,)}))["scores"]
+    assert make_score(row)["metadata"]["judgment"] == "so so"
 
 
 @pytest.mark.parametrize("name", ["a/b", "../x", "nul\0", "ü _ 1", "x" * 300])
@@ -143,3 +146,13 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert (peaks[1] - peaks[0]) / 3_000 < 1_000
+
+
+def test_half_a_character_in_a_judgment_is_written(tmp_path: Path, record: Record) -> None:
+    judgment = r'{"explanation": "half \ud83d", "score": 1}'
+    score = Score(metric="m", status="scored", value=1.0, judge="j", judgment=judgment)
+    told = record.model_copy(update={"scores": (score,)})
+    folder = write_run(tmp_path / "run", [told], 1)
+    (log,) = logs_of(folder, tmp_path / "logs")
+    sample = read(log)["samples/T001_epoch_1.json"]
+    assert sample["scores"]["m"]["metadata"]["judgment"]["explanation"] == "half \ud83d"

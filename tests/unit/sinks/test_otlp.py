@@ -9,7 +9,7 @@ import pytest
 
 from memray_eval.errors import ConfigError
 from memray_eval.results.schema import to_row
-from memray_eval.sinks.judgments import LONGEST_TEXT, explain
+from memray_eval.sinks.judgments import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.sinks.otlp import make_events, make_request, make_resource
 from memray_eval.sinks.otlp_address import find_address
 from memray_eval.types import Record, Score
@@ -105,16 +105,17 @@ def test_the_environment_names_the_service() -> None:
         ('{"explanation": ["no text"]}', '{"explanation": ["no text"]}'),
         ("[1, 2]", "[1, 2]"),
         ("not JSON", "not JSON"),
+        (r'{"reason": "half \ud83d"}', r"half \ud83d"),
         ("", None),
         (None, None),
     ],
 )
 def test_a_judgment_is_explained_by_its_own_words(judgment: str | None, why: str | None) -> None:
-    assert explain(judgment) == why
+    assert explain(judgment, parse_judgment(judgment)) == why
 
 
 def test_an_explanation_has_an_end() -> None:
-    assert len(explain("x" * 10**6) or "") == LONGEST_TEXT
+    assert len(explain("x" * 10**6, None) or "") == LONGEST_TEXT
 
 
 BASE, LOGS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"
