@@ -39,7 +39,7 @@ def send(
     from memray_eval.execution.prepare.stored_config import apply_resume_settings, read_config
     from memray_eval.results.latest import find_run
     from memray_eval.results.run_folder import RunFolder
-    from memray_eval.sinks import check_sinks, line_of, note_of, send_run
+    from memray_eval.sinks import check_sinks, send_run
 
     folder = RunFolder(find_run(run_folder))
     folder.read_summary()  # raises where the run is not finished
@@ -53,10 +53,10 @@ def send(
     with folder.held():
         deliveries = send_run(folder, sinks)
     for delivery in deliveries:
-        if line := line_of(delivery):
-            show(line)
+        if delivery.line is not None:
+            show(delivery.line)
         else:
-            say(f"error: {note_of(delivery, folder)}")
+            say(f"error: {delivery.note}")
     if any(delivery.error for delivery in deliveries):
         raise typer.Exit(1)
 

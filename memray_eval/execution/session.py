@@ -24,7 +24,7 @@ from memray_eval.execution.spending import SpendingBook
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import import_ahead, line_of, send_run
+from memray_eval.sinks import import_ahead, send_run
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
@@ -138,7 +138,7 @@ class RunSession:
                 ending.exit_code,
             ) from None
         if not quiet:
-            for line in filter(None, map(line_of, deliveries)):
+            for line in filter(None, (delivery.line for delivery in deliveries)):
                 print(escape_controls(line), file=sys.stderr, flush=True)
         return replace(result, summary=self.folder.read_summary())
 

@@ -395,6 +395,15 @@ class RunFolder:
             )
             yield _open_dataset(files, fs.LocalFileSystem())
 
+    def each_part(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """Yields the records part by part, in the columns of RECORD_SCHEMA. One part is in memory;
+        a scan of `records` may have all of them there, ahead of a slow reader."""
+        for part in self.list_parts():
+            one = _open_dataset([(self._path_of(part.name, RECORDS), part.size)], self._filesystem)
+            with translate_cloud_errors(self.path):
+                table = one.to_table(columns=columns)
+            yield table
+
     def each(self) -> Iterator[Record]:
         """Yields all records, holding one block in memory at a time. A row that broke a stage and
         no longer reads as a record is left out."""

@@ -191,8 +191,8 @@ def _not_sent(folder: RunFolder, journal: SentJournal) -> Iterator[list[Event]]:
     """The events that the collector does not have, in requests."""
     waiting = list[Event]()
     make = partial(make_events, run_id=folder.run_id)
-    batches = folder.records().to_batches(
-        columns=COLUMNS, batch_size=ROWS_AT_ONCE, batch_readahead=2, fragment_readahead=1
+    batches = (
+        batch for part in folder.each_part(COLUMNS) for batch in part.to_batches(ROWS_AT_ONCE)
     )
     for batch in batches:
         events = [event for row in batch.to_pylist() for event in make(row)]

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from textwrap import shorten
 
 from pydantic import ValidationError
 
@@ -26,6 +27,7 @@ from memray_eval.types import Frozen, Summary
 logger = logging.getLogger(__name__)
 
 EXPERIMENT = "memray_eval"
+LONGEST_CAUSE = 300  # characters of it in a note; the log has all of it
 # What a sink imports, and the extra that brings it; Inspect's logs are written without its package
 PACKAGES = {"otlp": ("opentelemetry.proto", "otlp"), "mlflow": ("mlflow", "mlflow")}
 # Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and nobody waits
@@ -42,13 +44,23 @@ DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-ski
 
 class Delivery(Frozen):
     """What came of a run at one sink: `n_sent` new scores (or figures, or scores in a log that was
-    written anew) are at `place`, unless `error` says why not all are."""
+    written anew) are at `place`, unless `error` says why not all are, and `note` what a person
+    should know of that."""
 
     kind: str
     place: str
     n_sent: int = 0
     seconds: float = 0.0
     error: str | None = None
+    note: str | None = None
+
+    @property
+    def line(self) -> str | None:
+        """What a person is told of a sink that succeeded; None of one that did not."""
+        if self.error is not None:
+            return None
+        what = {"mlflow": "figures", "inspect": "scores in its logs"}.get(self.kind, "scores")
+        return f"Sent to {self.kind} ({self.place}): {self.n_sent:,} {what}."
 
     def replaces(self, other: Delivery) -> bool:
         """Whether it tells of the same sink."""
@@ -113,7 +125,7 @@ def send_run(
         replaced = [old for old in before if any(new.replaces(old) for new in now)]
         folder.write_deliveries([*(old for old in before if old not in replaced), *now])
         summary = folder.read_summary()
-        told = with_notes(summary, folder, replaced, now)
+        told = with_notes(summary, replaced, now)
         if told.notes != summary.notes:
             folder.write_summary(told, render(told))
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
@@ -121,33 +133,13 @@ def send_run(
     return now
 
 
-def with_notes(
-    summary: Summary, folder: RunFolder, before: Sequence[Delivery], now: Sequence[Delivery]
-) -> Summary:
+def with_notes(summary: Summary, before: Sequence[Delivery], now: Sequence[Delivery]) -> Summary:
     """The summary with a note for each sink that failed now, in the place of those that had failed
     before."""
-    old = {note_of(delivery, folder) for delivery in before}
-    new = [note for delivery in now if (note := note_of(delivery, folder))]
+    old = {delivery.note for delivery in before}
     kept = [note for note in summary.notes if note not in old]
+    new = [delivery.note for delivery in now if delivery.note is not None]
     return summary.model_copy(update={"notes": (*kept, *new)})
-
-
-def note_of(delivery: Delivery, folder: RunFolder) -> str | None:
-    """What a person should know of a sink that failed; None of one that did not."""
-    if delivery.error is None:
-        return None
-    return (
-        f"the sink {delivery.kind} ({delivery.place}) has not got all of this run: "
-        f"{delivery.error}. `memray-eval send {folder.path}` tries again."
-    )
-
-
-def line_of(delivery: Delivery) -> str | None:
-    """What a person is told of a sink that succeeded; None of one that did not."""
-    if delivery.error is not None:
-        return None
-    what = {"mlflow": "figures", "inspect": "scores in its logs"}.get(delivery.kind, "scores")
-    return f"Sent to {delivery.kind} ({delivery.place}): {delivery.n_sent:,} {what}."
 
 
 def _read_deliveries(folder: RunFolder) -> list[Delivery]:
@@ -166,9 +158,14 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
     except Exception as error:  # a sink's library may raise anything, and the run stands
         logger.warning("sink %s (%s) failed", config.kind, place, exc_info=error)
         text = str(error) if isinstance(error, EvalError) else describe_error(error)
-        why = " ".join(hide_keys(text, held_keys(environ, set())).split()).rstrip(".")
+        words = hide_keys(text, held_keys(environ, set())).split()
+        why = shorten(" ".join(words), LONGEST_CAUSE, placeholder=" ...").rstrip(".")
         took = time.monotonic() - started
-        return Delivery(kind=config.kind, place=place, seconds=took, error=why)
+        note = (
+            f"the sink {config.kind}{f' ({place})' if place else ''} has not got all of this run: "
+            f"{why}. `memray-eval send {folder.path}` tries again."
+        )
+        return Delivery(kind=config.kind, place=place, seconds=took, error=why, note=note)
     took = time.monotonic() - started
     logger.info("sink %s (%s): %d sent in %.1f s", config.kind, place, n_sent, took)
     return Delivery(kind=config.kind, place=place, n_sent=n_sent, seconds=took)
@@ -182,7 +179,7 @@ def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) 
     if config.kind == "mlflow":
         uri = re.sub(r"://[^/?#\s]*@", "://", tracking_uri(config, environ))
         return f"{uri}, experiment {_experiment(config, environ)}"
-    return config.dir or f"{folder.path}/inspect"
+    return config.dir or f"{folder.local_path or folder.path}/inspect"
 
 
 def make_sink(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> Sink:

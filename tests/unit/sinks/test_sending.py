@@ -12,7 +12,7 @@ import pytest
 from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, SinkError
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import Delivery, check_sinks, line_of, sending
+from memray_eval.sinks import Delivery, check_sinks, sending
 from memray_eval.sinks.sending import send_run
 from memray_eval.sinks.sent_journal import SentJournal
 from tests.runs import plain_records, write_run
@@ -63,8 +63,8 @@ def test_a_sink_that_fails_is_a_note_and_the_others_send(
     )
     assert folder.read_summary().notes == (*before, told)
     assert told[:60] in folder.read_log("summary.txt").decode()
-    assert line_of(failed) is None
-    assert line_of(sent) == f"Sent to inspect ({folder.path}/inspect): 3 scores in its logs."
+    assert failed.line is None
+    assert sent.line == f"Sent to inspect ({folder.path}/inspect): 3 scores in its logs."
     (warning,) = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert "sink otlp" in warning.getMessage()
     assert warning.exc_info is not None
@@ -76,7 +76,9 @@ def test_a_note_goes_when_its_own_sink_has_succeeded(
     before = folder.read_summary().notes
     send(monkeypatch, folder, otlp=OSError("first"), inspect=OSError("second"))
     assert len(notes(folder)) == 2
-    send(monkeypatch, folder, inspect=None)
+    # The same folder by another name
+    monkeypatch.chdir(Path(folder.path).parent)
+    send(monkeypatch, RunFolder("run"), inspect=None)
     assert ["otlp" in note for note in notes(folder)] == [True]
     send(monkeypatch, folder, otlp=None)
     assert folder.read_summary().notes == before
