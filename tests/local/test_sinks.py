@@ -15,9 +15,11 @@ import pytest
 import memray_eval as me
 from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, Interrupted
+from memray_eval.execution import session
 from memray_eval.execution.prepare import resume, run
 from memray_eval.execution.session import RunResult
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
 from tests.servers.collector import Collector, collecting
 from tests.servers.judgments import judgment_reply
@@ -313,3 +315,19 @@ def test_a_run_from_python_takes_sinks(tmp_path: Path, collector: Collector) -> 
         "politeness",
         True,
     )
+
+
+def test_an_interruption_while_it_sends_is_none_of_the_run(
+    job: Job, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "send_run", interrupted)
+    sink = [{"kind": "otlp", "endpoint": collector.endpoint}]
+    with serving(reply) as server, pytest.raises(Interrupted) as raised:
+        run(job(server, **judged(server, sinks=sink)), quiet)
+    assert "the run has ended before. Go on with `memray-eval send " in str(raised.value)
+    folder = RunFolder(str(raised.value).rpartition(" ")[2].strip("`."))
+    assert folder.read_manifest()["status"] == "finished"
+    assert folder.read_summary().n_units == N
