@@ -309,14 +309,11 @@ class SinkConfig(Frozen):
         return self
 
 
-def _one_is_a_list(given: Any) -> Any:
-    return (given,) if isinstance(given, str | dict) else given
-
-
+# One sink stands for a list of it
 Sinks = Annotated[
     tuple[SinkConfig, ...],
     BeforeValidator(
-        _one_is_a_list,
+        lambda given: (given,) if isinstance(given, str | dict) else given,
         json_schema_input_type=SinkKind | SinkConfig | tuple[SinkKind | SinkConfig, ...],
     ),
 ]

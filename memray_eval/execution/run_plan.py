@@ -106,7 +106,8 @@ class RunSpec:
     makes it on a worker. `metrics` are those that this run computes, `named_metrics` the names
     among them that the job gives itself. `judges` has the assignment of every judged metric, and of
     each "metric/task" that has its own; `affect_judges` that of the affect stage. `engines` are the
-    models' engines where they differ from `engine`.
+    models' engines where they differ from `engine`. `sinks` are where scores go beside the run's
+    folder.
     """
 
     suite: Suite

@@ -203,6 +203,7 @@ def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
 
 def make_sample_summary(sample: Mapping[str, Any]) -> dict[str, Any]:
     """What Inspect lists of a sample without opening it."""
+    asked = sample["input"]
     small = {
         key: value for key, value in sample["metadata"].items() if len(str(value)) <= LONGEST_TEXT
     }
@@ -221,19 +222,15 @@ def make_sample_summary(sample: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         **{key: sample[key] for key in kept if key in sample},
-        "input": _shorten(sample["input"]),
+        "input": asked[:LONGEST_INPUT]
+        if isinstance(asked, str)
+        else [one | {"content": one["content"][:LONGEST_INPUT]} for one in asked],
         "metadata": small,
         "scores": scores,
         "error": sample["error"]["message"] if "error" in sample else None,
         "completed": True,
         "message_count": len(sample["messages"]),
     }
-
-
-def _shorten(asked: Any) -> Any:
-    if isinstance(asked, str):
-        return asked[:LONGEST_INPUT]
-    return [{**message, "content": message["content"][:LONGEST_INPUT]} for message in asked]
 
 
 def make_header(

@@ -11,7 +11,7 @@ from typing import Any
 import memray_eval
 from memray_eval.config.sections import MEASURED_KEYS
 from memray_eval.report.answer import answer
-from memray_eval.types import MetricSummary, Summary
+from memray_eval.types import Summary
 
 LONGEST_PARAM, LONGEST_KEY = 500, 230  # with a suffix, what servers of any version take
 _NOT_IN_KEYS = re.compile(r"[^\w\-. /]")
@@ -28,18 +28,16 @@ def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
         "run.total_s": summary.total_s,
     }
     for metric in summary.metrics:
-        candidate = metric.candidate.replace("/", "_")
-        key = f"{metric.metric}/{candidate}" if by_candidate else metric.metric
-        found |= {f"{_to_key(key)}{suffix}": value for suffix, value in _of_metric(metric)}
+        candidate, figure = metric.candidate.replace("/", "_"), metric.figure
+        key = _to_key(f"{metric.metric}/{candidate}" if by_candidate else metric.metric)
+        found |= {
+            key: figure.value,
+            f"{key}.low": figure.low,
+            f"{key}.high": figure.high,
+            f"{key}.n": metric.n_scored,
+            f"{key}.n_estimated": metric.n_estimated or None,
+        }
     return {key: float(value) for key, value in found.items() if value is not None}
-
-
-def _of_metric(metric: MetricSummary) -> Iterator[tuple[str, float | None]]:
-    figure = metric.figure
-    yield from (("", figure.value), (".low", figure.low), (".high", figure.high))
-    yield ".n", metric.n_scored
-    if metric.n_estimated:
-        yield ".n_estimated", metric.n_estimated
 
 
 def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -73,6 +71,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def tags_of(summary: Summary, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What a run found in a sentence, as its description, and what it was."""
     return {
         "mlflow.note.content": answer(summary),
         "memray_eval.version": memray_eval.__version__,

@@ -37,10 +37,10 @@ logger = logging.getLogger(__name__)
 
 EVENT_NAME = "gen_ai.evaluation.result"
 COLUMNS = ["unit_id", "sample_id", "candidate", "model", "suite", "task", "scores"]
-EVENTS_AT_ONCE = 1000  # of a request, which has about half a megabyte then
+EVENTS_AT_ONCE, CHARS_AT_ONCE = 1000, 1_000_000  # of a request; collectors refuse many megabytes
 ROWS_AT_ONCE = 256
-LONGEST_REPLY = 1 << 20
 TIMEOUT_S = 10.0  # the protocol's default
+LONGEST_REPLY, LONGEST_REPLY_S = 1 << 20, 30.0
 PAUSES_S = (0.5, 2.0, 5.0)  # before it is tried again, unless the receiver says when
 LONGEST_PAUSE_S = 30.0
 TRY_AGAIN = (429, 502, 503, 504)  # the statuses that the protocol calls retryable
@@ -52,6 +52,11 @@ class Event(NamedTuple):
 
     id: str
     attributes: Mapping[str, str | float | bool]
+
+    @property
+    def size(self) -> int:
+        """The characters of its texts."""
+        return sum(len(text) for text in self.attributes.values() if isinstance(text, str))
 
 
 class OtlpSink:
@@ -188,19 +193,23 @@ def _attribute(key: str, value: str | float | bool) -> KeyValue:
 
 
 def _not_sent(folder: RunFolder, journal: SentJournal) -> Iterator[list[Event]]:
-    """The events that the collector does not have, in requests."""
-    waiting = list[Event]()
+    """The events that the collector does not have, in requests of a size that it takes."""
+    waiting, size = list[Event](), 0
     make = partial(make_events, run_id=folder.run_id)
-    batches = (
-        batch for part in folder.each_part(COLUMNS) for batch in part.to_batches(ROWS_AT_ONCE)
-    )
-    for batch in batches:
-        events = [event for row in batch.to_pylist() for event in make(row)]
-        are_sent = journal.are_sent([event.id for event in events])
-        waiting += [event for event, is_sent in zip(events, are_sent, strict=True) if not is_sent]
-        while len(waiting) >= EVENTS_AT_ONCE:
-            yield waiting[:EVENTS_AT_ONCE]
-            waiting = waiting[EVENTS_AT_ONCE:]
+    for part in folder.each_part(COLUMNS):
+        for batch in part.to_batches(ROWS_AT_ONCE):
+            events = [event for row in batch.to_pylist() for event in make(row)]
+            are_sent = journal.are_sent([event.id for event in events])
+            for event, is_sent in zip(events, are_sent, strict=True):
+                if is_sent:
+                    continue
+                if waiting and (
+                    len(waiting) == EVENTS_AT_ONCE or size + event.size > CHARS_AT_ONCE
+                ):
+                    yield waiting
+                    waiting, size = [], 0
+                waiting.append(event)
+                size += event.size
     if waiting:
         yield waiting
 
@@ -213,11 +222,11 @@ def _read_reply(answer: httpx2.Response) -> ExportLogsServiceResponse:
     if "html" in kind:
         raise SinkError(f"it answered {answer.status_code} with a page ({kind}): no collector")
     if "protobuf" in kind:
-        body = b""
+        body, until = b"", time.monotonic() + LONGEST_REPLY_S
         for piece in answer.iter_bytes():
             body += piece
-            if len(body) > LONGEST_REPLY:
-                raise SinkError(f"its reply is longer than {LONGEST_REPLY} bytes: no collector")
+            if len(body) > LONGEST_REPLY or time.monotonic() > until:
+                raise SinkError("its reply has no end: no collector")
         try:
             reply.ParseFromString(body)
         except Exception as error:  # the decoder's own type is another package's

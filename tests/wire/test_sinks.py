@@ -72,6 +72,13 @@ def test_every_score_is_an_event_once_however_often_it_is_sent(
     assert set(collector.paths) == {"/v1/logs"}
 
 
+def test_long_texts_go_in_more_requests(
+    folder: RunFolder, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "CHARS_AT_ONCE", 1)
+    assert send(folder, collector.endpoint, []) == collector.n_requests == EVENTS
+
+
 def test_headers_and_packing_are_those_of_the_environment(
     folder: RunFolder, collector: Collector
 ) -> None:
@@ -112,7 +119,7 @@ def test_what_a_busy_collector_refuses_is_sent_again_when_it_says(
         (Raw(b"", status=302), "it answered 302 Found", 1),
         (Raw(b"<html>", kind="text/html; charset=utf-8"), "with a page", 1),
         (Raw(b"\xff\xff", kind="application/x-protobuf"), "its reply is no OTLP", 1),
-        (Raw(b"x" * (2 << 20), kind="application/x-protobuf"), "is longer than", 1),
+        (Raw(b"x" * (2 << 20), kind="application/x-protobuf"), "its reply has no end", 1),
     ],
 )
 def test_an_odd_collector_is_told_and_has_nothing(
