@@ -3,7 +3,9 @@ score once by its id."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +24,10 @@ SCORES = UNITS * len(METRICS)
 UNASKED = "http://127.0.0.1:9/v1"  # no judge is
 LATENCY_S = 0.3  # of the collector: four requests are under way for a second
 
+NAMES = ("mlflow", "sqlalchemy", "inspect_ai")
 pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("mlflow", "inspect_ai")),
-    reason="no mlflow or inspect_ai: the dev extra has them",
+    any(importlib.util.find_spec(name) is None for name in NAMES),
+    reason="no mlflow, sqlalchemy or inspect_ai: the dev extra has them",
 )
 
 
@@ -38,13 +41,15 @@ def kill_when(is_sending: Callable[[], bool], config: Path, log: Path) -> None:
         process.kill()
 
 
-def test_each_score_is_at_every_sink_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    store, logs, log = tmp_path / "mlruns", tmp_path / "logs", tmp_path / "log"
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow.*")  # SQLAlchemy's, of MLflow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:sqlalchemy.*")
+def test_each_score_is_at_every_sink_once(tmp_path: Path) -> None:
+    database, logs, log = tmp_path / "mlflow.db", tmp_path / "logs", tmp_path / "log"
+    client = open_mlflow(database, tmp_path / "artifacts")
     with collecting(latency_s=LATENCY_S) as collector:
         sinks = [
             {"kind": "otlp", "endpoint": collector.endpoint},
-            {"kind": "mlflow", "uri": f"file://{store}"},
+            {"kind": "mlflow", "uri": f"sqlite:///{database}"},
             {"kind": "inspect", "dir": str(logs)},
         ]
         made = job(responses(tmp_path, UNITS), tmp_path / "out", UNASKED, METRICS, "local")
@@ -56,7 +61,7 @@ def test_each_score_is_at_every_sink_once(tmp_path: Path, monkeypatch: pytest.Mo
         # What was under way when it was killed arrives
         time.sleep(2 * LATENCY_S)
         assert EVENTS_AT_ONCE <= len(collector.events) < SCORES
-        kill_when(lambda: any(store.glob("*/*/metrics/*")), config, log)
+        kill_when(lambda: count_metrics(database) > 0, config, log)
         assert not logs.exists()
         kill_when(lambda: any(logs.glob("*.pending*")), config, log)
         assert not list(logs.glob("*.eval"))
@@ -76,18 +81,28 @@ def test_each_score_is_at_every_sink_once(tmp_path: Path, monkeypatch: pytest.Mo
     print(f"\n{n_again} of {SCORES} scores came to the collector again, under the same ids")
     assert n_again <= EVENTS_AT_ONCE
     check_mlflow(
-        store, folder.run_id, {m.metric: m.figure.value for m in folder.read_summary().metrics}
+        client, folder.run_id, {m.metric: m.figure.value for m in folder.read_summary().metrics}
     )
     check_inspect(logs, folder.run_id, scores)
 
 
-def check_mlflow(store: Path, run_id: str, figures: dict[str, float | None]) -> None:
-    """One run, which has each figure once."""
+def open_mlflow(database: Path, artifacts: Path) -> Any:
+    """MLflow's own client of a store in a SQLite file."""
     from mlflow import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"file://{store}")
+    client = MlflowClient(tracking_uri=f"sqlite:///{database}")
+    client.create_experiment("memray_eval", artifact_location=f"file://{artifacts}")
+    return client
+
+
+def count_metrics(database: Path) -> int:
+    with contextlib.closing(sqlite3.connect(database)) as opened:
+        return int(opened.execute("SELECT count(*) FROM metrics").fetchone()[0])
+
+
+def check_mlflow(client: Any, run_id: str, figures: dict[str, float | None]) -> None:
+    """One run, which has each figure once."""
     experiment = client.get_experiment_by_name("memray_eval")
-    assert experiment is not None
     (found,) = client.search_runs([experiment.experiment_id])
     assert (found.data.tags["memray_eval.run_id"], found.info.status) == (run_id, "FINISHED")
     assert {name: found.data.metrics[name] for name in figures} == figures
