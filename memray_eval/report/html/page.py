@@ -15,6 +15,7 @@ from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
+from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.page_renderer import render_page, write_page
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
@@ -114,6 +115,7 @@ def _sections(
     """The parts of the page that a run may or may not have."""
     decisions = decide(means_of(summary))
     return {
+        "figures": tabulate_figures(summary, intervals),
         "cards": list(view_model.cards(summary, intervals)),
         "metrics": list(view_model.metric_rows(summary, intervals)),
         "grids": [

@@ -51,6 +51,15 @@ class Axis(NamedTuple):
         return round(self.start + share * (self.end - self.start), 2)
 
 
+class OnScale(NamedTuple):
+    """A figure on its metric's scale, with its interval."""
+
+    name: str
+    value: float
+    interval: Interval | None = None
+    is_estimate: bool = False
+
+
 def tag(name: str, *children: str, **attributes: object) -> Markup:
     """An element: `class_` and `text_anchor` become class and text-anchor; children that are not
     Markup are escaped."""
@@ -78,6 +87,48 @@ def interval(mean: float, found: Interval | None, scale: tuple[float, float]) ->
         parts,
         "interval",
     )
+
+
+_SCALE = Axis(0.0, 1.0, 8, 232)  # the axis that all rows of a table of figures share
+_LANE = 13  # pixels for one candidate in such a row
+
+
+def scale_row(figures: Sequence[OnScale | None], scale: tuple[float, float]) -> Markup:
+    """Figures of one metric below each other, a lane a candidate, their scale laid over the whole
+    axis: a dot (hollow for estimates) and the interval as a bar."""
+    low, width = scale[0], (scale[1] - scale[0]) or 1.0
+    height = max(1, len(figures)) * _LANE + 4
+    parts = list(_scale_lines(height))
+    said = []
+    for place, one in enumerate(figures):
+        if one is None:
+            continue
+        y, colour = 2 + _LANE * (place + 0.5), f"s{place % _SERIES}"
+        if one.interval is not None:
+            ends = [_SCALE.at((end - low) / width) for end in one.interval]
+            parts.append(tag("line", class_=f"bar {colour}", x1=ends[0], x2=ends[1], y1=y, y2=y))
+        kind = "dot open" if one.is_estimate else "dot"
+        at = _SCALE.at((one.value - low) / width)
+        parts.append(tag("circle", class_=f"{kind} {colour}", cx=at, cy=y, r=4))
+        spread = one.interval and f" between {one.interval.low:.3g} and {one.interval.high:.3g}"
+        said.append(f"{one.name} {one.value:.3g}{spread or ''}")
+    told = f"{'; '.join(said) or 'no figure'}; on a scale of {scale[0]:g} to {scale[1]:g}"
+    return drawing(240, height, told, parts, "onscale")
+
+
+def scale_axis() -> Markup:
+    """The axis above such rows, in percent of each metric's scale."""
+    parts = [
+        tag("text", f"{share:.0%}", x=_SCALE.at(share), y=11, text_anchor=anchor)
+        for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
+    ]
+    return drawing(240, 15, "axis: percent of each metric's scale", parts, "onscale")
+
+
+def _scale_lines(height: float) -> Iterator[Markup]:
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = _SCALE.at(share)
+        yield tag("line", class_="rail", x1=at, x2=at, y1=0, y2=height)
 
 
 def distribution(counts: Mapping[str, int]) -> Markup:
