@@ -76,6 +76,7 @@ def compare(
         find_cluster_field,
         find_split_field,
         pick_candidates,
+        read_more_groups,
     )
     from memray_eval.report.statistics import Settings
 
@@ -92,6 +93,7 @@ def compare(
         metrics=chosen,
         cluster=field,
         by=split,
+        more=read_more_groups(opened) if by is None else None,
         settings=Settings(bootstrap=bootstrap),
         flips=listed,
     )

@@ -98,9 +98,7 @@ def read_scores(
     kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
     parts = _join([(len(one.units), one.parts) for one in read], _NAN)
     wholes = _join([(len(one.units), one.wholes) for one in read], _NAN)
-    keys = pc.binary_join_element_wise(
-        units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN
-    )
+    keys = unit_keys(units)
     clusters, groups = (
         pa.nulls(len(units), pa.string())
         if field is None
@@ -124,6 +122,13 @@ def read_scores(
         suites=tuple(sorted(suites)),
         kinds={name: kind[kept] for name, kind in kinds.items()},
         shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
+    )
+
+
+def unit_keys(units: pa.Table) -> pa.ChunkedArray:
+    """The key of each unit: its sample id and task."""
+    return pc.binary_join_element_wise(
+        units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN
     )
 
 

@@ -17,6 +17,7 @@ from memray_eval.report.scores import (
     find_split,
     read_scores,
 )
+from memray_eval.report.where import Groups, read_groups
 from memray_eval.results.latest import find_run
 from memray_eval.results.run_folder import RunFolder
 
@@ -64,6 +65,13 @@ def find_split_field(opened: Sequence[ComparedRun], by: str | None) -> str | Non
             "the samples' metadata"
         )
     return by
+
+
+def read_more_groups(opened: Sequence[ComparedRun]) -> Groups:
+    """The groups of all fields that split the baseline's units."""
+    baseline = opened[0].folder
+    with readable(baseline.path):
+        return read_groups(baseline.records())
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
