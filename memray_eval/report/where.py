@@ -65,23 +65,26 @@ class GroupFigure(NamedTuple):
 
 
 class Split(NamedTuple):
-    """One metric split `by` a field, the largest difference first: of candidate `of` against
-    another, or (`against` is "") against its own figure over all units, which is `whole`; else
-    `whole` is the difference over all units."""
+    """One metric split `by` a field: of candidate `of` against another, or (`against` is "")
+    against its own figure over all units. Groups told from chance stand first, then the largest
+    differences."""
 
     metric: str
     by: str
     of: str
     against: str
     scale: tuple[float, float]
-    whole: float
     groups: tuple[GroupFigure, ...]
 
     @property
-    def largest(self) -> float:
-        """The largest difference that is told from chance, as a share of the scale; 0 if none."""
-        shown = [abs(one.difference) for one in self.groups if one.is_shown]
-        return max(shown, default=0.0) / ((self.scale[1] - self.scale[0]) or 1.0)
+    def is_shown(self) -> bool:
+        return self.groups[0].is_shown
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Sorts splits: those with a difference told from chance first, then by the largest."""
+        width = (self.scale[1] - self.scale[0]) or 1.0
+        return not self.is_shown, -abs(self.groups[0].difference) / width
 
 
 @dataclass(frozen=True)
@@ -221,35 +224,45 @@ def _interval_of_difference(
     return Interval(one - other - below, one - other + above)
 
 
-def find_places(records: pads.Dataset, summary: Summary) -> list[Split]:
+@dataclass(frozen=True)
+class RunScores:
+    """The scores of a run's candidates, and the groups of its units."""
+
+    of: Mapping[str, Scores]
+    groups: Groups
+
+
+def read_run_scores(records: pads.Dataset, summary: Summary) -> RunScores:
+    """Reads the scores of all candidates that a run's summary has metrics of."""
+    cluster = find_cluster(records)
+    names = dict.fromkeys(one.candidate for one in summary.metrics)
+    return RunScores(
+        {name: read_scores(records, name, cluster) for name in names}, read_groups(records)
+    )
+
+
+def find_places(run: RunScores, summary: Summary) -> list[Split]:
     """Splits every metric of a finished run by every field that splits its units, the largest
     difference first: of two candidates (of more than two, the one with the highest figure and the
     one with the lowest), or of the single candidate from its own figure."""
-    groups = read_groups(records)
     pairs = {one.metric: pair for one in summary.metrics if (pair := _pair(summary, one.metric))}
-    if not groups.of or not pairs:
-        return []
-    cluster = find_cluster(records)
-    named = {name for pair in pairs.values() for name in pair if name}
-    scores = {name: read_scores(records, name, cluster) for name in sorted(named)}
-    n_groups = len(pairs) * sum(len(names) for _, names in groups.of.values())
-    how = Settings(level=1 - (1 - Settings().level) / n_groups)
-    scales = {one.metric: one.scale for one in summary.metrics}
-    figures = {(one.metric, one.candidate): one.figure.value for one in summary.metrics}
+    n_groups = len(pairs) * sum(len(names) for _, names in run.groups.of.values())
+    how = Settings(level=1 - (1 - Settings().level) / max(1, n_groups))
     found = []
     for metric, (of, against) in pairs.items():
-        value = figures[metric, of] or 0.0
-        whole = value - (figures[metric, against] or 0.0) if against else value
-        for by in groups.of:
+        if not all(metric in run.of[name].values for name in (of, against) if name):
+            continue
+        scale = next(one.scale for one in summary.metrics if one.metric == metric)
+        for by in run.groups.of:
             shown = (
-                _pair_by_group(scores[against], scores[of], metric, groups, by, how)
+                _pair_by_group(run, against, of, metric, by, how)
                 if against
-                else _one_by_group(scores[of], metric, groups, by, how, scales[metric])
+                else _one_by_group(run, of, metric, by, how, scale)
             )
             rows = sorted(shown, key=lambda one: (not one.is_shown, -abs(one.difference)))
             if len(rows) > 1:
-                found.append(Split(metric, by, of, against, scales[metric], whole, tuple(rows)))
-    return sorted(found, key=lambda one: -one.largest)
+                found.append(Split(metric, by, of, against, scale, tuple(rows)))
+    return sorted(found, key=lambda one: one.rank)
 
 
 def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
@@ -273,31 +286,34 @@ def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
 
 
 def _pair_by_group(
-    a: Scores, b: Scores, metric: str, groups: Groups, by: str, how: Settings
-) -> Iterable[GroupFigure]:
-    if metric not in a.values or metric not in b.values:
-        return ()
-    places = pc.index_in(b.units["key"], value_set=a.units["key"].combine_chunks())
-    rows_b = np.flatnonzero(places.is_valid().to_numpy())
-    rows_a = places.drop_null().to_numpy().astype(np.intp)
-    codes = groups.numbered(by, b.units["key"].take(rows_b))
-    named = b.units["cluster"].take(rows_b)
-    clusters = None if named.null_count == len(named) else number_clusters(named)
-    return differences_by_group(
-        a, b, rows_a, rows_b, metric, codes, groups.of[by][1], clusters, how
-    )
+    run: RunScores, a: str, b: str, metric: str, by: str, how: Settings
+) -> Iterator[GroupFigure]:
+    of_a, of_b = run.of[a], run.of[b]
+    rows_a, rows_b = common_rows(of_a, of_b)
+    codes = run.groups.numbered(by, of_b.units["key"].take(rows_b))
+    clusters = _clusters(of_b.units["cluster"].take(rows_b))
+    names = run.groups.of[by][1]
+    return differences_by_group(of_a, of_b, rows_a, rows_b, metric, codes, names, clusters, how)
 
 
 def _one_by_group(
-    scores: Scores, metric: str, groups: Groups, by: str, how: Settings,
-    scale: tuple[float, float],
-) -> Iterable[GroupFigure]:  # fmt: skip
-    if metric not in scores.values:
-        return ()
-    named = scores.units["cluster"]
-    clusters = None if named.null_count == len(named) else number_clusters(named)
-    codes = groups.numbered(by, scores.units["key"])
-    return deviations_by_group(scores, metric, codes, groups.of[by][1], clusters, how, scale)
+    run: RunScores, of: str, metric: str, by: str, how: Settings, scale: tuple[float, float]
+) -> Iterator[GroupFigure]:
+    scores, names = run.of[of], run.groups.of[by][1]
+    codes = run.groups.numbered(by, scores.units["key"])
+    clusters = _clusters(scores.units["cluster"])
+    return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
+
+
+def common_rows(a: Scores, b: Scores) -> tuple[Rows, Rows]:
+    """The rows of the units that both have, in the order of `b`."""
+    places = pc.index_in(b.units["key"], value_set=a.units["key"].combine_chunks())
+    rows_b = np.flatnonzero(places.is_valid().to_numpy())
+    return places.drop_null().to_numpy().astype(np.intp), rows_b
+
+
+def _clusters(named: pa.ChunkedArray) -> Clusters | None:
+    return None if named.null_count == len(named) else number_clusters(named)
 
 
 def main_group(groups: Sequence[GroupFigure]) -> str | None:

@@ -19,18 +19,22 @@ Direction = Literal["up", "down"]
 @dataclass(frozen=True)
 class Side:
     """One candidate of one run, under its name in this comparison. `manifest` is the run's
-    manifest.json."""
+    manifest.json. `matching` says how its units were matched with the baseline's, where not just
+    by their ids."""
 
     name: str
     candidate: str
     manifest: Mapping[str, Any]
     scores: Scores
+    matching: str = ""
 
 
 class Flip(Frozen):
-    """A unit whose two scores, `a` and `b`, differ. `direction` is up if B's is higher."""
+    """A unit whose two scores, `a` and `b`, differ. `direction` is up if B's is higher. `other_id`
+    is B's sample id where that is another."""
 
     sample_id: str
+    other_id: str = ""
     task: str
     direction: Direction
     a: float

@@ -182,9 +182,16 @@ def _mark(scores: Scores, name: str, rows: Rows) -> str:
 
 
 def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
-    named = units.other.scores.units.select(["sample_id", "task"]).take(units.rows_b[rows])
-    for unit, row in zip(named.to_pylist(), rows, strict=True):
-        yield Flip(**unit, direction="up" if b[row] > a[row] else "down", a=a[row], b=b[row])
+    of_base = units.base.scores.units.select(["sample_id", "task"]).take(units.rows_a[rows])
+    of_other = units.other.scores.units["sample_id"].take(units.rows_b[rows]).to_pylist()
+    for unit, other, row in zip(of_base.to_pylist(), of_other, rows, strict=True):
+        yield Flip(
+            **unit,
+            other_id="" if other == unit["sample_id"] else other,
+            direction="up" if b[row] > a[row] else "down",
+            a=a[row],
+            b=b[row],
+        )
 
 
 def _correct_p_values(found: Sequence[MetricComparison]) -> Iterator[MetricComparison]:

@@ -65,6 +65,7 @@ class FigureTable(NamedTuple):
     axis: Markup
     rows: tuple[FigureRow, ...]
     notes: tuple[str, ...]
+    is_scored: bool
 
 
 def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureTable:
@@ -94,7 +95,8 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
                 judges=list_judges(known),
             )
         )
-    return FigureTable(candidates, scale_axis(), tuple(rows), tuple(_notes(summary)))
+    is_scored = any(one.n_scored for one in summary.metrics)
+    return FigureTable(candidates, scale_axis(), tuple(rows), tuple(_notes(summary)), is_scored)
 
 
 def _cell(one: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
