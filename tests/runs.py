@@ -334,7 +334,8 @@ def write_summarised(
     speed = measure_speed(read, first) if len(named) > 1 else ()
     pairs = paired_qualities(read, first, sorted(one.name for one in named))
     summary = Summary(
-        run_id=path.name, suite=rows[0].sample.suite, n_samples=len({one.sample.id for one in rows}),
+        run_id=path.name, suite=rows[0].sample.suite,
+        n_samples=len({one.sample.id for one in rows}),
         n_invalid=0, n_units=reduced.n_units, n_failed_units=reduced.n_failed_units,
         generation_s=12.0, evaluation_s=3.0, total_s=16.0, candidates=reduced.generation,
         metrics=reduced.metrics, tasks=broken.tasks, macro=broken.macro,

@@ -9,7 +9,7 @@ from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import digits_of, format_figure, name_figure
 from memray_eval.report.recommendation import swap_sides
 from memray_eval.report.where import Split, places_in_words, places_of
-from memray_eval.types import MetricSummary, QualityPair, Summary
+from memray_eval.types import EXISTING, MetricSummary, QualityPair, Summary
 
 NAMED = 3  # differences that the sentence names
 _PLAIN = Intervals()
@@ -17,7 +17,10 @@ _PLAIN = Intervals()
 
 def title(summary: Summary) -> str:
     """What was asked: the candidates and the suite."""
-    names = [one.candidate for one in summary.candidates]
+    names = [
+        "Given answers" if one.candidate == one.model == EXISTING else one.candidate
+        for one in summary.candidates
+    ]
     shown = names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - 2} more"]
     whole = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
     return f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"

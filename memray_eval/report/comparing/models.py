@@ -81,8 +81,8 @@ class MetricComparison(Frozen):
 
 class GroupDifference(Frozen):
     """One metric of `other` against A on the `n` common units of a group of the field `by`, such as
-    a task, by the metric's figure. The interval's level holds for all groups of a metric and field
-    together; `is_shown`: it does not hold 0."""
+    a task, by the metric's figure. The interval's level holds for all groups of all metrics and
+    fields together; `is_shown`: it does not hold 0."""
 
     metric: str
     other: str

@@ -65,9 +65,12 @@ def compare(
     groups: list[GroupDifference] = []
     for units, names in zip(pairs, chosen, strict=True):
         found += [_compare_metric(units, name, how, flips) for name in names]
-        for field, codes, of_field in _splits(units, by, more):
+        splits = list(_splits(units, by, more))
+        n_groups = len(names) * sum(len(of_field) for _, _, of_field in splits)
+        of_groups = how.model_copy(update={"level": 1 - (1 - how.level) / max(1, n_groups)})
+        for field, codes, of_field in splits:
             for name in names:
-                groups += _compare_groups(units, name, how, field, codes, of_field)
+                groups += _compare_groups(units, name, of_groups, field, codes, of_field)
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
     return Comparison(
         baseline=base.name,
@@ -138,11 +141,8 @@ def _compare_groups(
     """Yields a metric's difference in each group of a field that has a score on both sides. `codes`
     number the groups of the common units."""
     a, b = units.base.scores, units.other.scores
-    both = ~np.isnan(a.values[name][units.rows_a]) & ~np.isnan(b.values[name][units.rows_b])
-    n_groups = np.unique(codes[both & (codes >= 0)]).size
-    how = settings.model_copy(update={"level": 1 - (1 - settings.level) / max(1, n_groups)})
     for one in differences_by_group(
-        a, b, units.rows_a, units.rows_b, name, codes, names, units.clusters, how
+        a, b, units.rows_a, units.rows_b, name, codes, names, units.clusters, settings
     ):
         yield GroupDifference(
             metric=name,

@@ -19,6 +19,7 @@ from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
 from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.page_renderer import render_page, write_page
 from memray_eval.report.html.places import draw_places
+from memray_eval.report.html.prompts import find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
@@ -88,6 +89,8 @@ def _render(
         summary=shown,
         title=title(shown),
         answer=answer(shown, splits),
+        worst=shown.headline if any(one.n_scored for one in shown.metrics) else "",
+        prompts=find_prompts(manifest, dict.fromkeys(one.metric for one in shown.metrics)),
         started=_format_start(manifest),
         judges=_name_judges(shown),
         is_unfinished=summary is None,

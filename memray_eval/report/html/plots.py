@@ -283,17 +283,15 @@ def forest_row(
 
 def forest_axis(axis: Axis) -> Markup:
     """The scale below such rows, in percent."""
-    parts = [
-        tag(
-            "text",
-            f"{value * 100:+g}%" if value else "0",
-            x=axis.at(value),
-            y=14,
-            text_anchor="middle",
-        )
-        for value in ticks(axis.low, axis.high, 4)
-    ]
-    return drawing(axis.end + axis.start, 20, "percent of the metric's scale", parts, "forest")
+    width = axis.end + axis.start
+    parts = []
+    for value in ticks(axis.low, axis.high, 4):
+        at, text = axis.at(value), f"{value * 100:+g}%" if value else "0"
+        reach = 4 * len(text)  # half of the text's width, about
+        anchor = "start" if at < reach else "end" if at > width - reach else "middle"
+        x = {"start": 0.0, "end": width, "middle": at}[anchor]
+        parts.append(tag("text", text, x=x, y=14, text_anchor=anchor))
+    return drawing(width, 20, "percent of the metric's scale", parts, "forest")
 
 
 def _grid(x: Axis, y: Axis, x_name: str, y_name: str) -> Iterator[Markup]:

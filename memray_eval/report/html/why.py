@@ -17,7 +17,7 @@ from memray_eval.report.marks import digits_of
 from memray_eval.report.scores import Scores, read_units
 from memray_eval.report.statistics import TIE, Rows
 from memray_eval.report.where import RunScores, Split, common_rows
-from memray_eval.types import Record, Response, Score, Summary, is_estimate
+from memray_eval.types import Record, Response, Score, Summary
 
 ROWS = 5
 MOST_CHARACTERS = 20_000  # shown of one text; the rest is only in the run
@@ -150,7 +150,7 @@ def _row(
     found: Mapping[tuple[str, str, str], Record],
 ) -> WhyRow:  # fmt: skip
     records = [found.get((side, *unit)) for side in chosen.sides]
-    told = [format_value(value, scale) for value in values]
+    told = [_format_value(value, scale) for value in values]
     change = " → ".join(told) if len(told) > 1 else f"{told[0]} of {scale[1]:g}"
     address = {"candidate": chosen.sides[-1], "id": unit[0]}
     return WhyRow(
@@ -160,35 +160,38 @@ def _row(
         change=change,
         direction="up" if values[-1] > values[0] else "down",
         answers=tuple(
-            _answer(side, one, chosen.metric) if one else Answer(side, "(not in the records)")
+            _answer(side, one, chosen.metric)
             for side, one in zip(chosen.sides, records, strict=True)
         ),
         address=f"#samples?{urlencode(address, quote_via=quote)}",
     )
 
 
-def _answer(side: str, record: Record, metric: str) -> Answer:
+def _answer(side: str, record: Record | None, metric: str) -> Answer:
+    if record is None:
+        return Answer(side, "(not in the records)")
     response = record.response or Response(error="no response")
-    judged = describe_scores(record.scores)
-    return Answer(
-        side,
-        format_answer(response.text, response.error),
-        judged.get(metric),
-        tuple(one for name, one in judged.items() if name != metric),
+    return describe_answer(side, response.text, response.error, record.scores, metric)
+
+
+def describe_answer(
+    side: str, text: str, error: str | None, scores: Sequence[Score], metric: str
+) -> Answer:
+    """An answer with its scores; that of `metric` is the one that it is shown for."""
+    said = f"(failed: {shorten(error)})" if error else shorten(text) or "(empty)"
+    judged = {one.metric: _judged(one) for one in scores}
+    others = tuple(one for name, one in judged.items() if name != metric)
+    return Answer(side, said, judged.get(metric), others)
+
+
+def _judged(one: Score) -> Judged:
+    said = tuple(explain(one.judgment)) if one.judgment else ()
+    return Judged(
+        metric=label(one.metric),
+        value=one.status.replace("_", " ") if one.value is None else f"{one.value:.3g}",
+        by=f"{one.judge or 'nobody'}{', an estimate' if one.is_estimate else ''}",
+        says=(*said, one.error) if one.error else said,
     )
-
-
-def describe_scores(scores: Sequence[Score]) -> dict[str, Judged]:
-    """What there is to show of each score, by metric."""
-    return {
-        one.metric: Judged(
-            label(one.metric),
-            one.status.replace("_", " ") if one.value is None else f"{one.value:.3g}",
-            f"{one.judge or 'nobody'}{', an estimate' * is_estimate(one.judge)}",
-            tuple(explain(one.judgment)) if one.judgment else (one.error or "",) * bool(one.error),
-        )
-        for one in scores
-    }
 
 
 def explain(judgment: str) -> Iterator[str]:
@@ -226,13 +229,9 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]} …"
 
 
-def format_value(value: float, scale: tuple[float, float]) -> str:
+def _format_value(value: float, scale: tuple[float, float]) -> str:
     """A unit's score: whole numbers without decimals."""
     return f"{value:.0f}" if abs(value - round(value)) <= TIE else f"{value:.{digits_of(scale)}f}"
-
-
-def format_answer(text: str, error: str | None) -> str:
-    return f"(failed: {shorten(error)})" if error else shorten(text) or "(empty)"
 
 
 def shorten(text: str) -> str:
