@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.report.intervals import add_intervals
 from memray_eval.report.paired_quality import differences_from_best, paired_qualities
@@ -347,6 +348,52 @@ def write_summarised(
     folder.write_summary(add_intervals(summary, read), "")
     folder.write_manifest(
         {"started": "2026-11-24T08:00:00Z", "status": "finished", "run_id": path.name,
-        "versions": {"memray-eval": "0.1.0"}}
+        "versions": {"memray-eval": "0.1.0"},
+        "dataset": {"path": path.name, "fingerprint": f"2:{path}"},
+        "rubrics": {name: rubric_digest(one) for name, one in by_name.items()
+        if isinstance(one, JudgedMetric)}}
     )  # fmt: skip
     return folder
+
+
+PLACES = ("billing", "refunds", "travel", "weather")
+
+
+def chat_records(
+    candidate: str, effect: Mapping[tuple[str, str], float] | None = None, n: int = 120
+) -> Iterator[Record]:
+    """Answers scored 1 to 5 for empathy and coherence, alike for every candidate but for noise of
+    its own and an `effect` by metric and task."""
+    one, shift = Candidate(name=candidate, model=candidate), effect or {}
+    for place in range(n):
+        prompt, own = random.Random(place), random.Random(f"{candidate}{place}")
+        task = PLACES[place % len(PLACES)]
+        sample = Sample(
+            id=f"S{place:03}", suite="chat", task=task, query=f"What of {task}, case {place}?",
+            scenario=("calm", "angry", "in a hurry")[place % 3],
+            language=("en", "de")[place // 4 % 2],
+        )  # fmt: skip
+        values = {
+            metric: 3.0 + prompt.gauss(0, 0.6) + own.gauss(0, 0.2) + shift.get((metric, task), 0.0)
+            for metric in ("empathy", "coherence")
+        }
+        scores = tuple(
+            Score(
+                metric=metric,
+                status="scored",
+                value=min(5.0, max(1.0, value)),
+                judge="openai/gpt-4o",
+                judgment=json.dumps({"explanation": f"It {'helps' if value > 3 else 'shrugs'}."}),
+            )
+            for metric, value in values.items()
+        )
+        yield Record(
+            unit_id=unit_id(sample.id, one, "chat"),
+            sample=sample,
+            candidate=one,
+            response=Response(
+                text=f"{candidate} says: look at {task} again, case {place}.",
+                finish_reason="stop", prompt_tokens=100 * (1 + place % 9), output_tokens=12,
+            ),
+            scores=scores,
+        )  # fmt: skip

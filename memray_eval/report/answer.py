@@ -45,9 +45,11 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
 def _why_nothing(summary: Summary) -> str:
     if not summary.causes:
         return "no metric applied to an answer"
+    first, *others = summary.causes
     if summary.n_failed_units < summary.n_units:
-        return summary.causes[0].cause
-    return f"all {summary.n_units:,} units failed, most of them with {summary.causes[0].cause}"
+        return first.cause
+    count = f", {first.n_units:,} of them with" if others else ":"
+    return f"all {summary.n_units:,} units failed{count} {first.cause}"
 
 
 def _several(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -266,7 +267,8 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
 
 
 def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
-    """The candidate whose metric is split and the one it is compared with, "" for none."""
+    """The candidate whose metric is split and the one it is compared with, "" for none: of two, the
+    one that is better on more metrics comes first."""
     order = [one.candidate for one in summary.candidates]
     figures = {
         one.candidate: one.figure.value
@@ -280,7 +282,9 @@ def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
     if len(figures) < 2:
         return None
     if len(order) == 2:
-        return order[1], order[0]
+        wins = Counter(pair.a for pair in summary.differences if pair.is_shown)
+        of, against = sorted(order, key=lambda name: -wins[name])
+        return of, against
     rising = sorted(figures, key=lambda name: figures[name])
     return rising[-1], rising[0]
 
