@@ -15,7 +15,7 @@ from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
-from memray_eval.report.html.page_renderer import render_page, write_page
+from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.intervals import Intervals, measure_intervals
@@ -54,12 +54,17 @@ def render_html(folder: Run) -> str:
 
 
 def render_served(
-    folder: Run, summary: Summary | None, manifest: Mapping[str, Any], index: Mapping[str, Any]
+    folder: Run,
+    summary: Summary | None,
+    manifest: Mapping[str, Any],
+    index: Mapping[str, Any],
+    home: str = "",
 ) -> str:
     """Renders the same page for a server. Of the records it holds only the names that number them
     (`index`), and its policy lets it ask the server. Without a summary, as of a run that is not
-    finished, it has no figures yet."""
-    return _render(folder, summary, manifest, "served.js", Embedded(Markup(to_json(index)), (), 0))
+    finished, it has no figures yet. It links to `home`, a list of runs, where there is one."""
+    embedded = Embedded(Markup(to_json(index)), (), 0)
+    return _render(folder, summary, manifest, "served.js", embedded, home)
 
 
 def _render(
@@ -68,18 +73,23 @@ def _render(
     manifest: Mapping[str, Any],
     source: Source,
     embedded: Embedded,
+    home: str = "",
 ) -> str:
     shown = summary or _empty_summary(folder.run_id)
     intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
+    is_served = source == "served.js"
+    scripts = ("marks.js", source, "detail.js", "theme.js", "browser.js")
     return render_page(
         "page.html",
-        ("marks.js", source, "detail.js", "theme.js", "browser.js"),
+        (*scripts, *(("standing.js", "live.js") if is_served else ())),
         summary=shown,
         title=title(shown),
         answer=answer(shown),
         judges=_name_judges(shown),
         is_unfinished=summary is None,
-        is_served=source == "served.js",
+        is_served=is_served,
+        served_style=Markup(asset("served.css")) if is_served else "",
+        home=home,
         manifest=manifest,
         sections=_sections(shown, manifest, intervals),
         spending=measure_cost(folder.records()) if summary else Spending(latencies=(),
