@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow.dataset as pads
 from markupsafe import Markup
@@ -20,8 +20,6 @@ from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.intervals import Intervals, measure_intervals
 from memray_eval.types import Record, Summary
-
-Source = Literal["embedded.js", "served.js"]  # where the browser's records come from
 
 
 class Run(Protocol):
@@ -38,6 +36,15 @@ class Run(Protocol):
     def each(self) -> Iterator[Record]: ...
 
 
+class ServedRun(NamedTuple):
+    """What the page of a run that is served says of it: where its folder is, what to call it until
+    it has a summary, and the address of the list that it is one of, "" where there is none."""
+
+    path: str
+    title: str
+    home: str = ""
+
+
 def write_html(folder: Run, path: str) -> None:
     """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError if the
     folder holds no finished run, and ConfigError if the place cannot be written."""
@@ -50,7 +57,7 @@ def render_html(folder: Run) -> str:
     no connection."""
     summary = folder.read_summary()
     embedded = embed(folder.each(), {metric.metric: metric.scale for metric in summary.metrics})
-    return _render(folder, summary, folder.read_manifest(), "embedded.js", embedded)
+    return _render(folder, summary, folder.read_manifest(), embedded)
 
 
 def render_served(
@@ -58,38 +65,35 @@ def render_served(
     summary: Summary | None,
     manifest: Mapping[str, Any],
     index: Mapping[str, Any],
-    home: str = "",
+    served: ServedRun,
 ) -> str:
     """Renders the same page for a server. Of the records it holds only the names that number them
     (`index`), and its policy lets it ask the server. Without a summary, as of a run that is not
-    finished, it has no figures yet. It links to `home`, a list of runs, where there is one."""
-    embedded = Embedded(Markup(to_json(index)), (), 0)
-    return _render(folder, summary, manifest, "served.js", embedded, home)
+    finished, it has no figures yet."""
+    return _render(folder, summary, manifest, Embedded(Markup(to_json(index)), (), 0), served)
 
 
 def _render(
     folder: Run,
     summary: Summary | None,
     manifest: Mapping[str, Any],
-    source: Source,
     embedded: Embedded,
-    home: str = "",
+    served: ServedRun | None = None,
 ) -> str:
     shown = summary or _empty_summary(folder.run_id)
     intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
-    is_served = source == "served.js"
-    scripts = ("marks.js", source, "detail.js", "theme.js", "browser.js")
+    source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     return render_page(
         "page.html",
-        (*scripts, *(("standing.js", "live.js") if is_served else ())),
+        ("marks.js", source, "detail.js", "theme.js", "browser.js", *live),
         summary=shown,
-        title=title(shown),
+        title=served.title if served and summary is None else title(shown),
         answer=answer(shown),
         judges=_name_judges(shown),
         is_unfinished=summary is None,
-        is_served=is_served,
-        served_style=Markup(asset("served.css")) if is_served else "",
-        home=home,
+        is_served=served is not None,
+        served=served,
+        served_style=Markup(asset("served.css")) if served else "",
         manifest=manifest,
         sections=_sections(shown, manifest, intervals),
         spending=measure_cost(folder.records()) if summary else Spending(latencies=(),

@@ -28,6 +28,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Figure
 
 Key = tuple[str, str]  # metric and candidate
+_ROUNDING = 1e-12  # of a sum of squares
 
 
 class Moments(NamedTuple):
@@ -44,7 +45,7 @@ class Moments(NamedTuple):
     whole_whole: float = 0.0
 
     def plus(self, other: Moments) -> Moments:
-        return Moments(*(a + b for a, b in zip(self, other, strict=True)))
+        return Moments._make(a + b for a, b in zip(self, other, strict=True))
 
     def figure(self, metric: str) -> Figure:
         """The figure of these units, as summary.json will have it of all: a mean, or the metric's
@@ -55,11 +56,10 @@ class Moments(NamedTuple):
             return Figure.model_validate(names)
         value, error = self.part / self.whole, None
         if self.n > 1:
-            # of part - value * whole, whose mean is 0
-            squares = (
-                self.part_part - 2 * value * self.part_whole + value * value * self.whole_whole
-            )
-            error = math.sqrt(max(0.0, squares) / (self.n - 1) / self.n) / (self.whole / self.n)
+            # of part - value * whole, whose mean is 0; what is left of equal ones is rounding
+            terms = (self.part_part, -2 * value * self.part_whole, value**2 * self.whole_whole)
+            squares = sum(terms) if sum(terms) > _ROUNDING * terms[0] else 0.0
+            error = math.sqrt(squares / (self.n - 1) / self.n) / (self.whole / self.n)
         return Figure.model_validate({**names, "value": value, "stderr": error})
 
 

@@ -14,13 +14,12 @@ from memray_eval.report.reading import readable
 from memray_eval.report.view.run_rows import (
     CLOUD_EVERY_S,
     LOCAL_EVERY_S,
+    SCORES_S,
     RunReader,
     RunRow,
 )
 from memray_eval.storage.parallel import map_ahead
 from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate
-
-SCORES_S = 0.4  # of a look, for the scores of runs that have no summary; the next look goes on
 
 
 class UnknownRun(DataError):
@@ -70,7 +69,7 @@ class RunList:
             else map_ahead(read_row, readers, REQUESTS_AT_ONCE)
         )
         found = [row for row in read if row is not None]
-        found.sort(key=lambda row: -(row.started_s or 0.0))
+        found.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
         return {row.id: row for row in found}
 
     def _list(self) -> None:

@@ -29,7 +29,9 @@ MANIFEST, SUMMARY, CONFIG = "manifest.json", "summary.json", "run.yaml"
 _STAMPED = (MANIFEST, SUMMARY, CONFIG, "spending.json")
 _BEGUN = (CONFIG, "records", "responses")  # of which a folder without a manifest has one
 LOCAL_EVERY_S, CLOUD_EVERY_S = 1.0, 10.0
+SCORES_S = 0.4  # of a look, for the scores of runs that have no summary; the next look goes on
 _RATE_OVER_S = 60.0
+NAMED = 3  # candidates that a title names
 _KILLED = "it was killed: no process is at work in its folder"
 _PLAIN = Intervals()
 Stamps = tuple[tuple[int | None, int | None], ...]
@@ -49,16 +51,21 @@ class RowFigure(Frozen):
 
 
 class RunRow(Frozen):
-    """A run, as the list shows it. `note` says why it ended or what is wrong with its folder. Of
-    `n_units` planned (None: unknown) `n_done` are in its records and `n_failed` of those failed;
-    `n_answered` are there that wait for their judges. `figures` are those of the headline metric;
-    of a run that has no summary they are of the units so far (`is_so_far`), and `all_figures` has
-    every metric's. Times are in seconds; `units_per_s` is over the last minute, while somebody
-    looks."""
+    """A run, as the list shows it. `title` says what was asked, as far as that is known, and
+    `models` names all candidates with their models. `note` says why the run ended or what is wrong
+    with its folder.
+
+    Of `n_units` planned (None: unknown) `n_done` are in its records, `n_failed` of those failed,
+    and `n_answered` have an answer. `figures` are those of the headline metric; of a run that has
+    no summary they are of the units so far (`is_so_far`), and `all_figures` has every metric's.
+    Times are in seconds; `units_per_s` is over the last minute, while somebody looks. `cost_usd` is
+    what judges with a known price were paid, None for nothing. `written_s` is when the folder was
+    last written to, of a run that does not say when it started."""
 
     id: str
     status: Status
     note: str = ""
+    title: str = ""
     suite: str = ""
     models: tuple[str, ...] = ()
     is_so_far: bool = False
@@ -72,6 +79,7 @@ class RunRow(Frozen):
     left_s: float | None = None
     cost_usd: float | None = None
     started_s: float | None = None
+    written_s: float | None = None
     took_s: float | None = None
 
     @property
@@ -148,6 +156,7 @@ class RunReader:
         """The row as the folder is now; None where it is no run's. What cannot be read makes a row
         that says so. Scores of a run without a summary are read until `until` of time.monotonic;
         the next call goes on."""
+        infos: Sequence[fs.FileInfo] = ()
         try:
             with translate_cloud_errors(self.folder.path):
                 infos = self._filesystem.get_file_info(
@@ -166,7 +175,8 @@ class RunReader:
                 self._has_stumbled = True
                 return self._row
             told = str(error).replace(f"{self.folder.path}/", "")
-            return RunRow(id=self.folder.run_id, status="damaged", note=told)
+            written = _last_written(infos)
+            return RunRow(id=self.folder.run_id, status="damaged", note=told, written_s=written)
 
     def _read_anew(self, has: set[str], stamps: Stamps, until: float) -> RunRow | None:
         self._is_settled = False
@@ -185,7 +195,7 @@ class RunReader:
         # Another status has no summary, or that of an earlier session
         if SUMMARY in has and status in ("finished", "stopped"):
             paid = spending if spending is not None else manifest.calls.cost_usd
-            known |= {**_summary_fields(self.folder.read_summary()), "cost_usd": paid}
+            known |= {**_summary_fields(self.folder.read_summary()), "cost_usd": paid or None}
             self._is_settled = True
         elif status != "damaged":
             config = self._read_config(stamps[_STAMPED.index(CONFIG)])
@@ -205,7 +215,7 @@ class RunReader:
             id=run_id,
             status="damaged",
             note=f"it has no {MANIFEST}: its run ended before it began, or the file was deleted",
-            started_s=max((info.mtime.timestamp() for info in infos if info.mtime), default=None),
+            written_s=_last_written(infos),
         )
 
     def _find_status(self, manifest: _Manifest, has_summary: bool) -> tuple[Status, str]:
@@ -248,8 +258,7 @@ class RunReader:
         all_figures = tuple(_figures_so_far(self._so_far.moments(), _metrics_of(manifest)))
         headline = _headline(suite, [*dict.fromkeys(one.metric for one in all_figures)])
         return {
-            "suite": suite,
-            "models": _models((one.name, one.model) for one in config.candidates),
+            **_names(suite, [(one.name, one.model) for one in config.candidates]),
             "is_so_far": True,
             "figures": tuple(one for one in all_figures if one.metric == headline),
             "all_figures": all_figures,
@@ -293,6 +302,10 @@ def _started(manifest: _Manifest) -> float | None:
         return next((one.started_s for one in manifest.sessions if one.started_s), None)
 
 
+def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
+    return max((info.mtime.timestamp() for info in infos if info.mtime is not None), default=None)
+
+
 def _larger(*known: float | None) -> float | None:
     return max((one for one in known if one is not None), default=None)
 
@@ -300,8 +313,7 @@ def _larger(*known: float | None) -> float | None:
 def _summary_fields(summary: Summary) -> dict[str, Any]:
     headline = summary.headline or next((one.metric for one in summary.metrics), "")
     return {
-        "suite": summary.suite,
-        "models": _models((one.candidate, one.model) for one in summary.candidates),
+        **_names(summary.suite, [(one.candidate, one.model) for one in summary.candidates]),
         "figures": tuple(_summary_figure(one) for one in summary.metrics if one.metric == headline),
         "n_units": summary.n_units,
         "n_done": summary.n_units,
@@ -309,8 +321,17 @@ def _summary_fields(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _models(named: Any) -> tuple[str, ...]:
-    return tuple(name if model in ("", name) else f"{name} ({model})" for name, model in named)
+def _names(suite: str, named: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The fields that name a run of these candidates, each with its model."""
+    models = {model for _, model in named if model}
+    # What all share is said once
+    shared = f" ({models.pop()})" if len(models) == 1 and len(named) > 1 else ""
+    whole = tuple(name if model in ("", name) else f"{name} ({model})" for name, model in named)
+    shown = [name for name, _ in named] if shared else list(whole)
+    if len(shown) > NAMED:
+        shown = [*shown[: NAMED - 1], f"{len(shown) - NAMED + 1} more"]
+    title = f"{', '.join(shown)}{shared} on {suite or 'a suite of its own'}" if shown else ""
+    return {"suite": suite, "models": whole, "title": title}
 
 
 def _summary_figure(one: MetricSummary) -> RowFigure:

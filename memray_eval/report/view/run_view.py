@@ -17,14 +17,14 @@ from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
-from memray_eval.report.html.page import Run, render_served
+from memray_eval.report.html.page import Run, ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
 from memray_eval.report.reading import readable
 from memray_eval.report.view.export import Form, export_rows, file_name
 from memray_eval.report.view.index import Index
 from memray_eval.report.view.parquet_parts import Part, list_parts
 from memray_eval.report.view.queries import Query, select
-from memray_eval.report.view.run_rows import RunReader, RunRow
+from memray_eval.report.view.run_rows import SCORES_S, RunReader, RunRow
 from memray_eval.storage.paths import locate
 from memray_eval.types import Summary
 
@@ -64,7 +64,9 @@ class View:
             of = (list(self._index.held.values()), summary, manifest)
             if self._made is None or (self._made[0] != of and not self.problems):
                 with readable(self._run.path), _as_written():
-                    page = render_served(self._run, summary, manifest, self._named(), self._home)
+                    row = self.standing()
+                    served = ServedRun(self._run.path, row.title if row else "", self._home)
+                    page = render_served(self._run, summary, manifest, self._named(), served)
                 self._made = (of, page)
             return self._made[1]
 
@@ -79,7 +81,8 @@ class View:
         """How the run stands, looked up at most once in STANDING_S, however many ask."""
         with self._reading:
             if time.monotonic() - self._standing[0] >= STANDING_S:
-                self._standing = (time.monotonic(), self._reader.read())
+                row = self._reader.read(until=time.monotonic() + SCORES_S)
+                self._standing = (time.monotonic(), row)
             return self._standing[1]
 
     def export(

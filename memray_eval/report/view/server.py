@@ -54,7 +54,7 @@ _BEAT_S = 15.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Opens the view of the run that a request names
 OpenView = Callable[[str], AbstractContextManager[View]]
-_OPEN = web.AppKey("open", OpenView)
+_OPEN: web.AppKey[OpenView] = web.AppKey("open")
 _RUNS = web.AppKey("runs", RunList)
 _COMPARED = web.AppKey("compared", ComparedRuns)
 _ENDING = web.AppKey("ending", asyncio.Event)

@@ -12,11 +12,11 @@ function hearRun(row) {
   const texts = row.is_so_far ? [...progressTexts(row), ...cost, ...took] : [];
   setText(at("live-text"), [row.note, ...texts].filter(Boolean).join(" · "));
   showProgress(at("live-progress"), row);
-  const goOn = row.is_so_far && !isLive(row) ? `Go on with: memray-eval resume ${row.id}` : "";
+  const goOn = row.is_so_far && !isLive(row) ? `Go on with: memray-eval resume ${live.box.dataset.path}` : "";
   setText(at("live-ended"), hasEnded ? `The run has ended: ${row.status}.` : goOn);
   at("live-show").hidden = !hasEnded;
   showFigures(row.all_figures || []);
-  if (row.is_so_far) followRecords(row);
+  if (live.wasUnfinished) followRecords(row);
 }
 
 function showFigures(figures) {

@@ -1,10 +1,10 @@
 // The list of runs: filtered, sorted and picked from here; what changes in the folder comes by itself.
 const at = (id) => document.getElementById(id);
 const ADDRESS = "#runs?";
-const NAMED = 3; // models and figures of a row; the others are counted
+const NAMED = 3; // candidates of a row whose figures are shown; the others are counted
 const list = { rows: new Map(), nodes: new Map(), picked: [], sort: "started-" };
 
-const titleOf = (row) => (row.models ? `${shortened(row.models).join(", ")} on ${row.suite || "a suite of its own"}` : row.id);
+const titleOf = (row) => row.title || row.id;
 const best = (row) => Math.max(...(row.figures || []).map((one) => one.place ?? -1), -1);
 const SORTS = {
   name: { texts: ["by name, A to Z", "by name, Z to A"], of: (row) => titleOf(row).toLowerCase() },
@@ -12,15 +12,13 @@ const SORTS = {
   figure: { texts: ["lowest figure first", "highest figure first"], of: best },
   units: { texts: ["fewest units first", "most units first"], of: (row) => row.n_units ?? row.n_done ?? 0 },
   cost: { texts: ["cheapest first", "dearest first"], of: (row) => row.cost_usd ?? -1 },
-  started: { texts: ["oldest first", "newest first"], of: (row) => row.started_s ?? Infinity },
+  started: { texts: ["oldest first", "newest first"], of: (row) => row.started_s ?? row.written_s ?? 0 },
   took: { texts: ["shortest first", "longest first"], of: (row) => row.took_s ?? -1 },
 };
 
-const shortened = (names) => (names.length > NAMED ? [...names.slice(0, NAMED - 1), `${names.length - NAMED + 1} more`] : names);
-
 function build(row) {
   const cell = (name, data) => make("td", { class: name, role: "cell", ...(data ? { "data-name": data } : {}) });
-  const node = { row: make("tr", { role: "row" }), pick: make("input", { type: "checkbox" }), link: make("a"), id: make("small"), badge: make("b"), note: make("small"), bar: make("progress", { "aria-label": "Units done" }), status: cell("status"), figure: cell("figure"), units: cell("number"), cost: cell("number", "cost"), started: cell("started"), took: cell("number", "took") };
+  const node = { row: make("tr", { role: "row" }), pick: make("input", { type: "checkbox" }), link: make("a"), id: make("small"), badge: make("b"), note: make("small"), bar: make("progress", { "aria-label": "Units done" }), status: cell("status"), figure: cell("figure"), units: cell("number", "units"), cost: cell("number", "cost"), started: cell("started"), took: cell("number", "took") };
   const [picking, name] = [cell("pick"), cell("name")];
   picking.append(make("label", {}, node.pick, make("span", { class: "unseen", text: `Compare ${row.id}` })));
   name.append(node.link, node.id);
@@ -29,24 +27,24 @@ function build(row) {
   node.link.href = `run/${encodeURIComponent(row.id)}/`;
   node.link.addEventListener("click", () => history.replaceState({ opened: row.id }, ""));
   node.pick.addEventListener("change", () => pick(row.id, node.pick.checked));
-  setText(node.id, row.id);
   return node;
 }
 
 // Sets what a row shows. Its link and its box stay the same nodes, so that none loses the focus.
 function fill(node, row) {
   setText(node.link, titleOf(row));
+  setText(node.id, titleOf(row) === row.id ? "" : row.id);
   node.link.title = (row.models || []).join(", ");
   node.badge.className = `badge ${row.status}`;
   setText(node.badge, row.status);
-  const failed = !row.is_so_far && row.n_failed ? `${counted(row.n_failed)} units failed` : "";
+  const failed = !row.is_so_far && row.n_failed ? `${counted(row.n_failed)} ${row.n_failed === 1 ? "unit" : "units"} failed` : "";
   const told = [row.note, failed, ...(row.is_so_far ? progressTexts(row) : [])].filter(Boolean).join(" · ");
   setText(node.note, told);
   node.note.title = told;
   node.note.className = row.status === "damaged" || row.status === "failed" ? "bad" : "";
   showProgress(node.bar, row);
   node.figure.replaceChildren(...figures(row));
-  setText(node.units, row.is_so_far || row.n_units === undefined ? "" : `${counted(row.n_units)} units`);
+  setText(node.units, row.is_so_far || row.n_units === undefined ? "" : counted(row.n_units));
   setText(node.cost, dollars(row.cost_usd));
   setText(node.started, row.started_s === undefined ? "" : new Date(row.started_s * 1000).toISOString().slice(0, 16).replace("T", " "));
   setText(node.took, row.took_s === undefined ? "" : lasting(row.took_s));
@@ -120,7 +118,7 @@ function showPicked() {
   const there = list.picked.filter((id) => list.rows.has(id));
   for (const [id, node] of list.nodes) { node.pick.checked = there.includes(id); node.row.classList.toggle("chosen", node.pick.checked); }
   at("picked").hidden = !there.length;
-  const names = there.map((id, place) => make("li", {}, make("b", { text: String.fromCharCode(65 + place) }), ` ${titleOf(list.rows.get(id))}, ${id}${place ? "" : " (baseline)"}`));
+  const names = there.map((id, place) => make("li", {}, make("b", { text: String.fromCharCode(65 + place) }), ` ${[...new Set([titleOf(list.rows.get(id)), id])].join(", ")}${place ? "" : " (baseline)"}`));
   at("picked").querySelector("ol").replaceChildren(...names);
   if (there.length > 1) at("compare").href = `compare?${new URLSearchParams(there.map((id) => ["run", id]))}`;
   else at("compare").removeAttribute("href");
