@@ -9,6 +9,7 @@ other sites from reading, framing or running an answer."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
 import threading
@@ -50,6 +51,8 @@ _OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-act
 _LAST_ANSWERS_S = 1.0
 # A line that says nothing, so that a browser that has gone is noticed
 _BEAT_S = 15.0
+
+logger = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Opens the view of the run that a request names
@@ -265,9 +268,12 @@ async def _serve_export(request: web.Request) -> web.StreamResponse:
                 while piece is not None:
                     await response.write(piece)
                     piece = await _next_piece(pieces)
-            except EvalError:
+            except EvalError as error:
+                logger.warning("%s is broken off: %s", name, error)
                 if request.transport is not None:
                     request.transport.abort()
+            except ConnectionResetError:  # the browser has gone
+                pass
             return response
     finally:
         gone.set()
@@ -314,6 +320,18 @@ async def _stream(
     gets what it returned last, at first None, and returns news, if any, and what it knows now."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
     await response.prepare(request)
+    # A browser that goes while it is written to has no need of the rest
+    with suppress(ConnectionResetError):
+        await _write_news(request, response, read, every_s)
+    return response
+
+
+async def _write_news(
+    request: web.Request,
+    response: web.StreamResponse,
+    read: Callable[[Any], tuple[Any, Any]],
+    every_s: float,
+) -> None:
     ending, loop = request.app[_ENDING], asyncio.get_running_loop()
     known: Any = None
     wrote_at, problem = loop.time(), ""
@@ -330,7 +348,6 @@ async def _stream(
             wrote_at = loop.time()
         with suppress(TimeoutError):
             await asyncio.wait_for(ending.wait(), every_s)
-    return response
 
 
 def _parse_query(asked: Mapping[str, str]) -> Query:
