@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.errors import DataError
 
 PROGRESS_S = 5.0
 
@@ -42,14 +43,21 @@ def view(
     The server reads only, listens to this machine alone (whoever may use it can look), and ends
     with Ctrl-C."""
     from memray_eval.report.view import RunList, serving, serving_runs, viewing
-    from memray_eval.results.latest import find_run, holds_runs
+    from memray_eval.results.latest import find_run, holds_runs, names_like
     from memray_eval.results.run_folder import RunFolder
 
     folder = find_run(folder)
     if holds_runs(folder):
         asyncio.run(_serve(serving_runs(RunList(folder), port), is_opened))
         return
-    with viewing(RunFolder(folder), _make_progress(time.monotonic)) as viewed:
+    run = RunFolder(folder)
+    if not run.has_manifest():
+        like = names_like(folder)
+        raise DataError(
+            f"{folder} has no manifest.json, and is no folder that holds run folders; "
+            + (f"did you mean {like}?" if like else "give one of them, such as results/<run_id>")
+        )
+    with viewing(run, _make_progress(time.monotonic)) as viewed:
         asyncio.run(_serve(serving(viewed, port), is_opened))
 
 

@@ -1,8 +1,10 @@
-"""Runs by when they were last written to: latest, latest~1, ..."""
+"""Finds run folders: by when they were last written to (latest, latest~1, ...), and by a name that
+is not quite theirs."""
 
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 from pyarrow import fs
 
@@ -41,3 +43,15 @@ def holds_runs(path: str) -> bool:
         folder, *found = filesystem.get_file_info([inner, *marks])
     is_run = any(info.type != fs.FileType.NotFound for info in found)
     return bool(folder.type == fs.FileType.Directory) and not is_run
+
+
+def names_like(path: str) -> str:
+    """The folder beside a path that is not there whose name is most like its name; "" where there
+    is none."""
+    parent, _, name = path.rstrip("/").rpartition("/")
+    filesystem, inner = locate(parent or ".")
+    with translate_cloud_errors(path):
+        infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    names = [info.base_name for info in infos if info.type == fs.FileType.Directory]
+    found = get_close_matches(name, names, n=1)
+    return f"{parent}/{found[0]}" if parent and found else "".join(found)

@@ -97,7 +97,7 @@ function show() {
     list.nodes.get(row.id).row.hidden = !fits;
     n += fits;
   }
-  setText(at("count"), n === keyed.length ? `${counted(n)} runs` : `${counted(n)} of ${counted(keyed.length)} runs`);
+  setText(at("count"), `${n === keyed.length ? "" : `${counted(n)} of `}${counted(keyed.length)} ${keyed.length === 1 ? "run" : "runs"}`);
   at("none").hidden = n > 0;
   setText(at("none"), keyed.length ? "No run fits." : "No run yet: what `memray-eval run` and `memray-eval evaluate` write here comes up by itself.");
   for (const head of document.querySelectorAll("th[data-sort]")) {
