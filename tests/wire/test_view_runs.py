@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from memray_eval.report.view import RunList, serving_runs
+from memray_eval.report.view import RunList, opened_runs, server, serving_runs, viewing
+from memray_eval.report.view.opened_runs import OpenedRuns
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
@@ -80,7 +82,7 @@ def test_the_list_names_every_run_and_ends_no_script(folder: Path) -> None:
 def test_a_run_has_its_page_and_its_samples_at_its_own_address(folder: Path) -> None:
     async def steps(ask: Ask, url: str) -> None:
         status, headers, _ = await ask("/run/run-a")
-        assert (status, headers["Location"]) == (301, "/run/run-a/")
+        assert (status, headers["Location"]) == (302, "/run/run-a/")
         status, _, page = await ask("/run/run-a/")
         assert (status, 'href="../../"' in page) == (200, True)
         found = json.loads((await ask("/run/run-a/data/units?size=3&sort=m0-"))[2])
@@ -341,3 +343,40 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert name in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_reader_who_goes_while_a_run_is_opened_leaves_nothing_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[OpenedRuns] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Watched(OpenedRuns):
+        def __init__(self, runs: RunList) -> None:
+            super().__init__(runs)
+            opened.append(self)
+
+    def slowly(*args: Any, **named: Any) -> Any:
+        begun.set()
+        go_on.wait(WITHIN_S)
+        return viewing(*args, **named)
+
+    monkeypatch.setattr(server, "OpenedRuns", Watched)
+    monkeypatch.setattr(opened_runs, "viewing", slowly)
+
+    async def steps(ask: Ask, url: str) -> None:
+        asked = asyncio.ensure_future(ask("/run/run-a/"))
+        await asyncio.to_thread(begun.wait, WITHIN_S)
+        asked.cancel()
+        await asyncio.sleep(0.3)
+        assert opened[0]._opened["run-a"].n_users == 1
+        go_on.set()
+        for _ in range(100):
+            if not opened[0]._opened["run-a"].n_users:
+                break
+            await asyncio.sleep(0.05)
+        assert opened[0]._opened["run-a"].n_users == 0
+        assert (await ask("/run/run-a/data/units"))[0] == 200
+
+    asking(str(folder), steps)
+    assert not opened[0]._opened

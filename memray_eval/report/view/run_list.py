@@ -52,12 +52,12 @@ class RunList:
     def path_of(self, run_id: str) -> str:
         """The path of a run by its id. An id is a name that the listing of this folder has, so that
         none leads anywhere else; any other raises UnknownRun."""
-        with self._lock:
-            if run_id not in self._readers:
+        if run_id not in self._readers:
+            with self._lock:
                 self._list()
-            if run_id not in self._readers:
-                raise UnknownRun(f"{self.path} holds no run {run_id!r}")
-            return f"{self.path}/{run_id}"
+        if run_id not in self._readers:
+            raise UnknownRun(f"{self.path} holds no run {run_id!r}")
+        return f"{self.path}/{run_id}"
 
     def _look(self) -> dict[str, RunRow]:
         self._list()

@@ -185,9 +185,20 @@ async def _add_security_headers(request: web.Request, response: web.StreamRespon
 @asynccontextmanager
 async def _viewed(request: web.Request) -> AsyncIterator[View]:
     """The view of the run that the request names, open while the block runs."""
-    with ExitStack() as stack:
-        opening = request.app[_OPEN](request.match_info.get("run", ""))
-        yield await asyncio.to_thread(stack.enter_context, opening)
+    stack = ExitStack()
+    opening = request.app[_OPEN](request.match_info.get("run", ""))
+    opened = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, opening))
+
+    def close(opened: asyncio.Future[View]) -> None:
+        if not opened.cancelled():
+            opened.exception()  # it has been raised below, or there is nobody to tell
+        stack.close()
+
+    try:
+        yield await asyncio.shield(opened)
+    finally:
+        # A reader may go while a large run is opened: it is closed once it is open
+        opened.add_done_callback(close)
 
 
 async def _serve_list(request: web.Request) -> web.Response:
@@ -211,7 +222,7 @@ async def _serve_comparison(request: web.Request) -> web.Response:
 async def _redirect_to_run(request: web.Request) -> web.Response:
     run_id = request.match_info["run"]
     await asyncio.to_thread(request.app[_RUNS].path_of, run_id)
-    raise web.HTTPMovedPermanently(f"/run/{quote(run_id, safe='')}/")
+    raise web.HTTPFound(f"/run/{quote(run_id, safe='')}/")
 
 
 async def _serve_page(request: web.Request) -> web.Response:
