@@ -114,21 +114,9 @@ def compare(
 def _write_html(found: Comparison, opened: Sequence[ComparedRun], path: str) -> None:
     """Writes the HTML page, with the texts of the units that it lists."""
     from memray_eval.metrics import all_metrics
+    from memray_eval.report.comparing.open_runs import read_changed_texts
     from memray_eval.report.html.comparison import write_comparison
-    from memray_eval.report.scores import read_texts
 
-    units = {
-        (sample_id, flip.task)
-        for metric in found.metrics
-        for flip in metric.flips
-        for sample_id in (flip.sample_id, flip.other_id or flip.sample_id)
-    }
-    texts = (
-        {one.name: read_texts(one.folder.records(), one.candidate, units) for one in opened}
-        if units
-        else {}
-    )
-    write_comparison(
-        found, {name: metric.scale for name, metric in all_metrics().items()}, texts, path
-    )
+    scales = {name: metric.scale for name, metric in all_metrics().items()}
+    write_comparison(found, scales, read_changed_texts(found, opened), path)
     say(path)

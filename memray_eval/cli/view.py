@@ -1,4 +1,4 @@
-"""The command that serves a run to a browser: view."""
+"""The command that serves runs to a browser: view."""
 
 from __future__ import annotations
 
@@ -8,54 +8,68 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated
 
 import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
-
-if TYPE_CHECKING:
-    from memray_eval.report.view import View
+from memray_eval.errors import DataError
 
 PROGRESS_S = 5.0
+RESULTS = "results"  # where runs go unless told otherwise
 
 
 @app.command(rich_help_panel=LOOK)
 def view(
-    run_folder: Annotated[
+    folder: Annotated[
         str,
         typer.Argument(
-            help="The folder of a run, finished or not: results/<run_id>, its cloud URL, or "
-            "latest.",
-            show_default=False,
+            help="A folder that holds run folders, or that of one run, finished or not; a cloud "
+            "URL of either; latest, or latest~1 for the run before."
         ),
-    ],
+    ] = RESULTS,
     port: Annotated[
         int,
         typer.Option(min=0, max=65535, help="Where to listen on this machine; 0 is a free port."),
     ] = 0,
     is_opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Look at a run of any size in the browser: the report, and every sample to filter, sort,
-    search and read.
+    """Look at runs of any size in the browser.
+
+    Of a folder: the list of its runs, which follows those that are running, and a comparison of
+    those you pick. Of a run: the report, and every sample to filter, sort, search, read, and save
+    as CSV or JSONL. Every page has an address of its own that stays.
 
     The server reads only, listens to this machine alone (whoever may use it can look), and ends
     with Ctrl-C."""
-    from memray_eval.report.view import viewing
-    from memray_eval.results.latest import find_run
+    from memray_eval.report.view import RunList, serving, serving_runs, viewing
+    from memray_eval.results.latest import find_run, holds_runs, names_like
     from memray_eval.results.run_folder import RunFolder
 
-    with viewing(RunFolder(find_run(run_folder)), _make_progress(time.monotonic)) as viewed:
-        asyncio.run(_serve(viewed, port, is_opened))
+    folder = find_run(folder)
+    if holds_runs(folder):
+        asyncio.run(_serve(serving_runs(RunList(folder), port), is_opened))
+        return
+    run = RunFolder(folder)
+    if not run.has_manifest():
+        what_to_do = "give one of them, such as results/<run_id>"
+        if folder == RESULTS:
+            what_to_do = "no run was made here yet; start with: memray-eval run quickstart"
+        if like := names_like(folder):
+            what_to_do = f"did you mean {like}?"
+        raise DataError(
+            f"{folder} has no manifest.json, and is no folder that holds run folders; {what_to_do}"
+        )
+    with viewing(run, _make_progress(time.monotonic)) as viewed:
+        asyncio.run(_serve(serving(viewed, port), is_opened))
 
 
-async def _serve(viewed: View, port: int, is_opened: bool) -> None:
-    from memray_eval.report.view import serving
-
+async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with serving(viewed, port) as url:
+    async with serving as url:
         show(url)
         say("Ctrl-C ends it")
         # In a thread of its own: a browser within the terminal stays until it is closed

@@ -47,7 +47,7 @@ def export_evaluation(path: str, records: Iterable[Record], summary: Summary) ->
     head = {
         "summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
     }
-    _write_results(path, head, (_evaluated_row(record) for record in records))
+    _write_results(path, head, (evaluated_row(record) for record in records))
 
 
 def export_benchmark(
@@ -111,7 +111,8 @@ def _answer_row(record: Record) -> dict[str, Any]:
     }
 
 
-def _evaluated_row(record: Record) -> dict[str, Any]:
+def evaluated_row(record: Record) -> dict[str, Any]:
+    """A response with its sample and its judgments, as `export_evaluation` writes it."""
     scores = {}
     for score in record.scores:
         row = score.model_dump(mode="json", exclude={"metric", "judgment"})

@@ -74,7 +74,7 @@ def write_csv(path: str, records: pads.Dataset) -> None:
         for batch in to_long_rows(records):
             writer.write_batch(
                 pa.record_batch(
-                    [_escape_formulas(column) for column in batch.columns], schema=FLAT_SCHEMA
+                    [escape_formulas(column) for column in batch.columns], schema=FLAT_SCHEMA
                 )
             )
 
@@ -120,7 +120,9 @@ def _has_kind(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Arra
     )
 
 
-def _escape_formulas(column: pa.Array) -> pa.Array:
+def escape_formulas(column: pa.Array) -> pa.Array:
+    """A column of a CSV file as `write_csv` writes it: texts that a spreadsheet or a terminal obeys
+    are made plain, other types stay."""
     if not pa.types.is_string(column.type):
         return column
     controlling = pc.fill_null(pc.match_substring_regex(column, _CONTROLS), False)

@@ -1,14 +1,16 @@
-"""Runs by when they were last written to: latest, latest~1, ..."""
+"""Finds run folders: by when they were last written to (latest, latest~1, ...), and by a name that
+is not quite theirs."""
 
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import locate, translate_cloud_errors
 
 LATEST = "latest"
 _NAMED = re.compile(rf"{LATEST}(?:~(?P<back>\d+))?")
@@ -30,3 +32,26 @@ def find_run(name: str, out: str = "results") -> str:
         raise DataError(f"{name}: {out} holds {has}; name the folder of one")
     newest = sorted(found, key=lambda info: -(info.mtime_ns or 0))[back]
     return f"{out.rstrip('/')}/{newest.path.split('/')[-2]}"
+
+
+def holds_runs(path: str) -> bool:
+    """Whether this is a folder to look for runs in: one that is there and is no run's itself, not
+    even one that has not begun or is damaged."""
+    filesystem, inner = locate(path)
+    marks = [f"{inner}/{name}" for name in ("manifest.json", "run.yaml", "records")]
+    with translate_cloud_errors(path):
+        folder, *found = filesystem.get_file_info([inner, *marks])
+    is_run = any(info.type != fs.FileType.NotFound for info in found)
+    return bool(folder.type == fs.FileType.Directory) and not is_run
+
+
+def names_like(path: str) -> str:
+    """The folder beside a path that is not there whose name is most like its name; "" where there
+    is none."""
+    parent, _, name = path.rstrip("/").rpartition("/")
+    filesystem, inner = locate(parent or ".")
+    with translate_cloud_errors(path):
+        infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    names = [info.base_name for info in infos if info.type == fs.FileType.Directory]
+    found = get_close_matches(name, names, n=1)
+    return f"{parent}/{found[0]}" if parent and found else "".join(found)

@@ -368,9 +368,11 @@ class RunFolder:
             ):
                 self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
 
-    def records(self) -> pads.Dataset:
-        """All records written so far, as an Arrow dataset. Raises DataError if there are none."""
-        if not (parts := self.list_parts()):
+    def records(self, parts: Sequence[Part] | None = None) -> pads.Dataset:
+        """All records written so far, or those of some parts, as an Arrow dataset. Raises DataError
+        if there are none."""
+        parts = self.list_parts() if parts is None else parts
+        if not parts:
             raise DataError(f"{self.path} holds no records")
         return _open_dataset(
             [(self._path_of(part.name, RECORDS), part.size) for part in parts], self._filesystem

@@ -1,11 +1,14 @@
 """`memray-eval view` in a real browser, headless Chromium: 20,000 records filtered, sorted,
-searched and read.
+searched and read; the list of runs, comparisons, and a run that goes on.
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
+import json
 import signal
 import subprocess
 import sys
@@ -18,8 +21,18 @@ import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
+from memray_eval.types import Candidate, Record, Score
 from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, SELECTED, Tab, browser
-from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
+from tests.runs import (
+    ATTACK,
+    PLAIN,
+    candidates,
+    full_summary,
+    hostile_records,
+    plain_records,
+    record,
+    write_run,
+)
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
@@ -40,7 +53,7 @@ class Served(NamedTuple):
 
 @contextmanager
 def served(folder: RunFolder) -> Iterator[Served]:
-    """The command itself, ended by Ctrl-C."""
+    """The command itself, of a run or of a folder of runs, ended by Ctrl-C."""
     words = [sys.executable, "-m", "memray_eval", "view", folder.path]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -241,3 +254,302 @@ def test_a_run_that_is_being_written_grows_and_a_broken_part_is_shown(tmp_path: 
     with served(folder) as server:
         # The browser's own lines on the two answers of 500
         in_browser(tmp_path, server.url, steps, complaints=2)
+
+
+ROWS = "[...document.querySelectorAll('#runs tbody tr:not([hidden])')]"
+NAMES = (
+    f"{ROWS}.map((row) => row.querySelector('.name small').textContent || "
+    "row.querySelector('a').textContent)"
+)
+READY = "document.documentElement?.dataset.ready !== undefined"
+RUNS = "document.getElementById('count').textContent"
+LIVE = "document.getElementById('live-text').textContent"
+TAB, SPACE, ENTER = ("Tab", 9, ""), (" ", 32, " "), ("Enter", 13, "\r")
+
+
+def _with_best_coherence(answer: Record) -> tuple[Score, ...]:
+    first, coherence, *rest = answer.scores
+    return (first, coherence.model_copy(update={"value": 5.0}), *rest)
+
+
+def made_runs(work: Path) -> Path:
+    """Three finished runs of one candidate each, on the same samples, and a damaged one."""
+    for day, (name, low) in enumerate((("plain", 0), ("kind", 1), ("odd", 2)), 1):
+        folder = write_run(work / f"run-{name}", [], 0)
+        one = Candidate(name=name, model="small-model")
+        answers = [
+            record(f"S{k:03}", f"said by {name}: {PLAIN} This is answer {k}.", one, seed=3 * k + 3)
+            for k in range(60)
+        ]
+        if name == "kind":  # better than the others in one metric
+            answers = [
+                answer.model_copy(update={"scores": _with_best_coherence(answer)})
+                for answer in answers
+            ]
+        folder.write_part(to_table(answers))
+        folder.write_summary(full_summary(60, (one,)), "")
+        folder.write_manifest(
+            {
+                "status": "finished",
+                "started": f"2026-11-0{day}T00:00:00Z",
+                "sessions": [{"total_s": 10.0 * (low + 1)}],
+            }
+        )
+    broken = write_run(work / "run-broken", plain_records(3), 3)
+    Path(broken.path, "manifest.json").write_text("{")
+    return work
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(RunFolder(str(made_runs(tmp_path_factory.mktemp("runs"))))) as server:
+        yield server
+
+
+async def go(tab: Tab, address: str) -> None:
+    """Opens an address anew, as one that somebody was sent."""
+    await tab.call("Page.navigate", url="about:blank")
+    await tab.call("Page.navigate", url=address)
+    await tab.until("document.documentElement?.dataset.ready !== undefined")
+
+
+async def type_key(tab: Tab, key: tuple[str, int, str]) -> None:
+    name, number, text = key
+    told = {"key": name, "code": "Space" if name == " " else name, "windowsVirtualKeyCode": number}
+    await tab.call(
+        "Input.dispatchKeyEvent", type="keyDown", **told, **({"text": text} if text else {})
+    )
+    await tab.call("Input.dispatchKeyEvent", type="keyUp", **told)
+
+
+async def tab_to(tab: Tab, is_there: str) -> None:
+    """Presses Tab until the focused element (`node`) fits."""
+    for _ in range(60):
+        await type_key(tab, TAB)
+        if await tab.evaluate(f"((node) => {is_there})(document.activeElement)"):
+            return
+    pytest.fail(f"no Tab leads to {is_there}")
+
+
+def test_the_list_is_filtered_and_sorted_and_its_address_keeps_that(
+    runs: Served, tmp_path: Path
+) -> None:
+    async def steps(tab: Tab) -> None:
+        assert (await tab.evaluate(NAMES))[1:] == ["run-odd", "run-kind", "run-plain"]
+        assert "manifest.json is not JSON" in await tab.evaluate(f"{ROWS}[0].innerText")
+        assert await tab.evaluate(f"{ROWS}[1].querySelector('.figure b').textContent") == "0.665"
+        assert "[0.625, 0.705] n\u00a090" in await tab.evaluate(f"{ROWS}[1].innerText")
+        await tab.choose("sort", "shortest first")
+        assert (await tab.evaluate(NAMES))[1:] == ["run-plain", "run-kind", "run-odd"]
+        await tab.press("/")
+        assert await tab.evaluate("document.activeElement.id") == "find"
+        await tab.call("Input.insertText", text="FINISHED kind")
+        await tab.until(f"{RUNS} === '1 of 4 runs'")
+        address = await tab.evaluate("location.href")
+        await go(tab, address)
+        assert await tab.evaluate(NAMES) == ["run-kind"]
+        assert await tab.evaluate("document.getElementById('sort').value") == "took+"
+        for width, scheme in ((1400, "light"), (1400, "dark"), (390, "light"), (390, "dark")):
+            await tab.look(scheme, width)
+            await go(tab, runs.url)
+            assert await tab.evaluate(OVERFLOW) <= 0
+            await tab.picture(f"runs-{width}-{scheme}")
+
+    in_browser(tmp_path, runs.url, steps)
+
+
+def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
+    runs: Served, tmp_path: Path
+) -> None:
+    async def steps(tab: Tab) -> None:
+        box = "document.querySelectorAll('#runs .pick input')"
+        await tab.evaluate(f"{box}[3].click()")
+        assert (
+            await tab.evaluate("document.getElementById('compare').hasAttribute('href')") is False
+        )
+        await tab.evaluate(f"{box}[2].click()")
+        picked = await tab.evaluate("document.getElementById('picked').innerText")
+        assert "A plain" in picked
+        assert "B kind" in picked
+        await go(tab, await tab.evaluate("location.href"))  # what was picked is kept
+        await tab.evaluate("document.getElementById('compare').click()")
+        await tab.until("document.querySelector('.compared') !== null")
+        said = "document.querySelector('.answer').textContent"
+        assert "kind is better than plain on 1 of" in await tab.evaluate(said)
+        address = await tab.evaluate("location.href")
+        assert "compare?run=run-plain&run=run-kind" in address
+        await tab.call("Page.navigate", url="about:blank")
+        await tab.call("Page.navigate", url=address)
+        await tab.until("document.querySelector('.compared') !== null")
+        assert "kind is better than plain" in await tab.evaluate(said)
+        await tab.picture("runs-compared")
+        await tab.evaluate(
+            "document.querySelector('[aria-label=\"make it the baseline: B\"]').click()"
+        )
+        await tab.until(
+            f"document.querySelector('.compared') && {said}.startsWith('plain is worse')"
+        )
+        await tab.look("light", 390, 844)
+        assert await tab.evaluate(OVERFLOW) <= 0
+        await tab.evaluate("document.querySelector('.home a').click()")
+        await tab.until(f"document.getElementById('count') && {RUNS} === '4 runs'")
+
+    in_browser(tmp_path, runs.url, steps)
+
+
+def test_a_run_s_address_keeps_filter_and_open_row_and_its_rows_can_be_saved(
+    runs: Served, tmp_path: Path
+) -> None:
+    async def steps(tab: Tab) -> None:
+        await go(tab, f"{runs.url}run/run-kind/")
+        await counted(tab, 60, 60)
+        await tab.choose("status", "error")
+        await tab.choose("sort", "memory utilization, lowest first")
+        await tab.until(f"{COUNT} !== '60 of 60 units'")
+        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
+        await tab.until(f"{DETAIL}.hidden === false")
+        title, count = (
+            await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent"),
+            await tab.evaluate(COUNT),
+        )
+        await go(tab, await tab.evaluate("location.href"))
+        assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == title
+        assert await tab.evaluate(COUNT) == count
+        link = "document.getElementById('save-csv')"
+        await tab.evaluate(f"{link}.dispatchEvent(new Event('pointerdown'))")
+        text = await tab.evaluate(f"fetch({link}.href).then((answer) => answer.text())")
+        saved = list(csv.DictReader(io.StringIO(text)))
+        assert len(saved) == int(count.split()[0])
+        assert title in [one["sample_id"] for one in saved]
+
+    in_browser(tmp_path, runs.url, steps)
+
+
+def test_with_keys_alone_a_run_is_found_opened_and_left(runs: Served, tmp_path: Path) -> None:
+    async def steps(tab: Tab) -> None:
+        await tab_to(
+            tab, "node.closest('tr')?.innerText.includes('run-kind') && node.type === 'checkbox'"
+        )
+        await type_key(tab, SPACE)
+        assert "kind" in await tab.evaluate("document.getElementById('picked').innerText")
+        await tab_to(tab, "node.matches('.name a')")
+        await type_key(tab, ENTER)
+        await tab.until(
+            "document.getElementById('samples') && document.documentElement.dataset.ready"
+        )
+        assert await tab.evaluate("location.pathname") == "/run/run-kind/"
+        await tab.evaluate("history.back()")
+        await tab.until(f"document.getElementById('runs') && {NAMES}.length === 4")
+        await tab.until("document.activeElement.closest('tr')?.innerText.includes('run-kind')")
+        assert "kind" in await tab.evaluate("document.getElementById('picked').innerText")
+
+    in_browser(tmp_path, runs.url, steps)
+
+
+JUDGE = """
+import asyncio
+import re
+from pathlib import Path
+
+import memray_eval as me
+
+tone = me.judge_metric("tone", rubric="How warm is it, 1 to 5?")
+GATE = Path(__file__).with_name("gate")
+
+
+async def ask(messages, judgment):
+    number = int(re.search(r"question (\\d+)", str(messages)).group(1))
+    while int(GATE.read_text() or 0) <= number:
+        await asyncio.sleep(0.05)
+    return judgment(reason="as it was asked", score=number % 5 + 1)
+"""
+
+
+@contextmanager
+def slow_run(work: Path) -> Iterator[Callable[[int], None]]:
+    """A run of twelve answers whose judge waits: yields what lets it judge the first so many. It
+    has ended well when the block ends."""
+    (work / "mine.py").write_text(JUDGE)
+    (work / "gate").write_text("0")
+    rows = [
+        {"id": f"Q{k:02}", "query": f"question {k}", "response": f"answer {k}"} for k in range(12)
+    ]
+    (work / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    def allow(n: int) -> None:
+        (work / "gate.new").write_text(str(n))
+        (work / "gate.new").rename(work / "gate")
+
+    words = [sys.executable, "-m", "memray_eval", "evaluate", "rows.jsonl", "--suite", "memory"]
+    words += ["--judge", "mine.py:ask", "--metrics", "mine.py:tone", "--out", "runs"]
+    words += ["--no-cache", "--yes", "--set", "rows_per_block=2"]
+    with subprocess.Popen(
+        words, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            yield allow
+            allow(99)
+            said, _ = process.communicate(timeout=ENDS_WITHIN_S)
+        finally:
+            process.kill()
+        assert process.returncode == 0, said
+
+
+def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+
+    async def steps(tab: Tab) -> None:
+        assert "No run yet" in await tab.evaluate("document.getElementById('none').innerText")
+        with slow_run(tmp_path) as allow:
+            await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].innerText.includes('running')")
+            allow(6)
+            await tab.until(f"{ROWS}[0].innerText.includes('6 of 12 units')")
+            await tab.until(f"{ROWS}[0].innerText.includes('tone, so far')")
+            await tab.picture("runs-live")
+            await tab.evaluate(f"{ROWS}[0].querySelector('a').click()")
+            await tab.until(
+                "document.getElementById('samples') && document.documentElement.dataset.ready"
+            )
+            await tab.until(f"{LIVE}.includes('6 of 12 units')")
+            await tab.evaluate("document.getElementById('find').focus()")
+            await tab.find("answer")
+            await counted(tab, 6, 6)
+            await tab.evaluate("document.querySelectorAll('#list li')[3].click()")
+            await tab.until(f"{DETAIL}.hidden === false")
+            opened = await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent")
+            allow(10)
+            await tab.until(f"{LIVE}.includes('10 of 12 units')")
+            await tab.until("document.getElementById('reload').textContent === 'Reload: 4 new'")
+            figures = await tab.evaluate("document.getElementById('live-figures').innerText")
+            assert "3.00" in figures  # twice 1 to 5
+            # The list stands still under the reader
+            assert await tab.evaluate(COUNT) == "6 of 6 units"
+            assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == opened
+            await tab.picture("run-live")
+            await tab.evaluate("document.activeElement.blur()")  # Escape in the field clears it
+            await tab.press("Escape")
+            assert await tab.evaluate(f"{DETAIL}.hidden")
+            await tab.evaluate("document.activeElement.blur()")
+            await counted(tab, 10, 10)  # nobody is at work in it: it has taken them up
+            assert await tab.evaluate("document.getElementById('find').value") == "answer"
+            await tab.evaluate(
+                "[...document.querySelectorAll('#list li')].find((one) => "
+                f"one.innerText.includes({opened!r})).click()"
+            )
+            await tab.until(f"{DETAIL}.hidden === false")
+        await tab.until("document.getElementById('live-show').hidden === false")
+        assert "The run has ended: finished" in await tab.evaluate(
+            "document.getElementById('live').innerText"
+        )
+        assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == opened
+        await tab.evaluate("document.getElementById('live-show').click()")
+        await tab.until(f"document.getElementById('metrics') !== null && {READY}")
+        assert await tab.evaluate("document.getElementById('find').value") == "answer"
+        await tab.until(
+            f"{DETAIL}.hidden === false && {DETAIL}.querySelector('h3').textContent === {opened!r}"
+        )
+        await tab.until("document.getElementById('live').hidden")
+        await tab.picture("run-ended")
+
+    with served(RunFolder(str(tmp_path / "runs"))) as server:
+        in_browser(tmp_path, server.url, steps)

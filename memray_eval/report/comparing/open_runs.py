@@ -8,16 +8,18 @@ from typing import NamedTuple
 
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing.matching import match_units
-from memray_eval.report.comparing.models import Side
+from memray_eval.report.comparing.models import Comparison, Side
 from memray_eval.report.comparing.warnings import reads_other_samples
 from memray_eval.report.reading import readable
 from memray_eval.report.scores import (
     MOST_GROUPS,
     SPLIT_COLUMNS,
+    Text,
     candidates_of,
     find_cluster,
     find_split,
     read_scores,
+    read_texts,
 )
 from memray_eval.report.where import Groups, read_groups
 from memray_eval.results.latest import find_run
@@ -153,3 +155,19 @@ def _choose_candidate(run: str, wanted: str | None, there: Sequence[str]) -> str
     if wanted not in there:
         raise ConfigError(f"{run}: no candidate {wanted!r}; there are: {names}")
     return wanted
+
+
+def read_changed_texts(
+    comparison: Comparison, opened: Sequence[ComparedRun]
+) -> dict[str, dict[tuple[str, str], Text]]:
+    """The texts of the units that a comparison lists as changed, by side and then by sample id and
+    task."""
+    units = {
+        (sample_id, flip.task)
+        for metric in comparison.metrics
+        for flip in metric.flips
+        for sample_id in (flip.sample_id, flip.other_id or flip.sample_id)
+    }
+    if not units:
+        return {}
+    return {one.name: read_texts(one.folder.records(), one.candidate, units) for one in opened}

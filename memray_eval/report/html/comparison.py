@@ -76,14 +76,28 @@ class Against(NamedTuple):
     figures: Grid
 
 
+class ComparedSide(NamedTuple):
+    """A side of a comparison that is served: its letter and name, the address of its run, and those
+    of the comparison with it as baseline and without it ("" where there is none)."""
+
+    letter: str
+    name: str
+    run: str
+    as_baseline: str
+    without: str
+
+
 def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path: str) -> None:
     """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be
     written."""
     write_page(render_comparison(comparison, scales, texts), path, "--html")
 
 
-def render_comparison(comparison: Comparison, scales: Scales, texts: Texts) -> str:
-    """Renders the page. A metric without a scale appears only in the table."""
+def render_comparison(
+    comparison: Comparison, scales: Scales, texts: Texts, compared: Sequence[ComparedSide] = ()
+) -> str:
+    """Renders the page. A metric without a scale appears only in the table. A page that is served
+    has links for each of its sides (`compared`)."""
     return render_page(
         "comparison.html",
         ("theme.js", "comparison.js"),
@@ -95,10 +109,11 @@ def render_comparison(comparison: Comparison, scales: Scales, texts: Texts) -> s
         baseline=comparison.shown_as(comparison.baseline),
         names=[comparison.shown_as(one) for one in comparison.others],
         how_measured=how_measured(comparison),
-        own_style=Markup(asset("comparison.css")),
+        own_style=Markup(asset("comparison.css") + (asset("served.css") if compared else "")),
         level=f"{comparison.settings.level:.0%}",
         alpha=f"{1 - comparison.settings.level:.0%}",
         power=f"{comparison.settings.power:.0%}",
+        compared=compared,
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow.dataset as pads
 from markupsafe import Markup
@@ -17,7 +17,7 @@ from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
 from memray_eval.report.html.figures import tabulate_figures
-from memray_eval.report.html.page_renderer import render_page, write_page
+from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
 from memray_eval.report.html.prompts import find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
@@ -26,8 +26,6 @@ from memray_eval.report.html.why import find_reasons
 from memray_eval.report.intervals import Intervals, measure_intervals
 from memray_eval.report.where import Split, find_places, read_run_scores
 from memray_eval.types import Record, Summary
-
-Source = Literal["embedded.js", "served.js"]  # where the browser's records come from
 
 
 class Run(Protocol):
@@ -44,6 +42,15 @@ class Run(Protocol):
     def each(self) -> Iterator[Record]: ...
 
 
+class ServedRun(NamedTuple):
+    """What the page of a run that is served says of it: where its folder is, what to call it until
+    it has a summary, and the address of the list that it is one of, "" where there is none."""
+
+    path: str
+    title: str
+    home: str = ""
+
+
 def write_html(folder: Run, path: str) -> None:
     """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError if the
     folder holds no finished run, and ConfigError if the place cannot be written."""
@@ -56,24 +63,28 @@ def render_html(folder: Run) -> str:
     no connection."""
     summary = folder.read_summary()
     embedded = embed(folder.each(), {metric.metric: metric.scale for metric in summary.metrics})
-    return _render(folder, summary, folder.read_manifest(), "embedded.js", embedded)
+    return _render(folder, summary, folder.read_manifest(), embedded)
 
 
 def render_served(
-    folder: Run, summary: Summary | None, manifest: Mapping[str, Any], index: Mapping[str, Any]
+    folder: Run,
+    summary: Summary | None,
+    manifest: Mapping[str, Any],
+    index: Mapping[str, Any],
+    served: ServedRun,
 ) -> str:
     """Renders the same page for a server. Of the records it holds only the names that number them
     (`index`), and its policy lets it ask the server. Without a summary, as of a run that is not
     finished, it has no figures yet."""
-    return _render(folder, summary, manifest, "served.js", Embedded(Markup(to_json(index)), (), 0))
+    return _render(folder, summary, manifest, Embedded(Markup(to_json(index)), (), 0), served)
 
 
 def _render(
     folder: Run,
     summary: Summary | None,
     manifest: Mapping[str, Any],
-    source: Source,
     embedded: Embedded,
+    served: ServedRun | None = None,
 ) -> str:
     shown = summary or _empty_summary(folder.run_id)
     intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
@@ -83,18 +94,21 @@ def _render(
         scores = read_run_scores(folder.records(), summary)
         splits = find_places(scores, summary)
         why = find_reasons(folder.records(), scores, summary, splits)
+    source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     return render_page(
         "page.html",
-        ("marks.js", source, "detail.js", "theme.js", "browser.js"),
+        ("marks.js", source, "detail.js", "theme.js", "browser.js", *live),
         summary=shown,
-        title=title(shown),
+        title=served.title if served and summary is None else title(shown),
         answer=answer(shown, splits),
         worst=shown.headline if any(one.n_scored for one in shown.metrics) else "",
         prompts=find_prompts(manifest, dict.fromkeys(one.metric for one in shown.metrics)),
         started=_format_start(manifest),
         judges=_name_judges(shown),
         is_unfinished=summary is None,
-        is_served=source == "served.js",
+        is_served=served is not None,
+        served=served,
+        served_style=Markup(asset("served.css")) if served else "",
         manifest=manifest,
         sections={
             **_sections(shown, manifest, intervals),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from memray_eval.report.view.parquet_parts import (
     read_columns,
     read_record,
 )
+from memray_eval.results.schema import from_table_apart
 from memray_eval.types import Record, is_estimate
 
 MEMORY_MB = 512
@@ -237,6 +238,23 @@ class Index:
         if record.unit_id != unit_id:
             raise DataError(f"{held.part.name} was written anew; load the page again")
         return record
+
+    def records(self, held: Held, places: Numbers) -> Iterator[list[Record]]:
+        """Reads the records at these places of a part, as many at a time as are read at once. A row
+        that no longer reads as a record is left out. Raises DataError if the part can no longer be
+        read, or was written anew."""
+        wanted, first = np.zeros(held.n, dtype=np.bool_), 0
+        wanted[places] = True
+        for batch in read_columns(self._filesystem, held.part):
+            here = wanted[first : first + batch.num_rows]
+            if len(here) < batch.num_rows:
+                break
+            first += batch.num_rows
+            if here.any():
+                rows = pa.Table.from_batches([batch.filter(pa.array(here))])
+                yield from_table_apart(rows, lambda sample_id, error: None)[0]
+        if first != held.n:
+            raise DataError(f"{held.part.name} was written anew; load the page again")
 
 
 def _estimates(judges: pa.Array) -> pa.Array:

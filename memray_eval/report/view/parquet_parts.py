@@ -43,14 +43,14 @@ def list_parts(records: pads.Dataset) -> list[Part]:
 
 
 def read_columns(
-    filesystem: fs.FileSystem, part: Part, columns: Sequence[str]
+    filesystem: fs.FileSystem, part: Part, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields batches of these columns in the order of the file. Nested columns go by the paths of
-    their leaves."""
+    """Yields batches of these columns (None: of all) in the order of the file. Nested columns go by
+    the paths of their leaves."""
     with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
         if missing := [
-            name for name in columns if name.partition(".")[0] not in file.schema_arrow.names
+            name for name in columns or () if name.partition(".")[0] not in file.schema_arrow.names
         ]:
             raise DataError(
                 f"{part.name} of the records has no column {missing[0]!r}: another version wrote "
@@ -58,7 +58,8 @@ def read_columns(
             )
         for number in range(file.num_row_groups):
             at_once = _rows_at_once(file.metadata.row_group(number), columns)
-            yield from file.iter_batches(at_once, row_groups=[number], columns=list(columns))
+            wanted = None if columns is None else list(columns)
+            yield from file.iter_batches(at_once, row_groups=[number], columns=wanted)
 
 
 def read_record(filesystem: fs.FileSystem, part: Part, place: int) -> Record:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from memray_eval.report.html.samples import STATUSES
-from memray_eval.report.view.index import Index
+from memray_eval.report.view.index import Index, Numbers
 from memray_eval.types import Frozen
 
 _FIGURES = {"duration": "duration_s", "tokens": "output_tokens"}
@@ -56,12 +56,7 @@ class Page(Frozen):
 
 def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda: False) -> Page:
     """Selects a page of samples. Raises DataError if a part to search can no longer be read."""
-    database = index.cursor()
-    where, values = _conditions(query)
-    if query.text:
-        database.register("matches", pa.table({"unit": index.search(query.text, is_cancelled)}))
-        where.append("unit IN (SELECT unit FROM matches)")
-    fits = f"WHERE {' AND '.join(where)}" if where else ""
+    database, fits, values = _prepare(index, query, is_cancelled)
     counted: Any = database.execute(f"SELECT count(*) FROM units {fits}", values).fetchone()
     source, order, of_order = _sort_clause(query.sort)
     keys = database.execute(
@@ -69,6 +64,28 @@ def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda
         [*of_order, *values, query.size, query.start],
     ).fetchall()
     return Page(n=counted[0], rows=tuple(_fetch_rows(database, [unit for (unit,) in keys])))
+
+
+def select_all(
+    index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda: False
+) -> Numbers:
+    """Selects all units that match, in no order: the query's page and sort do not count. Raises
+    DataError if a part to search can no longer be read."""
+    database, fits, values = _prepare(index, query, is_cancelled)
+    units: Numbers = database.execute(f"SELECT unit FROM units {fits}", values).fetchnumpy()["unit"]
+    return units
+
+
+def _prepare(
+    index: Index, query: Query, is_cancelled: Callable[[], bool]
+) -> tuple[duckdb.DuckDBPyConnection, str, list[Any]]:
+    """A cursor, the WHERE clause of the units that match, and its values."""
+    database = index.cursor()
+    where, values = _conditions(query)
+    if query.text:
+        database.register("matches", pa.table({"unit": index.search(query.text, is_cancelled)}))
+        where.append("unit IN (SELECT unit FROM matches)")
+    return database, f"WHERE {' AND '.join(where)}" if where else "", values
 
 
 def _conditions(query: Query) -> tuple[list[str], list[Any]]:

@@ -3,42 +3,55 @@ records."""
 
 from __future__ import annotations
 
+import logging
+import math
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jinja2 import TemplateError
 from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
-from memray_eval.report.html.page import Run, render_served
+from memray_eval.report.html.page import Run, ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
 from memray_eval.report.reading import readable
+from memray_eval.report.view.export import Form, export_rows, file_name
 from memray_eval.report.view.index import Index
-from memray_eval.report.view.parquet_parts import list_parts
+from memray_eval.report.view.parquet_parts import Part, list_parts
 from memray_eval.report.view.queries import Query, select
+from memray_eval.report.view.run_rows import SCORES_S, RunReader, RunRow
 from memray_eval.storage.paths import locate
 from memray_eval.types import Summary
+
+STANDING_S = 1.0
+UNFINISHED = ("running", "stopped", "interrupted", "failed")
+
+logger = logging.getLogger(__name__)
 
 
 class View:
     """Answers questions about one run, from several threads at once. Parts that cannot be read are
     left out of the list and named in `problems`."""
 
-    def __init__(self, run: Run, index: Index) -> None:
-        self._run, self._index = run, index
+    def __init__(self, run: Run, index: Index, home: str = "") -> None:
+        self._run, self._index, self._home = run, index, home
+        self._reader, self._reading = RunReader(run.path), threading.Lock()
+        self.every_s = self._reader.every_s
+        self._standing: tuple[float, RunRow | None] = (-math.inf, None)
         self._lock = threading.Lock()
         self._made: tuple[Any, str] | None = None  # of what the page was made, and the page
         self._summary: Summary | None = None
         self.problems: list[str] = []
 
     def refresh(self, tell: Callable[[int], None] = lambda n_units: None) -> None:
-        """Indexes what was written since. Raises DataError for a run without records."""
-        with readable(self._run.path):
-            parts = list_parts(self._run.records())
-        self.problems = self._index.refresh(parts, tell)
+        """Indexes what was written since. Raises DataError for a run without records, unless its
+        manifest says that it has not finished."""
+        self.problems = self._index.refresh(_list_parts(self._run), tell)
 
     def page(self) -> str:
         """Renders the page of the run as it is now; if some records cannot be read, returns the
@@ -50,8 +63,11 @@ class View:
             self._summary = summary
             of = (list(self._index.held.values()), summary, manifest)
             if self._made is None or (self._made[0] != of and not self.problems):
-                with readable(self._run.path):
-                    self._made = (of, render_served(self._run, summary, manifest, self._named()))
+                with readable(self._run.path), _as_written():
+                    row = self.standing()
+                    served = ServedRun(self._run.path, row.title if row else "", self._home)
+                    page = render_served(self._run, summary, manifest, self._named(), served)
+                self._made = (of, page)
             return self._made[1]
 
     def answer(self, query: Query, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
@@ -60,6 +76,21 @@ class View:
             self.refresh()
         found = select(self._index, query, is_cancelled)
         return {"n": found.n, "rows": found.rows, "index": self._named(), "notice": self._notice()}
+
+    def standing(self) -> RunRow | None:
+        """How the run stands, looked up at most once in STANDING_S, however many ask."""
+        with self._reading:
+            if time.monotonic() - self._standing[0] >= STANDING_S:
+                row = self._reader.read(until=time.monotonic() + SCORES_S)
+                self._standing = (time.monotonic(), row)
+            return self._standing[1]
+
+    def export(
+        self, query: Query, form: Form, is_cancelled: Callable[[], bool]
+    ) -> tuple[str, Iterator[bytes]]:
+        """Returns a name for a file of the samples that match, and its pieces."""
+        name = file_name(self._run.run_id, self._index, query, form)
+        return name, export_rows(self._index, query, form, is_cancelled)
 
     def record(self, unit_id: str) -> dict[str, Any] | None:
         """Returns a whole record as the browser shows it; None for an unknown unit."""
@@ -98,20 +129,46 @@ class View:
 
 
 @contextmanager
-def viewing(run: Run, tell: Callable[[int], None] = lambda n_units: None) -> Iterator[View]:
+def viewing(
+    run: Run, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
+) -> Iterator[View]:
     """Opens a view of the run and indexes its records; calls `tell` with the number of units after
-    each file. Raises DataError if this is not a run, holds no records, or has a part or summary
-    that cannot be read."""
+    each file. The page links to `home`, a list of runs, where there is one. Raises DataError if
+    this is not a run, has finished without records, or has a part or summary that cannot be
+    read."""
     run.read_manifest()
-    with readable(run.path):
-        filesystem = run.records().filesystem
+    filesystem, _ = locate(run.path)
     with tempfile.TemporaryDirectory(prefix="memray-eval-view-") as spill:
-        view = View(run, Index(filesystem, spill))
+        view = View(run, Index(filesystem, spill), home)
         view.refresh(tell)
         if view.problems:
             raise DataError(view.problems[0])
         view.page()
         yield view
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Raises DataError where files that somebody else wrote are not as this package writes them."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError, TemplateError) as error:
+        logger.debug("the page cannot be made", exc_info=True)
+        raise DataError(
+            f"the page cannot be made: manifest.json or summary.json holds what none of a run does "
+            f"({type(error).__name__}: {error})"
+        ) from None
+
+
+def _list_parts(run: Run) -> list[Part]:
+    """The files of the records. Raises DataError where a run has finished without any."""
+    try:
+        with readable(run.path):
+            return list_parts(run.records())
+    except DataError:
+        if run.read_manifest().get("status") in UNFINISHED:
+            return []
+        raise
 
 
 def _has_summary(run: Run) -> bool:

@@ -1,0 +1,107 @@
+"""The comparison page of runs that were picked from a list, at an address that names them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from urllib.parse import quote, urlencode
+
+from memray_eval.errors import ConfigError
+from memray_eval.metrics import all_metrics
+from memray_eval.report.comparing import compare
+from memray_eval.report.comparing.open_runs import (
+    ComparedRun,
+    find_cluster_field,
+    find_split_field,
+    pick_candidates,
+    read_changed_texts,
+)
+from memray_eval.report.html.comparison import ComparedSide, render_comparison
+from memray_eval.report.reading import readable
+from memray_eval.report.scores import candidates_of
+from memray_eval.report.statistics import Settings
+from memray_eval.report.view.run_list import RunList, UnknownRun
+from memray_eval.results.run_folder import RunFolder
+
+MOST_SIDES, LISTED_FLIPS, PAGES_KEPT = 12, 20, 8
+
+
+class ComparedRuns:
+    """Renders comparisons, one at a time, and keeps the last ones. Safe for several threads."""
+
+    def __init__(self, runs: RunList) -> None:
+        self._runs, self._lock = runs, threading.Lock()
+        self._pages: OrderedDict[object, str] = OrderedDict()
+
+    def page(self, named: Sequence[str], by: str | None = None) -> str:
+        """The page of these sides, the first the baseline: each is a run's id, which stands for all
+        of its candidates, or ID:CANDIDATE. `by` splits the differences, as `compare --by` does.
+        Raises UnknownRun, ConfigError for sides that cannot be compared, and DataError."""
+        with self._lock:
+            sides = [side for name in dict.fromkeys(named) for side in self._expand(name)]
+            if not 2 <= len(sides) <= MOST_SIDES:
+                raise ConfigError(
+                    f"pick two or more runs to compare, with up to {MOST_SIDES} candidates in all; "
+                    f"these have {len(sides)}"
+                )
+            opened = pick_candidates([f"{self._runs.path}/{side}" for side in sides])
+            key = (tuple(sides), by, *(tuple(one.folder.list_parts()) for one in opened))
+            if key not in self._pages:
+                self._pages[key] = _render(sides, opened, by)
+                if len(self._pages) > PAGES_KEPT:
+                    self._pages.popitem(last=False)
+            return self._pages[key]
+
+    def _expand(self, name: str) -> list[str]:
+        """The sides that a name stands for, each as ID:CANDIDATE. Both may hold colons."""
+        ends = [len(name), *(place for place in range(len(name) - 1, 0, -1) if name[place] == ":")]
+        for end in ends:
+            try:
+                path = self._runs.path_of(name[:end])
+            except UnknownRun:
+                continue
+            if name[end + 1 :]:
+                return [name]
+            with readable(path):
+                return [f"{name}:{one}" for one in candidates_of(RunFolder(path).records())]
+        raise UnknownRun(f"{self._runs.path} holds no run {name!r}")
+
+
+def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None) -> str:
+    field, split = find_cluster_field(opened, None), find_split_field(opened, by)
+    found = compare(
+        [one.side(field, split) for one in opened],
+        metrics=[],
+        cluster=field,
+        by=split,
+        settings=Settings(),
+        flips=LISTED_FLIPS,
+    )
+    letters = {one.other: one.letter for one in found.common}
+    compared = [
+        ComparedSide(
+            letter=letters.get(one.name, "A"),
+            name=one.name,
+            run=f"run/{quote(one.folder.run_id, safe='')}/",
+            as_baseline=_address([side, *(other for other in sides if other != side)], by)
+            if side != sides[0]
+            else "",
+            without=_address([other for other in sides if other != side], by)
+            if len(sides) > 2
+            else "",
+        )
+        for side, one in zip(sides, opened, strict=True)
+    ]
+    scales = {name: metric.scale for name, metric in all_metrics().items()}
+    with ExitStack() as stack:
+        for one in opened:
+            stack.enter_context(readable(one.folder.path))
+        texts = read_changed_texts(found, opened)
+    return render_comparison(found, scales, texts, compared)
+
+
+def _address(sides: Sequence[str], by: str | None) -> str:
+    asked = [*(("run", side) for side in sides), *([("by", by)] if by else [])]
+    return f"compare?{urlencode(asked)}"

@@ -1,0 +1,143 @@
+"""Exports the samples that a query selects: as CSV for a spreadsheet, a line a unit with its texts
+and a score a column, or as JSONL with everything a unit has. In the order of the run, a batch at a
+time."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from memray_eval.report.exports import evaluated_row
+from memray_eval.report.html.samples import STATUSES
+from memray_eval.report.long_table import escape_formulas
+from memray_eval.report.view.index import Index
+from memray_eval.report.view.queries import Query, select_all
+from memray_eval.types import Record, Response
+
+Form = Literal["csv", "jsonl"]
+MIME: dict[Form, str] = {"csv": "text/csv", "jsonl": "application/x-ndjson"}
+_TEXTS = ("unit_id", "sample_id", "candidate", "model", "task", "query", "response", "error")
+_LONGEST_NAME = 120
+
+
+def export_rows(
+    index: Index, query: Query, form: Form, is_cancelled: Callable[[], bool] = lambda: False
+) -> Iterator[bytes]:
+    """Yields the file in pieces. Raises DataError if a part can no longer be read."""
+    write = _csv_writer(list(index.metrics.numbers)) if form == "csv" else _to_lines
+    for records in _selected(index, query, is_cancelled):
+        yield write(records)
+
+
+def _selected(
+    index: Index, query: Query, is_cancelled: Callable[[], bool]
+) -> Iterator[Sequence[Record]]:
+    """The records in batches of those that are read at once; first an empty one, for the head of a
+    file that holds nothing else."""
+    yield ()
+    units = select_all(index, query, is_cancelled)
+    for held in sorted(index.held.values(), key=lambda one: one.part.name):
+        places = units[(units >= held.first) & (units < held.first + held.n)] - held.first
+        yield from index.records(held, places) if places.size and not is_cancelled() else ()
+
+
+def _to_lines(records: Sequence[Record]) -> bytes:
+    rows = (json.dumps(evaluated_row(one), ensure_ascii=False) + "\n" for one in records)
+    return "".join(rows).encode("utf-8", "backslashreplace")
+
+
+def _csv_writer(metrics: Sequence[str]) -> Callable[[Sequence[Record]], bytes]:
+    """Makes a function that turns records into lines of CSV, with the head before the first."""
+    schema = pa.schema(
+        [
+            *((name, pa.string()) for name in _TEXTS),
+            ("output_tokens", pa.int64()),
+            ("duration_s", pa.float64()),
+            *(column for metric in metrics for column in (
+                (metric, pa.float64()),
+                (f"{metric}_status", pa.string()),
+                (f"{metric}_judge", pa.string()),
+                (f"{metric}_estimate", pa.bool_()),
+            )),
+        ]
+    )  # fmt: skip
+    is_first = True
+
+    def write(records: Sequence[Record]) -> bytes:
+        nonlocal is_first
+        rows = [_flat_row(one, metrics) for one in records]
+        columns = [
+            escape_formulas(pa.array([row[place] for row in rows], one.type))
+            for place, one in enumerate(schema)
+        ]
+        with io.BytesIO() as made:
+            options = pacsv.WriteOptions(include_header=is_first)
+            head = pa.schema(
+                pa.field(escape_formulas(pa.array([one.name]))[0].as_py(), one.type)
+                for one in schema
+            )
+            pacsv.write_csv(pa.table(columns, schema=head), made, options)
+            is_first = False
+            return made.getvalue()
+
+    return write
+
+
+def _flat_row(record: Record, metrics: Sequence[str]) -> list[Any]:
+    said = record.response or Response(error="no response")
+    sample, candidate = record.sample, record.candidate
+    scores = {one.metric: one for one in record.scores}
+    row: list[Any] = [
+        *map(_valid, (
+            record.unit_id, sample.id, candidate.name, candidate.model, sample.task, sample.query,
+            said.text, said.error,
+        )),
+        said.output_tokens,
+        said.duration_s,
+    ]  # fmt: skip
+    for metric in metrics:
+        score = scores.get(metric)
+        if score is None:
+            row += [None] * 4
+            continue
+        is_known = score.value is not None and math.isfinite(score.value)
+        row += [
+            score.value if is_known else None,
+            score.status,
+            _valid(score.judge),
+            score.is_estimate if is_known else None,
+        ]
+    return row
+
+
+def _valid(text: str | None) -> str | None:
+    """The text in valid Unicode."""
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+def file_name(run_id: str, index: Index, query: Query, form: Form) -> str:
+    """A name that says the run and the filter, of letters, digits, dots and hyphens."""
+    names = {
+        "candidate": (query.candidate, list(index.candidates.numbers)),
+        "task": (query.task, list(index.tasks.numbers)),
+        "metric": (query.metric, list(index.metrics.numbers)),
+        "status": (query.status, STATUSES),
+    }
+    parts = [run_id]
+    parts += [
+        f"{what}-{known[number]}"
+        for what, (number, known) in names.items()
+        if number is not None and number < len(known)
+    ]
+    parts += [f"from-{query.low:g}"] if query.low is not None else []
+    parts += [f"to-{query.high:g}"] if query.high is not None else []
+    parts += [f"with-{query.text}"] if query.text else []
+    name = "_".join(re.sub(r"[^\w.]+", "-", part).strip("-.") for part in parts if part)
+    return f"{name[:_LONGEST_NAME]}.{form}"

@@ -1,0 +1,170 @@
+"""The figures of a run that is not finished, kept up to date part by part: what a part adds is read
+once, when the part is new or has grown."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from memray_eval.metrics import all_metrics
+from memray_eval.ports import FloatArray
+from memray_eval.report.reading import readable
+from memray_eval.report.scores import (
+    ESTIMATED,
+    REPLACED,
+    candidates_of,
+    pooled_ratio,
+    read_scores,
+)
+from memray_eval.results.parts import Part, UnitIndex
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Figure
+
+Key = tuple[str, str]  # metric and candidate
+_ROUNDING = 1e-12  # of a sum of squares
+
+
+class Moments(NamedTuple):
+    """Sums over the scored units of a metric, of part and whole (1 each where the mean stands for
+    the metric): what the figure and its standard error are made of."""
+
+    n: int = 0
+    n_estimated: int = 0
+    n_replaced: int = 0  # scored by a rule because the judge failed
+    part: float = 0.0
+    whole: float = 0.0
+    part_part: float = 0.0
+    part_whole: float = 0.0
+    whole_whole: float = 0.0
+
+    def plus(self, other: Moments) -> Moments:
+        return Moments._make(a + b for a, b in zip(self, other, strict=True))
+
+    def figure(self, metric: str) -> Figure:
+        """The figure of these units, as summary.json will have it of all: a mean, or the metric's
+        ratio of sums with its linearised error (metric.linearise_ratio)."""
+        ratio = pooled_ratio(metric)
+        names = {"average": "micro", "whole": ratio.whole} if ratio else {"average": "mean"}
+        if not self.whole:
+            return Figure.model_validate(names)
+        value, error = self.part / self.whole, None
+        if self.n > 1:
+            # of part - value * whole, whose mean is 0; what is left of equal ones is rounding
+            terms = (self.part_part, -2 * value * self.part_whole, value**2 * self.whole_whole)
+            squares = sum(terms) if sum(terms) > _ROUNDING * terms[0] else 0.0
+            error = math.sqrt(squares / (self.n - 1) / self.n) / (self.whole / self.n)
+        return Figure.model_validate({**names, "value": value, "stderr": error})
+
+
+class _PartTally(NamedTuple):
+    """What one part adds to the figures."""
+
+    moments: Mapping[Key, Moments]
+    cost_usd: float
+
+
+class FiguresSoFar:
+    """The counts and figures of a run's records as they stand. In a run that was resumed, a unit
+    that is done again counts once among the units, and twice in the figures, until the run
+    ends."""
+
+    def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._clock = folder, clock
+        self._indexes: dict[Part, UnitIndex] = {}
+        self._tallies: dict[Part, _PartTally] = {}
+        self.n_done = self.n_failed = 0
+
+    def refresh(self, is_resumed: bool, until: float = math.inf) -> None:
+        """Counts the units of the parts that are new or have changed, by the indexes in their
+        footers, and reads their scores as long as the clock is before `until`. Raises DataError for
+        a part that cannot be read."""
+        with readable(self._folder.path):
+            listed = self._folder.list_parts()
+            if set(listed) != set(self._indexes):
+                fresh = [part for part in listed if part not in self._indexes]
+                found = dict(zip(fresh, self._folder.read_indexes(fresh), strict=True))
+                known = self._indexes | found
+                self._indexes = {part: known[part] for part in listed}
+                self._count(is_resumed)
+            self._tallies = {
+                part: tally for part, tally in self._tallies.items() if part in self._indexes
+            }
+            for part in listed:
+                if part not in self._tallies and self._clock() < until:
+                    self._tallies[part] = self._read(part)
+
+    def _count(self, is_resumed: bool) -> None:
+        indexes = list(self._indexes.values())
+        self.n_done = sum(len(index.units) for index in indexes)
+        self.n_failed = sum(int(index.is_failed.sum()) for index in indexes)
+        if is_resumed:
+            whole = UnitIndex.concatenate(indexes)
+            first = whole.first_of_each()
+            self.n_done, self.n_failed = int(first.sum()), int(whole.is_failed[first].sum())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the figures are over all units that are counted."""
+        return len(self._tallies) == len(self._indexes)
+
+    @property
+    def cost_usd(self) -> float:
+        """What the scores that are kept have cost."""
+        return sum(tally.cost_usd for tally in self._tallies.values())
+
+    def moments(self) -> dict[Key, Moments]:
+        """By metric and candidate; nothing until the figures are complete."""
+        total: dict[Key, Moments] = {}
+        for tally in self._tallies.values() if self.is_complete else ():
+            for key, moments in tally.moments.items():
+                total[key] = total.get(key, Moments()).plus(moments)
+        return total
+
+    def _read(self, part: Part) -> _PartTally:
+        records = self._folder.records([part])
+        moments = {
+            (metric, candidate): found
+            for candidate in candidates_of(records)
+            for metric, found in _moments_of(records, candidate)
+        }
+        scores = records.to_table(columns=["scores"])["scores"].combine_chunks().flatten()
+        cost = pc.sum(pc.struct_field(scores, "cost_usd").cast(pa.float64())).as_py()
+        return _PartTally(moments, cost or 0.0)
+
+
+def _moments_of(records: pads.Dataset, candidate: str) -> Iterator[tuple[str, Moments]]:
+    scores = read_scores(records, candidate)
+    for metric, values in scores.values.items():
+        rows = np.flatnonzero(~np.isnan(values))
+        part: FloatArray = values[rows]
+        whole: FloatArray = np.ones(rows.size)
+        if metric in scores.shares:
+            part, whole = (column[rows] for column in scores.shares[metric])
+        kinds = scores.kinds[metric][rows]
+        yield (
+            metric,
+            Moments(
+                int(rows.size), int((kinds == ESTIMATED).sum()), int((kinds == REPLACED).sum()),
+                float(part.sum()), float(whole.sum()),
+                float(part @ part), float(part @ whole), float(whole @ whole),
+            ),
+        )  # fmt: skip
+
+
+def scale_of(metric: str) -> tuple[float, float] | None:
+    """A metric's scale; None for one of the run's own, whose code is not loaded to look at it."""
+    known = all_metrics().get(metric)
+    return known.scale if known else None
+
+
+def sort_like(metrics: Sequence[str], moments: Mapping[Key, Moments]) -> list[Key]:
+    """The keys in the order in which the run names its metrics."""
+    place = {name: number for number, name in enumerate(metrics)}
+    return sorted(moments, key=lambda key: (place.get(key[0], len(place)), key[1]))

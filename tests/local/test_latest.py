@@ -1,0 +1,149 @@
+"""`latest` and `latest~1` stand for a run in every command that takes one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from memray_eval.cli import app, main
+from memray_eval.errors import DataError
+from memray_eval.results.latest import find_run, names_like
+
+WITHIN_S = 60
+TAKES_A_RUN = {"report", "compare", "evaluate", "resume", "view"}
+
+
+class Runs(NamedTuple):
+    folder: Path
+    newest: str
+    before: str
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Two runs by rules of the same three answers, and a folder that is none."""
+    work = tmp_path_factory.mktemp("latest")
+    rows = [{"id": f"q{k}", "query": "How are you?", "response": f"Fine, {k}."} for k in range(3)]
+    (work / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (work / "results" / "zz-notes").mkdir(parents=True)
+    words = ["evaluate", "rows.jsonl", "--suite", "memory", "--judge", "rules"]
+    words += ["--metrics", "politeness,lexical_diversity"]
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "memray_eval", *words], cwd=work, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    made = sorted((work / "results").glob("memory-*"), key=lambda run: run.stat().st_mtime_ns)
+    for age, run in enumerate(reversed(made)):  # the newest manifest is the newest run
+        moment = made[0].stat().st_mtime - 100.0 * age
+        os.utime(run / "manifest.json", (moment, moment))
+    return Runs(work, made[1].name, made[0].name)
+
+
+@pytest.fixture
+def call(runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(runs.folder)
+
+    def called(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["memray-eval", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out = capsys.readouterr()
+        return int(ended.value.code or 0), out.out + out.err
+
+    return called
+
+
+def test_this_file_knows_every_command_that_takes_a_run() -> None:
+    found = set()
+    for command in app.registered_commands:
+        assert command.callback is not None
+        for parameter in inspect.signature(command.callback).parameters.values():
+            told = str(parameter.annotation)  # its source
+            if "typer.Argument" in told and "latest" in told:
+                found.add(command.callback.__name__)
+    assert found == TAKES_A_RUN
+
+
+def test_every_argument_that_names_a_run_s_folder_says_latest() -> None:
+    for command in app.registered_commands:
+        assert command.callback is not None
+        for name, parameter in inspect.signature(command.callback).parameters.items():
+            if name in ("run", "runs", "run_folder", "folder"):
+                assert "latest" in str(parameter.annotation), command.callback.__name__
+
+
+@pytest.mark.parametrize("command", ["report", "evaluate", "resume"])
+@pytest.mark.parametrize("named", ["latest", "latest~1"])
+def test_a_command_takes_latest(call, runs: Runs, command: str, named: str) -> None:  # type: ignore[no-untyped-def]
+    wanted = runs.newest if named == "latest" else runs.before
+    more = ["--out", "elsewhere", "--judge", "rules"] if command == "evaluate" else []
+    kept = (runs.folder / "results" / wanted / "manifest.json").stat()
+    code, said = call(command, named, *more)
+    assert code == 0, said
+    assert wanted in said or command == "evaluate"
+    if command == "evaluate":
+        (made,) = [run for run in (runs.folder / "elsewhere").iterdir() if wanted in _config(run)]
+        assert made.is_dir()
+    os.utime(  # a resume writes it anew
+        runs.folder / "results" / wanted / "manifest.json", (kept.st_atime, kept.st_mtime)
+    )
+
+
+def _config(run: Path) -> str:
+    return (run / "run.yaml").read_text()
+
+
+def test_compare_takes_latest_on_both_sides_and_with_a_candidate(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
+    for sides in (("latest~1", "latest"), ("latest~1:given", "latest:given")):
+        code, said = call("compare", *sides)
+        assert code == 0, said
+        assert runs.newest in said
+        assert runs.before in said
+
+
+@pytest.mark.parametrize("named", ["latest", "latest~1"])
+def test_view_takes_latest(runs: Runs, named: str) -> None:
+    words = [sys.executable, "-m", "memray_eval", "view", named]
+    with subprocess.Popen(words, cwd=runs.folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        try:
+            with urllib.request.urlopen(url, timeout=WITHIN_S) as answer:
+                page = answer.read().decode()
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert (runs.newest if named == "latest" else runs.before) in page
+
+
+@pytest.mark.parametrize("command", sorted(TAKES_A_RUN))
+def test_a_run_that_is_not_there_is_said_in_a_line(call, command: str) -> None:  # type: ignore[no-untyped-def]
+    more = ["latest"] if command == "compare" else []
+    code, said = call(command, "latest~7", *more)
+    assert (code, "latest~7: results holds only 2 runs" in said) == (2, True), said
+
+
+def test_a_name_that_is_nearly_right_is_suggested(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
+    code, said = call("view", f"results/{runs.newest[:-1]}")
+    assert (code, f"did you mean results/{runs.newest}?" in said) == (2, True), said
+    code, said = call("view", "reslts")
+    assert (code, "did you mean results?" in said) == (2, True), said
+    assert names_like("nowhere/near/it") == ""
+
+
+def test_a_run_folder_called_latest_is_itself(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="results holds no run"):
+        find_run("latest")
+    (tmp_path / "latest").mkdir()
+    (tmp_path / "latest" / "manifest.json").write_text("{}")
+    assert find_run("latest") == "latest"

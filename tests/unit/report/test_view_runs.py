@@ -1,0 +1,576 @@
+"""What `memray-eval view` says of a folder's runs: each run's row, the figures so far, files of
+filtered rows, and comparisons; against the summaries and records themselves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.metric import linearise_ratio
+from memray_eval.report.view import RunList, viewing
+from memray_eval.report.view.compared_runs import ComparedRuns
+from memray_eval.report.view.export import export_rows, file_name
+from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments
+from memray_eval.report.view.index import Index
+from memray_eval.report.view.opened_runs import OpenedRuns
+from memray_eval.report.view.parquet_parts import list_parts
+from memray_eval.report.view.queries import Query, select
+from memray_eval.report.view.run_list import UnknownRun
+from memray_eval.report.view.run_rows import RunReader, RunRow
+from memray_eval.results.holder_watch import HolderWatch
+from memray_eval.results.latest import holds_runs
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
+from tests.conftest import REPOSITORY
+from tests.runs import candidates, hostile_records, plain_records, record, write_run
+
+BEFORE_14 = REPOSITORY / "tests" / "data" / "run-before-14" / "before-14"
+CONFIG = {
+    "suite": "memory",
+    "candidates": [{"name": one.name, "model": one.model} for one in candidates()],
+}
+
+
+def manifest(status: str | None, **more: Any) -> dict[str, Any]:
+    """A manifest as a session writes it, of 30 samples and the METRICS of tests.runs."""
+    session = {"started_s": time.time() - 60.0, "total_s": 60.0, "status": status}
+    return {
+        "status": status,
+        "error": None,
+        "started": "2026-11-22T00:00:00Z",
+        "sessions": [session],
+        "dataset": {"n_samples": 10},
+        "judges": {"memory_utilization": "j", "coherence": "j", "groundedness": "j",
+                   "empathy": "j", "empathy/money": "k"},
+        **more,
+    }  # fmt: skip
+
+
+def unfinished(path: Path, status: str, n: int, **more: Any) -> RunFolder:
+    """A run without a summary, `n` of whose 30 units are done."""
+    folder = write_run(path, plain_records(n), n) if n else RunFolder(str(path))
+    if not n:
+        folder.create()
+    (path / "summary.json").unlink(missing_ok=True)
+    folder.write_config(CONFIG)
+    folder.write_manifest(manifest(status, **more))
+    return folder
+
+
+def row_of(path: Path) -> RunRow:
+    row = RunReader(str(path)).read()
+    assert row is not None
+    return row
+
+
+def test_a_finished_run_s_row_has_the_figures_of_its_summary(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(30), 30)
+    folder.write_manifest(manifest("finished", calls={"cost_usd": 1.5}))
+    row, summary = row_of(tmp_path / "run"), folder.read_summary()
+    assert (row.status, row.suite, row.n_units, row.n_failed) == ("finished", "memory", 30, 3)
+    assert row.title == "small-t0, small-t0.5, small-t1 (small-model) on memory"
+    assert (row.cost_usd, row.took_s, row.is_so_far) == (1.5, 60.0, False)
+    headline = [one for one in summary.metrics if one.metric == summary.headline]
+    assert [one.candidate for one in row.figures] == [one.candidate for one in headline]
+    for shown, one in zip(row.figures, headline, strict=True):
+        assert one.figure.value is not None
+        assert shown.figure == f"{one.figure.value:.3f}"
+        assert shown.n == one.n_scored
+        low, high = map(float, shown.between.split(", "))
+        assert low < one.figure.value < high
+        assert shown.mark == "estimate for 2 of 90"
+
+
+def test_what_all_sessions_paid_goes_before_what_the_last_one_did(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    folder.write_manifest(manifest("finished", calls={"cost_usd": 1.5}))
+    folder.write_spending({"usd": 4.0, "tokens": 9})
+    assert row_of(tmp_path / "run").cost_usd == 4.0
+    (tmp_path / "run" / "spending.json").unlink()
+    folder.write_manifest(manifest("finished", calls={"cost_usd": 0.0}))
+    assert row_of(tmp_path / "run").cost_usd is None  # of judges without a price, or free
+
+
+def test_a_run_of_an_earlier_version_has_a_row_and_figures(tmp_path: Path) -> None:
+    shutil.copytree(BEFORE_14, tmp_path / "run")
+    row = row_of(tmp_path / "run")
+    assert (row.status, row.n_units, row.n_failed) == ("finished", 12, 1)
+    assert [one.metric for one in row.figures] == ["memory_utilization (micro)"] * 2
+
+
+@pytest.mark.parametrize("n", [1, 7, 30])
+@pytest.mark.parametrize("n_parts", [1, 3])
+def test_the_figures_so_far_are_those_that_a_summary_of_these_units_has(
+    tmp_path: Path, n: int, n_parts: int
+) -> None:
+    records = list(plain_records(n))
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    for place in range(n_parts):
+        if rows := records[place::n_parts]:
+            folder.write_part(to_table(rows))
+    found = FiguresSoFar(folder)
+    found.refresh(is_resumed=False)
+    assert (found.n_done, found.n_failed) == (n, sum(one.is_failed for one in records))
+    cost = sum(score.cost_usd for one in records for score in one.scores)
+    assert found.cost_usd == pytest.approx(cost)
+    for candidate in candidates():
+        mine = [one for one in records if one.candidate.name == candidate.name]
+        for metric in ("memory_utilization", "coherence", "empathy"):
+            values = [
+                score.value
+                for one in mine
+                for score in one.scores
+                if score.metric == metric and score.value is not None
+            ]
+            key = (metric, candidate.name)
+            if not values:
+                assert key not in found.moments() or found.moments()[key].n == 0
+                continue
+            figure = found.moments()[key].figure(metric)
+            assert found.moments()[key].n == len(values)
+            if metric == "memory_utilization":  # these records have no counts to make a ratio of
+                assert (figure.average, figure.value) == ("micro", None)
+                continue
+            assert figure.value == pytest.approx(np.mean(values))
+            if len(values) > 1:
+                error = np.std(values, ddof=1) / len(values) ** 0.5
+                assert figure.stderr == pytest.approx(error, abs=1e-9)
+
+
+def test_a_ratio_so_far_has_the_value_and_the_error_of_its_linearised_figures() -> None:
+    @settings(max_examples=60)
+    @given(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=40).filter(
+            lambda rows: sum(part + rest for part, rest in rows) > 0
+        )
+    )
+    def agrees(rows: list[tuple[int, int]]) -> None:
+        part = np.array([float(part) for part, _ in rows])
+        whole = np.array([float(part + rest) for part, rest in rows])
+        total = Moments()
+        for a, b in zip(part, whole, strict=True):
+            total = total.plus(Moments(1, 0, 0, a, b, a * a, a * b, b * b))
+        figures = linearise_ratio(part, whole)
+        assert figures is not None
+        found = total.figure("groundedness")
+        assert found.average == "micro"
+        assert found.value == pytest.approx(figures.mean())
+        assert found.stderr == pytest.approx(figures.std(ddof=1) / len(rows) ** 0.5, abs=1e-9)
+
+    agrees()
+
+
+def test_a_part_that_grows_is_read_again_and_no_other(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    records = list(plain_records(9))
+    folder.write_part(to_table(records[:3]), name="part-a.parquet")
+    folder.write_part(to_table(records[3:5]), name="part-b.parquet")
+    found = FiguresSoFar(folder)
+    found.refresh(is_resumed=False)
+    assert (found.n_done, found.is_complete) == (5, True)
+    # A part that has not changed is not opened: this one can no longer be read
+    whole = (tmp_path / "run" / "records" / "part-a.parquet").read_bytes()
+    (tmp_path / "run" / "records" / "part-a.parquet").write_bytes(b"\0" * len(whole))
+    folder.write_part(to_table(records[3:9]), name="part-b.parquet")
+    found.refresh(is_resumed=False, until=0.0)  # no time for scores
+    assert (found.n_done, found.is_complete, found.moments()) == (9, False, {})
+    found.refresh(is_resumed=False)
+    assert found.is_complete
+    assert sum(one.n for (metric, _), one in found.moments().items() if metric == "coherence") == 9
+
+
+def test_a_unit_that_is_done_again_counts_once(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    failed = next(one for one in plain_records(30) if one.is_failed)
+    again = record(failed.sample.id, "better now", failed.candidate, seed=1)
+    folder.write_part(to_table([failed]), name="part-a.parquet")
+    folder.write_part(
+        to_table([again.model_copy(update={"unit_id": failed.unit_id})]), name="part-b.parquet"
+    )
+    found = FiguresSoFar(folder)
+    found.refresh(is_resumed=True)
+    assert (found.n_done, found.n_failed) == (1, 0)
+
+
+def test_a_running_run_says_how_far_it_is(tmp_path: Path) -> None:
+    folder = unfinished(tmp_path / "run", "running", 12)
+    reader = RunReader(str(tmp_path / "run"))
+    with folder.held():
+        row = reader.read()
+        assert row is not None
+        assert (row.status, row.n_done, row.n_units, row.n_failed) == ("running", 12, 30, 2)
+        assert row.is_so_far
+        assert row.is_live
+        assert {one.metric for one in row.figures} == {"memory_utilization (micro)"}
+        assert [one.metric for one in row.all_figures][:4] == ["memory_utilization (micro)"] * 3 + [
+            "coherence"
+        ]
+        assert row.took_s == pytest.approx(60.0, abs=5.0)
+        assert row.units_per_s is None  # nothing to measure it by yet
+        folder.write_part(to_table([record("late", "x", candidates()[0])]))
+        row = reader.read()
+        assert row is not None
+        assert row.n_done == 13
+        assert row.units_per_s
+        assert row.left_s == pytest.approx(17 / row.units_per_s)
+    row = reader.read()
+    assert row is not None
+    assert (row.status, row.n_done) == ("interrupted", 13)
+    assert "killed" in row.note
+
+
+def test_a_run_whose_judges_are_behind_says_how_many_are_answered(tmp_path: Path) -> None:
+    folder = unfinished(tmp_path / "run", "running", 3)
+    answers = [one.model_copy(update={"scores": ()}) for one in plain_records(9)]
+    folder.write_part(to_table(answers[:5]), "responses", "part-a.parquet")
+    reader = RunReader(folder.path)
+
+    def answered() -> int | None:
+        row = reader.read()
+        assert row is not None
+        assert row.n_done == 3
+        return row.n_answered
+
+    with folder.held():
+        assert answered() == 5
+        # A part that has not changed is not opened: this one can no longer be read
+        path = tmp_path / "run" / "responses" / "part-a.parquet"
+        path.write_bytes(b"\0" * path.stat().st_size)
+        folder.write_part(to_table(answers[5:]), "responses", "part-b.parquet")
+        assert answered() == 9
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_no_damage(tmp_path: Path) -> None:
+    folder = unfinished(tmp_path / "run", "running", 3)
+    summary = write_run(tmp_path / "other", plain_records(3), 3).read_summary()
+    reader = RunReader(folder.path)
+    with folder.held():
+        first = reader.read()
+        folder.write_manifest(manifest("finished"))  # its summary is not seen yet
+        assert reader.read() == first
+        folder.write_summary(summary, "")
+        row = reader.read()
+    assert row is not None
+    assert row.status == "finished"
+
+
+def test_a_run_s_own_suite_and_metric_are_named_though_their_code_is_not_run(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    score = record("a", "x", candidates()[0]).scores[1].model_copy(update={"metric": "mine"})
+    folder.write_part(
+        to_table([
+            record(f"s{k}", "x", candidates()[0]).model_copy(
+                update={"scores": (score.model_copy(update={"value": float(k)}),)})
+            for k in range(4)
+        ])
+    )  # fmt: skip
+    folder.write_config({**CONFIG, "suite": "my.py:desk"})
+    folder.write_manifest(manifest("interrupted", judges={"mine": "x"}))
+    row = row_of(tmp_path / "run")
+    (figure,) = row.figures
+    assert (row.suite, figure.metric, figure.figure, figure.n) == ("my.py:desk", "mine", "1.500", 4)
+    assert (figure.between, figure.place) == ("", None)  # its scale is not known
+
+
+DAMAGED = {
+    "manifest.json is not JSON": {"manifest.json": "{"},
+    "manifest.json is not one of a run": {"manifest.json": '{"sessions": 5}'},
+    "manifest.json is not JSON of a run": {"manifest.json": "[1, 2]"},
+    "which is none of a run": {"manifest.json": '{"status": "asleep"}'},
+    "summary.json is not a summary": {"summary.json": "{}"},
+    "it has no summary.json": {"summary.json": None},
+    "it has no manifest.json": {"manifest.json": None},
+    "run.yaml is not": {
+        "summary.json": None,
+        "manifest.json": '{"status": "failed"}',
+        "run.yaml": "a: [",
+    },
+    "cannot be read": {
+        "summary.json": None,
+        "manifest.json": '{"status": "failed"}',
+        "run.yaml": "suite: x",
+        "records/part-0.parquet": "PAR1",
+    },
+    "codec can't decode": {"manifest.json": b"\xff\xfe{"},
+}
+
+
+@pytest.mark.parametrize("told", DAMAGED)
+def test_a_damaged_run_is_a_row_that_says_what_is_wrong(tmp_path: Path, told: str) -> None:
+    folder = write_run(tmp_path / "runs" / "bad", plain_records(3), 3)
+    folder.write_manifest(manifest("finished"))
+    write_run(tmp_path / "runs" / "good", plain_records(3), 3)
+    for name, content in DAMAGED[told].items():
+        path = tmp_path / "runs" / "bad" / name
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    rows = RunList(str(tmp_path / "runs")).rows()
+    assert rows["good"].status == "finished"
+    assert (rows["bad"].status, told in rows["bad"].note) == ("damaged", True), rows["bad"].note
+    assert str(tmp_path) not in rows["bad"].note
+
+
+def test_any_manifest_makes_a_row(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+    whole = st.recursive(
+        values,
+        lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=9), one),
+        max_leaves=6,
+    )
+    fields = ["status", "error", "started", "sessions", "dataset", "judges", "calls"]
+
+    @settings(max_examples=80)
+    @given(st.dictionaries(st.sampled_from(fields), whole))
+    def makes_a_row(found: dict[str, Any]) -> None:
+        folder.write_manifest(found)
+        assert RunReader(folder.path).read() is not None
+
+    makes_a_row()
+
+
+def test_the_list_is_newest_first_and_knows_runs_from_other_folders(tmp_path: Path) -> None:
+    for day in (3, 1, 2):
+        folder = write_run(tmp_path / f"run-{day}", plain_records(1), 1)
+        folder.write_manifest(manifest("finished", started=f"2026-11-0{day}T00:00:00Z"))
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "notes.txt").write_text("x")
+    runs = RunList(str(tmp_path), clock=iter(range(100)).__next__)
+    assert list(runs.rows()) == ["run-3", "run-2", "run-1"]
+    write_run(tmp_path / "run-4", plain_records(1), 1)
+    shutil.rmtree(tmp_path / "run-2")
+    assert set(runs.rows()) == {"run-4", "run-3", "run-1"}
+
+
+def test_a_folder_that_is_being_prepared_is_no_damage(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    with folder.held():
+        assert row_of(tmp_path / "run").status == "preparing"
+    assert row_of(tmp_path / "run").status == "damaged"
+
+
+def test_looking_does_not_keep_a_run_from_its_folder(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    watch = HolderWatch(folder.path)
+    assert not watch.is_held()
+    with folder.held():
+        assert watch.is_held()
+    assert not watch.is_held()
+    with folder.held(), pytest.raises(ConfigError, match="another process"), folder.held():
+        pass
+
+
+def test_hundreds_of_runs_are_listed_in_less_than_two_seconds(tmp_path: Path) -> None:
+    write_run(tmp_path / "run-0", plain_records(30), 30).write_manifest(manifest("finished"))
+    for number in range(1, 400):
+        shutil.copytree(tmp_path / "run-0", tmp_path / f"run-{number}")
+    row_of(tmp_path / "run-0")  # what is imported once is not the list's
+    runs = RunList(str(tmp_path), clock=iter(range(100)).__next__)
+
+    def look() -> float:
+        began = time.process_time()  # of a core: other tests have the others
+        assert len(runs.rows()) == 400
+        return time.process_time() - began
+
+    first = look()
+    assert first < 2.0
+    assert look() < first / 2  # nothing has changed: nothing is read
+
+
+def test_an_id_leads_to_no_folder_but_this_one_s_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "secret", plain_records(1), 1)
+    write_run(tmp_path / "runs" / "run", plain_records(1), 1)
+    runs = RunList(str(tmp_path / "runs"))
+    assert runs.path_of("run") == f"{tmp_path}/runs/run"
+    for name in ("../secret", "..", ".", "", "run/../../secret", "run/", "/", "run\0", "none",
+                 str(tmp_path / "secret"), "..\\secret", "run/records"):  # fmt: skip
+        with pytest.raises(UnknownRun):
+            runs.path_of(name)
+        with pytest.raises(UnknownRun):
+            ComparedRuns(runs).page([name, name])
+
+
+def test_a_folder_of_runs_is_told_from_a_run_and_from_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "run", plain_records(1), 1)
+    (tmp_path / "half" / "records").mkdir(parents=True)
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    found = {name: holds_runs(str(tmp_path / name))
+             for name in ("runs", "runs/run", "half", "file", "empty", "none")}  # fmt: skip
+    assert found == {"runs": True, "runs/run": False, "half": False, "file": False,
+                     "empty": True, "none": False}  # fmt: skip
+
+
+def test_runs_that_nobody_looks_at_are_closed(tmp_path: Path) -> None:
+    for number in range(4):
+        write_run(tmp_path / f"run-{number}", plain_records(3), 3)
+    opened = OpenedRuns(RunList(str(tmp_path)), most_open=2)
+    with opened.view("run-0") as first:
+        for number in (1, 2, 3):
+            with opened.view(f"run-{number}") as view:
+                assert view.answer(Query(), lambda: False)["n"] == 3
+        assert first.answer(Query(), lambda: False)["n"] == 3  # it was in use all the time
+        assert set(opened._opened) == {"run-0", "run-3"}
+        with opened.view("run-0") as again:
+            assert again is first
+    opened.close()
+    assert not opened._opened
+
+
+def test_a_run_that_cannot_be_opened_can_be_once_it_is_mended(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    summary = (tmp_path / "run" / "summary.json").read_text()
+    (tmp_path / "run" / "summary.json").write_text("{}")
+    opened = OpenedRuns(RunList(str(tmp_path)))
+    with pytest.raises(DataError, match="not a summary"), opened.view("run"):
+        pass
+    (tmp_path / "run" / "summary.json").write_text(summary)
+    with opened.view("run") as view:
+        assert folder.run_id not in view.problems
+    opened.close()
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "interrupted", "stopped"])
+def test_a_run_without_records_has_a_page_that_says_so(tmp_path: Path, status: str) -> None:
+    folder = unfinished(tmp_path / "run", status, 0, error="the engine did not start")
+    with viewing(folder) as view:
+        page, row = view.page(), view.standing()
+        assert "This run has no summary yet" in page
+        assert "small-t0, small-t0.5, small-t1 (small-model) on memory" in page
+        assert row is not None
+        assert (row.n_done, row.n_units) == (0, 30)
+        assert view.answer(Query(), lambda: False)["n"] == 0
+        folder.write_part(to_table([record("first", "x", candidates()[0])]))
+        assert view.answer(Query(fresh=True), lambda: False)["n"] == 1
+
+
+@pytest.mark.parametrize("field", ["stages", "versions", "timeline"])
+def test_a_manifest_that_another_tool_wrote_is_said(tmp_path: Path, field: str) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    folder.write_manifest({**manifest("finished"), field: [{"a": 5}, 7]})
+    with pytest.raises(DataError, match="the page cannot be made"), viewing(folder):
+        pass
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    work = tmp_path_factory.mktemp("export")
+    folder = write_run(work / "run", [*plain_records(60), *hostile_records()], 64)
+    formula = record("=cmd|' /C calc'!A0", "@SUM(1+1)", candidates()[0], query="\t=1+1")
+    folder.write_part(to_table([formula]))
+    made = Index(folder.records().filesystem, str(work / "spill"))
+    assert made.refresh(list_parts(folder.records())) == []
+    return made
+
+
+csv.field_size_limit(10_000_000)
+QUERIES = [
+    Query(),
+    Query(candidate=1),
+    Query(metric=3, status=3),
+    Query(metric=1, low=4, text="this is answer"),
+    Query(text="nowhere at all"),
+    Query(sort="m0-", size=1, start=3),
+]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=repr)
+def test_a_file_holds_the_rows_that_the_list_does(index: Index, query: Query) -> None:
+    wanted = select(index, query.model_copy(update={"size": 200, "start": 0, "sort": ""}))
+    lines = b"".join(export_rows(index, query, "jsonl")).decode().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [one["id"] for one in found] == [row[0] for _, row in wanted.rows]
+    text = b"".join(export_rows(index, query, "csv")).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [one["unit_id"] for one in rows] == [unit for unit, _ in wanted.rows]
+    for one, row in zip(found, rows, strict=True):
+        for metric, score in one["scores"].items():
+            assert row[f"{metric}_status"] == score["status"]
+            assert row[metric] == ("" if score["value"] is None else f"{score['value']:g}") or (
+                float(row[metric]) == pytest.approx(score["value"])
+            )
+
+
+def test_a_spreadsheet_takes_no_text_for_a_formula(index: Index) -> None:
+    text = b"".join(export_rows(index, Query(text="@sum"), "csv")).decode()
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row["sample_id"] == "'=cmd|' /C calc'!A0"
+    assert row["response"] == "'@SUM(1+1)"
+    assert row["query"].startswith("'")
+    everything = b"".join(export_rows(index, Query(), "csv")).decode()
+    for one in csv.DictReader(io.StringIO(everything)):
+        assert not [text for text in one.values() if text.startswith(("=", "+", "@", "\t"))]
+
+
+def test_the_name_of_a_file_says_run_and_filter(index: Index) -> None:
+    query = Query(candidate=1, status=3, low=0.5, text="../../etc/passwd\r\nX: y")
+    name = file_name("memory-run", index, query, "csv")
+    assert name == (
+        "memory-run_candidate-small-t0.5_status-error_from-0.5_with-..-..-etc-passwd-X-y.csv"
+    )
+    assert file_name("memory-run", index, Query(), "jsonl") == "memory-run.jsonl"
+    assert len(file_name("x" * 500, index, Query(text="y" * 500), "csv")) < 130
+    assert file_name("r", index, Query(candidate=99), "csv") == "r.csv"
+
+
+def test_a_part_that_breaks_ends_a_file_with_an_error(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(2000), 2000)
+    index = Index(folder.records().filesystem, str(tmp_path / "spill"))
+    index.refresh(list_parts(folder.records()))
+    _, second = sorted((tmp_path / "run" / "records").iterdir())
+    second.write_bytes(b"PAR1")
+    pieces = export_rows(index, Query(), "jsonl")
+    with pytest.raises(DataError, match="cannot be read"):
+        for _ in pieces:
+            pass
+
+
+def test_two_runs_are_compared_and_the_page_is_made_once(tmp_path: Path) -> None:
+    for name, shift in (("a", 0), ("b", 3)):
+        folder = write_run(tmp_path / name, [], 0)
+        folder.write_part(
+            to_table([
+                one.model_copy(update={"unit_id": f"{name}{k}"})
+                for k, one in enumerate(
+                    record(f"S{k}", f"said by {name}", candidates()[0], seed=k + shift)
+                    for k in range(30)
+                )
+            ])
+        )  # fmt: skip
+    compared = ComparedRuns(RunList(str(tmp_path)))
+    page = compared.page(["a", "b"])
+    assert compared.page(["a", "b"]) is page
+    assert 'href="run/a/"' in page
+    assert 'href="compare?run=b%3Asmall-t0&amp;run=a%3Asmall-t0"' in page  # the other way round
+    assert "30 units in common with A" in page
+    assert compared.page(["b", "a"]) != page
+    assert compared.page(["a:small-t0", "b:small-t0"]) == page
+    assert "by=task" in compared.page(["a", "b"], "task")
+    for wrong in ([], ["a"], ["a", "a"]):
+        with pytest.raises(ConfigError, match="pick two or more"):
+            compared.page(wrong)
+    with pytest.raises(ConfigError, match="no candidate 'nobody'"):
+        compared.page(["a:nobody", "b"])
+    with pytest.raises(ConfigError, match="--by nothing"):
+        compared.page(["a", "b"], "nothing")

@@ -1,0 +1,382 @@
+"""`memray-eval view FOLDER` over real HTTP: the list, its events, runs at their addresses, files of
+rows, comparisons, and what is turned away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from memray_eval.report.view import RunList, opened_runs, server, serving_runs, viewing
+from memray_eval.report.view.opened_runs import OpenedRuns
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
+from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
+from tests.servers.s3 import interpreter, serving_s3
+from tests.unit.report.test_view_runs import manifest, unfinished
+
+WITHIN_S = 60
+Asked = tuple[int, dict[str, str], str]
+Ask = Callable[..., Awaitable[Asked]]
+
+
+def asking(folder: str, steps: Callable[[Ask, str], Awaitable[None]]) -> None:
+    """Runs the steps against a server of the folder's runs, with a function that makes one request
+    and the server's URL."""
+
+    async def whole() -> None:
+        async with serving_runs(RunList(folder)) as url, aiohttp.ClientSession() as session:
+
+            async def ask(path: str, method: str = "GET", **headers: str) -> Asked:
+                sent = {name.replace("_", "-"): value for name, value in headers.items()}
+                where = URL(url[:-1] + path, encoded=True)
+                async with session.request(
+                    method, where, headers=sent, allow_redirects=False
+                ) as answer:
+                    return answer.status, dict(answer.headers), await answer.text()
+
+            await steps(ask, url)
+
+    asyncio.run(whole())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("runs")
+    for name in ("run-a", "run-b"):
+        run = write_run(work / "runs" / name, [*plain_records(96), *hostile_records()], 100)
+        run.write_manifest(manifest("finished"))
+    write_run(work / "runs" / "odd <b> & 'name'", plain_records(3), 3)
+    bad = write_run(work / "runs" / "bad", plain_records(3), 3)
+    Path(bad.path, "manifest.json").write_text(f'"{ATTACK}')
+    write_run(work / "secret", plain_records(3), 3)
+    return work / "runs"
+
+
+def test_the_list_names_every_run_and_ends_no_script(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        status, headers, page = await ask("/")
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert "connect-src 'self'" in page.replace("&#39;", "'")
+        assert page.count("</script>") == 2
+        rows = page.partition('id="rows">')[2].partition("</script>")[0]
+        assert {one["id"]: one["status"] for one in json.loads(rows)} == {
+            "run-a": "finished", "run-b": "finished", "odd <b> & 'name'": "finished",
+            "bad": "damaged",
+        }  # fmt: skip
+
+    asking(str(folder), steps)
+
+
+def test_a_run_has_its_page_and_its_samples_at_its_own_address(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        status, headers, _ = await ask("/run/run-a")
+        assert (status, headers["Location"]) == (302, "/run/run-a/")
+        status, _, page = await ask("/run/run-a/")
+        assert (status, 'href="../../"' in page) == (200, True)
+        found = json.loads((await ask("/run/run-a/data/units?size=3&sort=m0-"))[2])
+        assert (found["n"], len(found["rows"])) == (100, 3)
+        unit = json.loads((await ask(f"/run/run-a/data/unit?id={found['rows'][0][0]}"))[2])
+        assert "This is answer" in unit["response"]
+        odd = "/run/odd%20%3Cb%3E%20%26%20%27name%27"
+        where = URL((await ask(odd))[1]["Location"], encoded=True)
+        assert where.path == "/run/odd <b> & 'name'/"
+        assert json.loads((await ask(f"{odd}/data/units"))[2])["n"] == 3
+
+    asking(str(folder), steps)
+
+
+ELSEWHERE = """..%2fsecret %2e%2e%2fsecret .. . %2fetc run-a%2f..%2f..%2fsecret ..%5csecret none %00
+    run-a%00 %ff secret run-a%2frecords""".split()
+
+
+def test_no_id_leads_out_of_the_folder(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        for name in ELSEWHERE:
+            for rest in ("", "/", "/data/units", "/data/export?form=csv", "/events"):
+                status, _, text = await ask(f"/run/{name}{rest}")
+                assert status == 404, (name, rest, text[:200])
+                assert "This is answer" not in text
+            status, _, text = await ask(f"/compare?run={name}&run=run-a")
+            assert status == 404, name
+        for path in ("/run/../secret/", "/run/", "/data/units", "/run/run-a/manifest.json",
+                     "/run/run-a/data/", "/../../etc/passwd"):  # fmt: skip
+            assert (await ask(path))[0] == 404, path
+
+    asking(str(folder), steps)
+
+
+def test_what_cannot_be_shown_is_a_page_that_says_why(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        status, headers, page = await ask("/run/bad/")
+        assert (status, "manifest.json is not JSON" in page) == (500, True)
+        assert "<img" not in page
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        status, _, text = await ask("/run/bad/data/units")
+        assert (status, "is not JSON" in json.loads(text)["error"]) == (500, True)
+        status, _, page = await ask("/compare?run=run-a:small-t0")
+        assert (status, "pick two or more" in page) == (400, True)
+        status, _, page = await ask("/compare?run=run-a:nobody&run=run-b")
+        assert (status, "no candidate" in page) == (400, True)
+
+    asking(str(folder), steps)
+
+
+def test_two_runs_are_compared_at_an_address_of_their_own(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        status, _, page = await ask("/compare?run=run-a:small-t0.5&run=run-b:small-t0.5")
+        assert status == 200
+        assert "units in common with A" in page
+        assert "compare?run=run-b%3Asmall-t0.5&amp;run=run-a%3Asmall-t0.5" in page
+
+    asking(str(folder), steps)
+
+
+def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None:
+    paths = ("/events", "/run/run-a/data/units", "/run/run-a/data/export?form=csv",
+             "/run/run-a/events")  # fmt: skip
+    pages = ("/", "/run/run-a/", "/compare?run=run-a:small-t0&run=run-b:small-t0")
+
+    async def steps(ask: Ask, url: str) -> None:
+        for site in ("cross-site", "same-site"):
+            for path in paths:
+                assert (await ask(path, Sec_Fetch_Site=site))[0] == 403, path
+            for path in pages:  # a link that somebody follows
+                assert (await ask(path, Sec_Fetch_Site=site))[0] == 200, path
+        for path in (*paths, *pages):
+            assert (await ask(path, Host="evil.example"))[0] == 421, path
+            for method in ("POST", "PUT", "DELETE"):
+                assert (await ask(path, method))[0] == 405, path
+            status, headers, text = await ask(path, "HEAD")
+            assert (status, text) == (200, ""), path
+            assert headers["X-Frame-Options"] == "DENY"
+            assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+            assert headers["Cache-Control"] == "no-store"
+            assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+
+    asking(str(folder), steps)
+
+
+def test_the_rows_that_match_are_a_file(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        at = "/run/run-a/data/export"
+        status, headers, text = await ask(f"{at}?form=csv&metric=3&status=3")
+        assert (status, headers["Content-Type"]) == (200, "text/csv; charset=utf-8")
+        assert 'filename="run-a_metric-empathy_status-error.csv"' in headers["Content-Disposition"]
+        assert len(text.splitlines()) > 10
+        status, headers, text = await ask(f"{at}?form=jsonl&text=this%20is%20answer%207.")
+        assert [json.loads(line)["id"] for line in text.splitlines()] == ["S00002"]
+        for wrong in ("", "?form=exe", "?form=csv&sort=unit_id", "?form=csv&where=1"):
+            status, _, text = await ask(f"{at}{wrong}")
+            assert (status, "error" in json.loads(text)) == (400, True), wrong
+        for name in ("%0d%0aX-Evil:%201", "%22;%20x=%22", "%ED%A0%80", "%E2%80%AEmsp"):
+            status, headers, _ = await ask(f"{at}?form=csv&text={name}")
+            assert status == 200
+            assert "X-Evil" not in headers
+
+    asking(str(folder), steps)
+
+
+def test_a_file_that_cannot_be_finished_is_broken_off(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", plain_records(2000), 2000)
+    _, second = sorted((tmp_path / "run" / "records").iterdir())
+
+    async def steps(ask: Ask, url: str) -> None:
+        assert (await ask("/run/run/data/units"))[0] == 200
+        second.write_bytes(b"PAR1")
+        with pytest.raises(aiohttp.ClientError):
+            await ask("/run/run/data/export?form=jsonl")
+        assert (await ask("/run/run/data/units"))[0] == 200
+
+    asking(str(tmp_path), steps)
+
+
+async def _events(url: str, path: str, n: int, then: Callable[[int], None]) -> list[Any]:
+    """The first `n` events of a stream; `then` is called after each with how many there were."""
+    found: list[Any] = []
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url[:-1] + path, timeout=aiohttp.ClientTimeout(WITHIN_S)) as answer,
+    ):
+        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                found.append(json.loads(line.removeprefix(b"data: ")))
+                then(len(found))
+                if len(found) == n:
+                    return found
+    pytest.fail("the stream has ended")
+
+
+def test_the_list_hears_of_runs_that_come_change_and_go(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", plain_records(3), 3)
+    write_run(tmp_path / "two", plain_records(3), 3)
+
+    def change(n: int) -> None:
+        if n == 1:
+            write_run(tmp_path / "three", plain_records(3), 3)
+        if n == 2:
+            shutil.rmtree(tmp_path / "two")
+        if n == 3:
+            (tmp_path / "one" / "manifest.json").write_text("{")
+
+    async def steps(ask: Ask, url: str) -> None:
+        first, came, gone, broke = await _events(url, "/events", 4, change)
+        assert (first["all"], {one["id"] for one in first["rows"]}) == (True, {"one", "two"})
+        assert "three" in {one["id"] for one in came["rows"]}
+        assert gone["gone"] == ["two"]
+        assert [(one["id"], one["status"]) for one in broke["rows"]] == [("one", "damaged")]
+
+    asking(str(tmp_path), steps)
+
+
+def test_a_run_s_page_hears_how_far_it_is_and_that_it_ended(tmp_path: Path) -> None:
+    run = unfinished(tmp_path / "run", "running", 3)
+    summary = write_run(tmp_path / "other", plain_records(3), 3).read_summary()
+
+    def change(n: int) -> None:
+        if n == 1:
+            run.write_part(to_table([record("late", "x", candidates()[0])]))
+
+    async def steps(ask: Ask, url: str) -> None:
+        with run.held():
+            *_, last = await _events(url, "/run/run/events", 2, change)
+            while last.get("n_done") != 4:
+                *_, last = await _events(url, "/run/run/events", 1, change)
+            assert (last["status"], last["n_units"]) == ("running", 30)
+            run.write_summary(summary, "")
+            run.write_manifest(manifest("finished"))
+        await asyncio.sleep(1.1)
+        (last,) = await _events(url, "/run/run/events", 1, change)
+        assert (last["status"], "is_so_far" in last) == ("finished", False)
+
+    asking(str(tmp_path), steps)
+
+
+def test_nobody_looks_at_the_folder_while_nobody_listens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    look = RunList._look
+
+    def counted(self: RunList) -> Any:
+        looks.append(1)
+        return look(self)
+
+    monkeypatch.setattr(RunList, "_look", counted)
+
+    async def steps(ask: Ask, url: str) -> None:
+        streams = [_events(url, "/events", 1, lambda n: None) for _ in range(5)]
+        await asyncio.gather(*streams)
+        n = len(looks)
+        assert n <= 2  # five listeners, one look
+        await asyncio.sleep(2.5)
+        assert len(looks) == n
+
+    asking(str(folder), steps)
+
+
+@pytest.mark.skipif(
+    interpreter() is None, reason="no Python with moto here: see tests/servers/s3.py"
+)
+def test_runs_in_the_cloud_are_listed_and_opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving_s3() as cloud:
+        for name, value in cloud.environment().items():
+            monkeypatch.setenv(name, value)
+        here = RunFolder(str(folder / "run-a"))
+        for name in ("one", "two"):
+            there = RunFolder(f"s3://bucket/results/{name}")
+            for part in here.parts():
+                there.write_part(here.read_part(part))
+            there.write_manifest(here.read_manifest())
+            there.write_summary(here.read_summary(), "")
+
+        async def steps(ask: Ask, url: str) -> None:
+            (first,) = await _events(url, "/events", 1, lambda n: None)
+            assert {one["id"]: one["status"] for one in first["rows"]} == {
+                "one": "finished", "two": "finished",
+            }  # fmt: skip
+            assert json.loads((await ask("/run/one/data/units"))[2])["n"] == 100
+            assert (await ask("/run/..%2fone/"))[0] == 404
+            assert (await ask("/compare?run=one:small-t0&run=two:small-t0"))[0] == 200
+
+        asking("s3://bucket/results", steps)
+
+
+def test_the_command_serves_results_unless_told_otherwise(tmp_path: Path) -> None:
+    write_run(tmp_path / "results" / "run", plain_records(3), 3)
+    words = [sys.executable, "-m", "memray_eval", "view"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+
+        async def ask() -> int:
+            (first,) = await _events(url, "/events", 1, lambda n: process.send_signal(2))
+            return len(first["rows"])
+
+        assert asyncio.run(ask()) == 1
+        _, errors = process.communicate(timeout=WITHIN_S)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+    assert signal.SIGINT == 2
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "memray_eval", "view"]
+    for name in ("reslts", "results"):
+        done = subprocess.run([*words, name], capture_output=True, text=True, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert name in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_reader_who_goes_while_a_run_is_opened_leaves_nothing_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[OpenedRuns] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Watched(OpenedRuns):
+        def __init__(self, runs: RunList) -> None:
+            super().__init__(runs)
+            opened.append(self)
+
+    def slowly(*args: Any, **named: Any) -> Any:
+        begun.set()
+        go_on.wait(WITHIN_S)
+        return viewing(*args, **named)
+
+    monkeypatch.setattr(server, "OpenedRuns", Watched)
+    monkeypatch.setattr(opened_runs, "viewing", slowly)
+
+    async def steps(ask: Ask, url: str) -> None:
+        asked = asyncio.ensure_future(ask("/run/run-a/"))
+        await asyncio.to_thread(begun.wait, WITHIN_S)
+        asked.cancel()
+        await asyncio.sleep(0.3)
+        assert opened[0]._opened["run-a"].n_users == 1
+        go_on.set()
+        for _ in range(100):
+            if not opened[0]._opened["run-a"].n_users:
+                break
+            await asyncio.sleep(0.05)
+        assert opened[0]._opened["run-a"].n_users == 0
+        assert (await ask("/run/run-a/data/units"))[0] == 200
+
+    asking(str(folder), steps)
+    assert not opened[0]._opened
