@@ -321,15 +321,32 @@ def _clusters(named: pa.ChunkedArray) -> Clusters | None:
 
 
 def main_group(groups: Sequence[GroupFigure]) -> str | None:
-    """The group that has most of a difference between two candidates, told from chance, and does
-    not have most of the units as well; None where there is none."""
+    """The group that has most of a difference between two candidates, and not simply most of the
+    units: its difference is told from chance, and from that of the other groups. None where there
+    is none."""
     total = sum(one.n * one.difference for one in groups)
     if len(groups) < 2 or not total:
         return None
     top = max(groups, key=lambda one: one.n * one.difference / total)
     has_most = top.n * top.difference / total > MOST
     is_even = top.n > MOST * sum(one.n for one in groups)
-    return top.group if has_most and top.is_shown and not is_even else None
+    rest = [one for one in groups if one is not top]
+    return top.group if has_most and not is_even and _is_apart(top, rest) else None
+
+
+def _is_apart(top: GroupFigure, rest: Sequence[GroupFigure]) -> bool:
+    """Whether a group's difference is told from 0, and is larger than that of the rest together
+    (by their intervals, as in `_interval_of_difference`)."""
+    if top.interval is None or not top.is_shown:
+        return False
+    n = sum(one.n for one in rest)
+    of_rest = sum(one.n * one.difference for one in rest) / n
+    halves = [
+        one.n / n * (one.interval.high - one.interval.low) / 2 for one in rest if one.interval
+    ]
+    end = top.interval.low if top.difference > 0 else top.interval.high
+    reach = math.hypot(top.difference - end, *halves)
+    return math.copysign(1.0, top.difference) * (top.difference - of_rest) > reach
 
 
 def places_of(splits: Iterable[Split]) -> dict[str, str]:

@@ -129,8 +129,8 @@ def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
         for judge, count in one.judges.items():
             counts[judge] = counts.get(judge, 0) + count
     names = sorted(counts, key=lambda name: (name == RULES_ON_EMPTY, -counts[name]))
-    is_applicable = any(one.n > one.n_not_applicable for one in metrics)
-    nobody = "nobody" if is_applicable else "not applicable"
+    is_idle = all(one.n and one.n == one.n_not_applicable for one in metrics)
+    nobody = "not applicable" if is_idle else "nobody"
     return Judges(
         first=names[0] if names else nobody,
         more=max(0, len(names) - 1),

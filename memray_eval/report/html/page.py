@@ -162,6 +162,7 @@ def _sections(
         "grids": list(view_model.by_task(summary, intervals)),
         "heat": list(view_model.heat_grids(summary.heat_maps)),
         "tradeoff": view_model.tradeoff(summary, intervals),
+        "quality_count": view_model.quality_count(summary),
         "quality_mark": view_model.quality_mark(summary),
         "curves": list(view_model.curves(summary, intervals)),
         "agreements": view_model.agreements(summary),

@@ -123,7 +123,7 @@ def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
             metric=f"{shown.average} {label(shown.metric)}" if shown else "nothing scored",
             figure=format_figure(shown.figure, shown.scale) if shown else NOTHING,
             spread=_format_spread(shown, intervals) if shown else "",
-            of=f"of {shown.scale[1]:g}" if shown else "",
+            of=f"of {shown.scale[1]:g}, n {shown.n_scored:,}" if shown else "",
             mark=metric_mark(shown) if shown else "",
             facts=tuple(_facts(candidate)),
         )
@@ -255,8 +255,16 @@ def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
             heads = ("depth", *(f"{upto}{length_label(length)}" for length in heat.lengths))
             n_scored = sum(n for row in (*heat.n, heat.n_without_depth) for n in row)
             note = mark(n_scored, heat.estimates, heat.fallbacks)
-            title = f"{label(heat.metric)}: {heat.candidate}" + (f", {note}" if note else "")
+            cells = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
+            told = [f"{label(heat.metric)}: {heat.candidate}", f"{count_span(cells)} a cell"]
+            title = ", ".join([*told, *filter(None, [note])])
             yield Grid(title, heads, tuple(rows))
+
+
+def count_span(counts: Sequence[int]) -> str:
+    """How many there are of each, such as "n 90" or "n 88 to 90"."""
+    low, high = min(counts, default=0), max(counts, default=0)
+    return f"n {low:,}" if low == high else f"n {low:,} to {high:,}"
 
 
 def _heat_cells(
@@ -311,6 +319,11 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
     return found and Interval(*((end - low) / width * 100 for end in found))
 
 
+def quality_count(summary: Summary) -> str:
+    """How many answers the qualities of the plot are over."""
+    return count_span([row.n_scored for row in summary.performance if row.task is None])
+
+
 def quality_mark(summary: Summary) -> str:
     """The mark of the headline metric's figures over all candidates."""
     rows = [row for row in summary.performance if row.task is None and row.quality is not None]
@@ -350,7 +363,7 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
     )
     name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
     marks = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
-    return Line(", ".join((name, *marks)), points)
+    return Line(", ".join((name, count_span(sweep.n), *marks)), points)
 
 
 def agreements(summary: Summary) -> Grid | None:

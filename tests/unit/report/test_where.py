@@ -115,6 +115,11 @@ def test_the_group_with_most_of_a_difference_is_told_from_chance_and_not_simply_
     assert main_group([large, small]) is None  # it has most of the units as well
     assert main_group([group("small", 10, 3.0), rest]) is None  # not told from chance
     assert main_group([small]) is None
+    # Six tenths of the whole, but no larger than the others' by more than chance.
+    like = [group("x", 30, 0.4, 0.1, 0.7), group("y", 30, 0.15, -0.15, 0.45)]
+    assert main_group([*like, group("z", 30, 0.1, -0.2, 0.4)]) is None
+    apart = [group("x", 30, -0.9, -1.1, -0.7), group("y", 30, -0.15, -0.35, 0.05)]
+    assert main_group([*apart, group("z", 30, 0.1, -0.1, 0.3)]) == "x"
     assert main_group([group("x", 5, 1.0, 0.5, 2.0), group("y", 5, -1.0, -2.0, -0.5)]) is None
 
 

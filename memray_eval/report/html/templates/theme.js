@@ -10,6 +10,7 @@ function themes() {
     try { localStorage.setItem("memray-eval-theme", root.dataset.theme); } catch { /* a file without storage still changes */ }
     name();
   });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
   name();
 }
 
