@@ -75,7 +75,9 @@ def compare(
     from memray_eval.report.comparing.open_runs import (
         find_cluster_field,
         find_split_field,
+        open_sides,
         pick_candidates,
+        read_more_groups,
     )
     from memray_eval.report.statistics import Settings
 
@@ -85,13 +87,14 @@ def compare(
     )
     opened = pick_candidates(runs)
     field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
-    sides = [one.side(field, split) for one in opened]
+    sides = open_sides(opened, field, split)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     found = compare_sides(
         sides,
         metrics=chosen,
         cluster=field,
         by=split,
+        more=read_more_groups(opened) if by is None else None,
         settings=Settings(bootstrap=bootstrap),
         flips=listed,
     )

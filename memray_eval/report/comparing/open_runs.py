@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.comparing.matching import match_units
 from memray_eval.report.comparing.models import Comparison, Side
+from memray_eval.report.comparing.warnings import reads_other_samples
 from memray_eval.report.reading import readable
 from memray_eval.report.scores import (
     MOST_GROUPS,
@@ -19,6 +21,7 @@ from memray_eval.report.scores import (
     read_scores,
     read_texts,
 )
+from memray_eval.report.where import Groups, read_groups
 from memray_eval.results.latest import find_run
 from memray_eval.results.run_folder import RunFolder
 
@@ -34,6 +37,25 @@ class ComparedRun(NamedTuple):
         with readable(self.folder.path):
             scores = read_scores(self.folder.records(), self.candidate, cluster, by)
         return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
+
+
+def open_sides(
+    opened: Sequence[ComparedRun], cluster: str | None, by: str | None = None
+) -> list[Side]:
+    """The sides of a comparison. Units of runs that read different samples are matched by what
+    they ask, since ids may be no more than row numbers."""
+    sides = [one.side(cluster, by) for one in opened]
+    base, *others = sides
+    samples = base.manifest.get("dataset") or {}
+    return [
+        base,
+        *(
+            match_units(base, opened[0].folder, side, run.folder)
+            if reads_other_samples(samples, side.manifest.get("dataset") or {})
+            else side
+            for side, run in zip(others, opened[1:], strict=True)
+        ),
+    ]
 
 
 def find_cluster_field(opened: Sequence[ComparedRun], cluster: str | None) -> str | None:
@@ -66,6 +88,13 @@ def find_split_field(opened: Sequence[ComparedRun], by: str | None) -> str | Non
             "the samples' metadata"
         )
     return by
+
+
+def read_more_groups(opened: Sequence[ComparedRun]) -> Groups:
+    """The groups of all fields that split the baseline's units."""
+    baseline = opened[0].folder
+    with readable(baseline.path):
+        return read_groups(baseline.records())
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
@@ -133,7 +162,12 @@ def read_changed_texts(
 ) -> dict[str, dict[tuple[str, str], Text]]:
     """The texts of the units that a comparison lists as changed, by side and then by sample id and
     task."""
-    units = {(flip.sample_id, flip.task) for metric in comparison.metrics for flip in metric.flips}
+    units = {
+        (sample_id, flip.task)
+        for metric in comparison.metrics
+        for flip in metric.flips
+        for sample_id in (flip.sample_id, flip.other_id or flip.sample_id)
+    }
     if not units:
         return {}
     return {one.name: read_texts(one.folder.records(), one.candidate, units) for one in opened}

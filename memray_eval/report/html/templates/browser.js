@@ -25,6 +25,12 @@ function fill() {
   options(at("sort"), [["", "order of the run"], ...sorts, ["duration-", "slowest first"], ["tokens-", "longest first"], ["tokens+", "shortest first"]]);
 }
 
+// Worst first: by the metric that stands for quality, where the run has one; else the order of the run.
+function worstFirst() {
+  const metric = INDEX.metrics.findIndex((one) => one.name === at("sort").dataset.worst);
+  return metric < 0 ? "" : `m${metric}+`;
+}
+
 // Reads the filters anew and shows the page of what fits that holds a place, the first unless told.
 function refresh(fresh = false, place = 0) {
   const number = (id) => (at(id).value === "" ? null : Number(at(id).value));
@@ -44,7 +50,7 @@ function remember() {
   if (state.query.text) parts.set("find", state.query.text);
   for (const [id, names] of Object.entries(LISTS)) if (state.query[id] !== null) parts.set(id, names()[state.query[id]]);
   for (const id of ["low", "high"]) if (state.query[id] !== null) parts.set(id, state.query[id]);
-  if (state.query.sort) parts.set("sort", state.query.sort.replace(/^m(\d+)/, (_, number) => `${INDEX.metrics[number].name} `));
+  if (state.query.sort !== worstFirst()) parts.set("sort", (state.query.sort || "run").replace(/^m(\d+)/, (_, number) => `${INDEX.metrics[number].name} `));
   if (state.open !== null && state.rows[state.row]?.[0] === state.open) { parts.set("row", place); parts.set("id", state.rows[state.row][1][ROW.id]); } else if (state.page) parts.set("row", place);
   const told = String(parts);
   if (told || location.hash.startsWith(ADDRESS)) history.replaceState(null, "", told ? ADDRESS + told : "#samples");
@@ -52,14 +58,14 @@ function remember() {
 
 // Shows what the address says; a row that is elsewhere by now is looked for by its id.
 async function recall() {
-  if (!location.hash.startsWith(ADDRESS)) return refresh();
+  if (!location.hash.startsWith(ADDRESS)) { at("sort").value = worstFirst(); return refresh(); }
   const told = new URLSearchParams(location.hash.slice(ADDRESS.length));
   const numbered = (names, name) => (names.includes(name) ? String(names.indexOf(name)) : "");
   at("find").value = told.get("find") || "";
   for (const id of ["low", "high"]) at(id).value = told.get(id) || "";
   for (const [id, names] of Object.entries(LISTS)) at(id).value = numbered(names(), told.get(id));
   const [, metric, sign] = /^(.*) ([+-])$/.exec(told.get("sort") || "") || [];
-  at("sort").value = metric ? `m${numbered(LISTS.metric(), metric)}${sign}` : told.get("sort") || "";
+  at("sort").value = metric ? `m${numbered(LISTS.metric(), metric)}${sign}` : told.has("sort") ? told.get("sort").replace("run", "") : worstFirst();
   await refresh(false, Number(told.get("row")) || 0);
   at("samples").scrollIntoView();
   if (!told.has("id")) return true;
