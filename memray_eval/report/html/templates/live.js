@@ -46,7 +46,12 @@ for (const form of ["csv", "jsonl"]) {
   for (const event of ["pointerdown", "focus", "click"]) link.addEventListener(event, follow);
 }
 
-at("live-show").addEventListener("click", () => location.reload());
+// The page with figures may have another order of its own: the address says which one the reader has.
+at("live-show").addEventListener("click", () => {
+  const told = new URLSearchParams(location.hash.startsWith(ADDRESS) ? location.hash.slice(ADDRESS.length) : "");
+  if (told.size && !told.has("sort")) { told.set("sort", "run"); history.replaceState(null, "", ADDRESS + told); }
+  location.reload();
+});
 listen("events", hearRun, (problem) => {
   if (problem && live.box.hidden && !live.wasUnfinished) return; // nothing was to come
   setText(at("live-ended"), problem || at("live-ended").textContent);
