@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar, get_args
 
@@ -255,13 +255,13 @@ class RunReader:
         )
         rate = self._rate(done) if status == "running" else None
         suite = config.suite if isinstance(config.suite, str) else _own_suite_name(config.suite)
-        all_figures = tuple(_figures_so_far(self._so_far.moments(), _metrics_of(manifest)))
-        headline = _headline(suite, [*dict.fromkeys(one.metric for one in all_figures)])
+        figures = _figures_so_far(self._so_far.moments(), _metrics_of(manifest))
+        headline = _headline(suite, [*dict.fromkeys(metric for metric, _ in figures)])
         return {
             **_names(suite, [(one.name, one.model) for one in config.candidates]),
             "is_so_far": True,
-            "figures": tuple(one for one in all_figures if one.metric == headline),
-            "all_figures": all_figures,
+            "figures": tuple(one for metric, one in figures if metric == headline),
+            "all_figures": tuple(one for _, one in figures),
             "n_units": n_units,
             "n_done": done,
             "n_failed": self._so_far.n_failed,
@@ -349,25 +349,33 @@ def _summary_figure(one: MetricSummary) -> RowFigure:
 
 def _figures_so_far(
     moments: Mapping[tuple[str, str], Moments], metrics: Sequence[str]
-) -> Iterator[RowFigure]:
-    for metric, candidate in sort_like(metrics, moments):
-        found = moments[metric, candidate]
-        figure, known = found.figure(metric), scale_of(metric)
-        scale = known or (0.0, 1.0)
-        # A metric of the run's own has no scale here, so neither Wilson's interval nor ends
-        interval = _PLAIN.of(
-            (candidate, metric, None), figure.value, figure.stderr, found.n, scale
-        ) if known else None  # fmt: skip
-        digits = digits_of(scale)
-        yield RowFigure(
-            candidate=candidate,
-            metric=metric,
-            figure=format_figure(figure, scale),
-            between=f"{interval.low:.{digits}f}, {interval.high:.{digits}f}" if interval else "",
-            n=found.n,
-            mark=mark(found.n, found.n_estimated, found.n_replaced),
-            place=_place(figure.value, scale) if known else None,
-        )
+) -> list[tuple[str, RowFigure]]:
+    """Every metric's figure of each candidate, with the metric's name, in the run's order."""
+    return [
+        (metric, _figure_so_far(metric, candidate, moments[metric, candidate]))
+        for metric, candidate in sort_like(metrics, moments)
+    ]
+
+
+def _figure_so_far(metric: str, candidate: str, found: Moments) -> RowFigure:
+    figure, known = found.figure(metric), scale_of(metric)
+    scale = known or (0.0, 1.0)
+    # A metric of the run's own has no scale here, so neither Wilson's interval nor ends
+    interval = (
+        _PLAIN.of((candidate, metric, None), figure.value, figure.stderr, found.n, scale)
+        if known
+        else None
+    )
+    digits = digits_of(scale)
+    return RowFigure(
+        candidate=candidate,
+        metric=metric if figure.average == "mean" else f"{metric} ({figure.average})",
+        figure=format_figure(figure, scale),
+        between=f"{interval.low:.{digits}f}, {interval.high:.{digits}f}" if interval else "",
+        n=found.n,
+        mark=mark(found.n, found.n_estimated, found.n_replaced),
+        place=_place(figure.value, scale) if known else None,
+    )
 
 
 def _place(value: float | None, scale: tuple[float, float]) -> float | None:

@@ -215,8 +215,8 @@ def test_a_running_run_says_how_far_it_is(tmp_path: Path) -> None:
         assert (row.status, row.n_done, row.n_units, row.n_failed) == ("running", 12, 30, 2)
         assert row.is_so_far
         assert row.is_live
-        assert {one.metric for one in row.figures} == {"memory_utilization"}
-        assert [one.metric for one in row.all_figures][:4] == ["memory_utilization"] * 3 + [
+        assert {one.metric for one in row.figures} == {"memory_utilization (micro)"}
+        assert [one.metric for one in row.all_figures][:4] == ["memory_utilization (micro)"] * 3 + [
             "coherence"
         ]
         assert row.took_s == pytest.approx(60.0, abs=5.0)

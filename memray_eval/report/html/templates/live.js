@@ -22,7 +22,11 @@ function hearRun(row) {
 function showFigures(figures) {
   const body = at("live-figures").querySelector("tbody");
   at("live-figures").hidden = !figures.length;
-  body.replaceChildren(...figures.map((one) => make("tr", {}, make("th", { scope: "row", text: words(one.metric) }), ...[one.candidate, `${one.figure}${one.mark ? ` (${one.mark})` : ""}`, one.between ? `[${one.between}]` : "-", counted(one.n)].map((text) => make("td", { text })))));
+  const rows = figures.map((one) => {
+    const rest = [one.between ? ` [${one.between}]` : "", ` n\u00a0${counted(one.n)}`, one.mark ? `, ${one.mark}` : ""].join("");
+    return make("tr", {}, make("th", { scope: "row", text: words(one.metric) }), make("td", { text: one.candidate }), make("td", {}, make("b", { text: one.figure }), rest));
+  });
+  body.replaceChildren(...rows);
 }
 
 // The list takes new records up by itself unless the reader is at work in it; then its button says how many there are.
