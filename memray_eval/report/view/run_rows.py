@@ -20,6 +20,7 @@ from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import digits_of, format_figure, mark, metric_mark, name_figure
 from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments, scale_of, sort_like
 from memray_eval.results.holder_watch import HolderWatch
+from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RESPONSES, RunFolder
 from memray_eval.storage.paths import locate, translate_cloud_errors
 from memray_eval.types import Frozen, MetricSummary, Summary
@@ -146,11 +147,11 @@ class RunReader:
         self._so_far = FiguresSoFar(self.folder)
         self._row: RunRow | None = None
         self._stamps: Stamps = ()
-        self._is_settled = self._has_stumbled = (
-            False  # settled: only a changed file changes the row
-        )
+        self._is_settled = False  # only a changed file changes the row
+        self._has_stumbled = False
         self._config: tuple[Any, _Config] | None = None  # with the stamp of its file
         self._progress: deque[tuple[float, int]] = deque()  # when, and how many were done
+        self._answered: dict[Part, int] = {}  # units by part of the responses
 
     def read(self, until: float = math.inf) -> RunRow | None:
         """The row as the folder is now; None where it is no run's. What cannot be read makes a row
@@ -200,7 +201,8 @@ class RunReader:
         elif status != "damaged":
             config = self._read_config(stamps[_STAMPED.index(CONFIG)])
             known |= self._fields_so_far(manifest, config, status, until)
-            known["cost_usd"] = _larger(spending, known["cost_usd"])
+            costs = [one for one in (spending, known["cost_usd"]) if one is not None]
+            known["cost_usd"] = max(costs, default=None)
             self._is_settled = status != "running" and self._so_far.is_complete
         return RunRow.model_validate(known)
 
@@ -223,7 +225,9 @@ class RunReader:
         if manifest.status == "running":
             return ("running", "") if self._holder.is_held() else ("interrupted", _KILLED)
         if manifest.status == "finished" or (manifest.status is None and has_summary):
-            return ("finished", note) if has_summary else ("damaged", f"it has no {SUMMARY}")
+            if not has_summary:
+                raise DataError(f"it has no {SUMMARY}")
+            return "finished", note
         for status in get_args(Status):
             if status == manifest.status:
                 return status, note
@@ -248,14 +252,13 @@ class RunReader:
             if manifest.dataset.n_samples is not None and config.candidates
             else None
         )
-        answered = (
-            sum(len(index.units) for index in self.folder.read_indexes(waiting, RESPONSES))
-            if status == "running" and (waiting := self.folder.list_parts(RESPONSES))
-            else None
-        )
         rate = self._rate(done) if status == "running" else None
-        suite = config.suite if isinstance(config.suite, str) else _own_suite_name(config.suite)
-        figures = _figures_so_far(self._so_far.moments(), _metrics_of(manifest))
+        # The manifest names judges by metric, in the run's order, and by metric/task
+        metrics = [name for name in manifest.judges if "/" not in name]
+        figures = _figures_so_far(self._so_far.moments(), metrics)
+        # One that the config itself describes is named there
+        suite = config.suite.get("name") if isinstance(config.suite, dict) else config.suite
+        suite = suite if isinstance(suite, str) else ""
         headline = _headline(suite, [*dict.fromkeys(metric for metric, _ in figures)])
         return {
             **_names(suite, [(one.name, one.model) for one in config.candidates]),
@@ -265,7 +268,7 @@ class RunReader:
             "n_units": n_units,
             "n_done": done,
             "n_failed": self._so_far.n_failed,
-            "n_answered": answered,
+            "n_answered": self._count_answered() if status == "running" else None,
             "units_per_s": rate,
             "left_s": (n_units - done) / rate if rate and n_units is not None else None,
             "cost_usd": self._so_far.cost_usd or None,
@@ -275,6 +278,17 @@ class RunReader:
         if self._config is None or self._config[0] != stamp:
             self._config = (stamp, _parse(_Config, self.folder.read_config(), CONFIG))
         return self._config[1]
+
+    def _count_answered(self) -> int | None:
+        """The units that have an answer kept for their judges; None where none is kept."""
+        listed = self.folder.list_parts(RESPONSES)
+        fresh = [part for part in listed if part not in self._answered]
+        indexes = self.folder.read_indexes(fresh, RESPONSES)
+        known = self._answered | {
+            part: len(index.units) for part, index in zip(fresh, indexes, strict=True)
+        }
+        self._answered = {part: known[part] for part in listed}
+        return sum(self._answered.values()) or None
 
     def _rate(self, done: int) -> float | None:
         """Units a second since the oldest look of the last minute; None at the first look."""
@@ -304,10 +318,6 @@ def _started(manifest: _Manifest) -> float | None:
 
 def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
     return max((info.mtime.timestamp() for info in infos if info.mtime is not None), default=None)
-
-
-def _larger(*known: float | None) -> float | None:
-    return max((one for one in known if one is not None), default=None)
 
 
 def _summary_fields(summary: Summary) -> dict[str, Any]:
@@ -380,17 +390,6 @@ def _figure_so_far(metric: str, candidate: str, found: Moments) -> RowFigure:
 
 def _place(value: float | None, scale: tuple[float, float]) -> float | None:
     return None if value is None else (value - scale[0]) / ((scale[1] - scale[0]) or 1.0)
-
-
-def _metrics_of(manifest: _Manifest) -> list[str]:
-    """The run's metrics in their order: the manifest names judges by metric, and by metric/task."""
-    return [name for name in manifest.judges if "/" not in name]
-
-
-def _own_suite_name(suite: Any) -> str:
-    """The name of a suite that the config itself describes."""
-    name = suite.get("name") if isinstance(suite, Mapping) else None
-    return name if isinstance(name, str) else ""
 
 
 def _headline(suite: str, computed: Sequence[str]) -> str:

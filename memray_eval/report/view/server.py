@@ -267,10 +267,12 @@ async def _serve_export(request: web.Request) -> web.StreamResponse:
         async with _viewed(request) as view:
             name, pieces = view.export(query, form, gone.is_set)
             first = await _next_piece(pieces)
+            plain = "".join(letter if letter.isascii() else "-" for letter in name)
             response = web.StreamResponse(
                 headers={
                     "Content-Type": f"{MIME[form]}; charset=utf-8",
-                    "Content-Disposition": _attachment(name),
+                    "Content-Disposition": f'attachment; filename="{plain}"; '
+                    f"filename*=UTF-8''{quote(name, safe='')}",
                 }
             )
             await response.prepare(request)
@@ -292,11 +294,6 @@ async def _serve_export(request: web.Request) -> web.StreamResponse:
 
 async def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
     return await asyncio.to_thread(next, pieces, None)
-
-
-def _attachment(name: str) -> str:
-    plain = "".join(letter if letter.isascii() else "-" for letter in name)
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
 async def _serve_run_events(request: web.Request) -> web.StreamResponse:
