@@ -383,7 +383,9 @@ def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
         await tab.until("document.querySelector('.compared') !== null")
         assert "kind is better than plain" in await tab.evaluate(said)
         await tab.picture("runs-compared")
-        await tab.evaluate("document.querySelector('[aria-label=\"make B the baseline\"]').click()")
+        await tab.evaluate(
+            "document.querySelector('[aria-label=\"make it the baseline: B\"]').click()"
+        )
         await tab.until(
             f"document.querySelector('.compared') && {said}.startsWith('plain is worse')"
         )
