@@ -338,7 +338,7 @@ def test_the_list_is_filtered_and_sorted_and_its_address_keeps_that(
         assert (await tab.evaluate(NAMES))[1:] == ["run-odd", "run-kind", "run-plain"]
         assert "manifest.json is not JSON" in await tab.evaluate(f"{ROWS}[0].innerText")
         assert await tab.evaluate(f"{ROWS}[1].querySelector('.figure b').textContent") == "0.665"
-        assert "[0.625, 0.705] n 90" in await tab.evaluate(f"{ROWS}[1].innerText")
+        assert "[0.625, 0.705] n\u00a090" in await tab.evaluate(f"{ROWS}[1].innerText")
         await tab.choose("sort", "shortest first")
         assert (await tab.evaluate(NAMES))[1:] == ["run-plain", "run-kind", "run-odd"]
         await tab.press("/")
