@@ -17,6 +17,7 @@ from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.errors import DataError
 
 PROGRESS_S = 5.0
+RESULTS = "results"  # where runs go unless told otherwise
 
 
 @app.command(rich_help_panel=LOOK)
@@ -27,7 +28,7 @@ def view(
             help="A folder that holds run folders, or that of one run, finished or not; a cloud "
             "URL of either; latest, or latest~1 for the run before."
         ),
-    ] = "results",
+    ] = RESULTS,
     port: Annotated[
         int,
         typer.Option(min=0, max=65535, help="Where to listen on this machine; 0 is a free port."),
@@ -52,10 +53,13 @@ def view(
         return
     run = RunFolder(folder)
     if not run.has_manifest():
-        like = names_like(folder)
+        what_to_do = "give one of them, such as results/<run_id>"
+        if folder == RESULTS:
+            what_to_do = "no run was made here yet; start with: memray-eval run quickstart"
+        if like := names_like(folder):
+            what_to_do = f"did you mean {like}?"
         raise DataError(
-            f"{folder} has no manifest.json, and is no folder that holds run folders; "
-            + (f"did you mean {like}?" if like else "give one of them, such as results/<run_id>")
+            f"{folder} has no manifest.json, and is no folder that holds run folders; {what_to_do}"
         )
     with viewing(run, _make_progress(time.monotonic)) as viewed:
         asyncio.run(_serve(serving(viewed, port), is_opened))
