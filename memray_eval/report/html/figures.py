@@ -129,8 +129,10 @@ def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
         for judge, count in one.judges.items():
             counts[judge] = counts.get(judge, 0) + count
     names = sorted(counts, key=lambda name: (name == RULES_ON_EMPTY, -counts[name]))
+    is_applicable = any(one.n > one.n_not_applicable for one in metrics)
+    nobody = "nobody" if is_applicable else "not applicable"
     return Judges(
-        first=names[0] if names else "nobody",
+        first=names[0] if names else nobody,
         more=max(0, len(names) - 1),
         all=tuple(f"{name} ({counts[name]:,})" for name in names),
     )

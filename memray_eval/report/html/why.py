@@ -209,12 +209,8 @@ def explain(judgment: str) -> Iterator[str]:
     yield from (
         _cut(f"{label(name)}: {_plain(value)}")
         for name, value in said.items()
-        if name not in _EXPLAINS and not _is_number(value)
+        if name not in _EXPLAINS and (isinstance(value, bool) or not isinstance(value, int | float))
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _plain(value: Any) -> str:
