@@ -31,7 +31,7 @@ FINDINGS = """axe.run().then((found) => found.violations
   .map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(' ')).slice(0, 5)}`))"""
 
 
-async def _check(tab: Tab) -> None:
+async def check(tab: Tab) -> None:
     await tab.evaluate(f"{AXE.read_text('utf-8')}; 1")
     for scheme, width in LOOKS:
         await tab.look(scheme, width)
@@ -45,12 +45,12 @@ def test_a_run_s_page_has_no_serious_finding(tmp_path: Path) -> None:
     write_html(write_summarised(tmp_path / "run", rows, METRICS), str(path))
 
     async def steps(tab: Tab) -> None:
-        await _check(tab)
+        await check(tab)
         await tab.evaluate(OPEN_ALL)
         await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
         await tab.until(f"{DETAIL}.hidden === false")
         await tab.evaluate(OPEN_ALL)
-        await _check(tab)
+        await check(tab)
 
     in_browser(tmp_path, path, steps)
 
@@ -72,8 +72,8 @@ def test_a_comparison_s_page_has_no_serious_finding(
     assert not ended.value.code
 
     async def steps(tab: Tab) -> None:
-        await _check(tab)
+        await check(tab)
         await tab.evaluate(OPEN_ALL)
-        await _check(tab)
+        await check(tab)
 
     in_browser(tmp_path, path, steps)

@@ -19,7 +19,7 @@ from memray_eval.errors import DataError
 from memray_eval.results.latest import find_run, names_like
 
 WITHIN_S = 60
-TAKES_A_RUN = {"report", "compare", "evaluate", "resume", "view"}
+TAKES_A_RUN = {"report", "compare", "evaluate", "resume", "send", "view"}
 
 
 class Runs(NamedTuple):
@@ -101,6 +101,13 @@ def test_a_command_takes_latest(call, runs: Runs, command: str, named: str) -> N
 
 def _config(run: Path) -> str:
     return (run / "run.yaml").read_text()
+
+
+@pytest.mark.parametrize("named", ["latest", "latest~1"])
+def test_send_takes_latest(call, runs: Runs, named: str) -> None:  # type: ignore[no-untyped-def]
+    wanted = runs.newest if named == "latest" else runs.before
+    code, said = call("send", named)
+    assert (code, f"the job of results/{wanted} names no sink" in said) == (2, True), said
 
 
 def test_compare_takes_latest_on_both_sides_and_with_a_candidate(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]

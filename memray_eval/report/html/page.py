@@ -88,13 +88,13 @@ def _render(
 ) -> str:
     shown = summary or _empty_summary(folder.run_id)
     intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
+    source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     splits: list[Split] = []
     why = None
     if summary is not None:
         scores = read_run_scores(folder.records(), summary)
         splits = find_places(scores, summary)
         why = find_reasons(folder.records(), scores, summary, splits)
-    source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     return render_page(
         "page.html",
         ("marks.js", source, "detail.js", "theme.js", "browser.js", *live),

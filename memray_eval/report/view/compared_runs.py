@@ -15,8 +15,10 @@ from memray_eval.report.comparing.open_runs import (
     ComparedRun,
     find_cluster_field,
     find_split_field,
+    open_sides,
     pick_candidates,
     read_changed_texts,
+    read_more_groups,
 )
 from memray_eval.report.html.comparison import ComparedSide, render_comparison
 from memray_eval.report.reading import readable
@@ -72,10 +74,11 @@ class ComparedRuns:
 def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None) -> str:
     field, split = find_cluster_field(opened, None), find_split_field(opened, by)
     found = compare(
-        [one.side(field, split) for one in opened],
+        open_sides(opened, field, split),
         metrics=[],
         cluster=field,
         by=split,
+        more=read_more_groups(opened) if by is None else None,
         settings=Settings(),
         flips=LISTED_FLIPS,
     )
