@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
+from memray_eval.execution.progress import JudgeNow
+from memray_eval.judges.call_metrics import (
+    IN_FLIGHT,
+    OUTCOMES,
+    CallMetricsSnapshot,
+    Calls,
+)
+from memray_eval.judges.limits.budget import Spending
 
 BINS, FIRST_BIN_S = 120, 0.5
 STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in flight, or has died
@@ -112,15 +119,37 @@ class CallTotals:
     def under_way(self, now: float) -> dict[str, tuple[int, int]]:
         """Calls in flight, and calls that wait for their slots, by judge; of the actors that were
         heard of lately."""
+        return {judge: (one.in_flight, one.waiting) for judge, one in self.judges_now(now).items()}
+
+    def judges_now(self, now: float) -> dict[str, JudgeNow]:
+        """The calls of each judge, and the limit that keeps others back: where actors tell of
+        several, that of the one with most calls waiting. Places in flight of several actors add
+        up; other limits are the cluster's."""
         self._heard = {
             member: heard for member, heard in self._heard.items() if now - heard[0] <= STALE_S
         }
-        out = dict.fromkeys(self._calls, (0, 0))
-        for _, told in self._heard.values():
-            for judge, one in told.items():
-                in_flight, waiting = out[judge]
-                out[judge] = in_flight + one.in_flight, waiting + one.waiting
-        return out
+        found = {}
+        for judge, calls in self._calls.items():
+            told = [heard[judge] for _, heard in self._heard.values() if judge in heard]
+            limits = [one.limit for one in sorted(told, key=lambda one: -one.waiting) if one.limit]
+            limit = limits[0] if limits else None
+            if limit is not None and limit.what == IN_FLIGHT:
+                places = sum(one.amount for one in limits if one.what == IN_FLIGHT)
+                limit = limit.model_copy(update={"amount": places})
+            found[judge] = JudgeNow(
+                sent=calls.sent,
+                in_flight=sum(one.in_flight for one in told),
+                waiting=sum(one.waiting for one in told),
+                limit=limit,
+            )
+        return found
+
+    def spent(self) -> Spending:
+        """What all calls of this session cost, as far as providers have told."""
+        whole = sum(self._calls.values(), Calls())
+        return Spending(
+            usd=max(0.0, whole.cost_usd), tokens=max(0, whole.input_tokens + whole.output_tokens)
+        )
 
     def figures(self) -> dict[str, Any]:
         """The sums of all judges, and under `judges` those of each; {} where no model judged.

@@ -189,12 +189,13 @@ def _failures(summary: Summary) -> Iterator[str]:
 
 def _next_steps(summary: Summary, path: str) -> Iterator[str]:
     steps = [
-        ("memray-eval resume", "tries the failed units again", summary.n_failed_units > 0),
-        ("memray-eval view", "shows every answer with its scores", True),
-        ("memray-eval report --full", "prints all figures, by task too", True),
+        ("memray-eval resume", "try the failed units again", summary.n_failed_units > 0),
+        ("memray-eval view", "see every answer with its scores", True),
+        ("memray-eval report --full", "print all figures", True),
     ]
-    wanted = islice(((words, why) for words, why, holds in steps if holds), 2)
-    yield from (f"  {words} {path}  # {why}" for words, why in wanted)
+    first, second = islice(((words, why) for words, why, holds in steps if holds), 2)
+    yield f"To {first[1]}, and to {second[1]}:"
+    yield from (f"  {words} {path}" for words, _ in (first, second))
 
 
 def _wrap(text: str) -> list[str]:
