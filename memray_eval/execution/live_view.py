@@ -25,7 +25,7 @@ BAR_WIDTH, ERROR_LINES = 20, 2
 _SOURCES = {
     "set": "set in the job",
     "told": "told by the provider",
-    "assumed": "assumed, as the provider has not told its own",
+    "assumed": "assumed: the provider tells none",
 }
 _PHASES = {"generate": "phase 1 of 2, generating", "judge": "phase 2 of 2, judging"}
 
@@ -77,25 +77,31 @@ class RunDisplay:
         from rich.text import Text
 
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
+
+            def draw(is_last: bool) -> None:
+                view = "\n".join(self._state.view(console.width, is_last))
+                live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
+
             is_last = False
+            draw(is_last)  # before the counter answers, which may take seconds to start
             while not is_last:
                 is_last = is_over.wait(POLL_S)
                 for line in self._look():
                     console.print(line, soft_wrap=True)
-                view = "\n".join(self._state.view(console.width, is_last))
-                live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
+                draw(is_last)
 
     def _show_lines(self, is_over: threading.Event, stream: IO[str]) -> None:
-        next_at, is_last, shown = 0.0, False, ""
-        while not is_last:
-            is_last = is_over.wait(PLAIN_POLL_S)
-            for line in self._look():
-                print(line, file=stream, flush=True)
-            line = self._state.line()
-            if time.monotonic() >= next_at - PLAIN_POLL_S / 2 or (is_last and line != shown):
-                elapsed = time.time() - self._began
-                print(f"[{elapsed:6.0f} s] {line}", file=stream, flush=True)
-                next_at, shown = time.monotonic() + PLAIN_EVERY_S, line
+        shown, next_at, is_last = "", time.monotonic(), False
+        while True:
+            line, now = self._state.line(), time.monotonic()
+            if now >= next_at or (is_last and line != shown):
+                print(f"[{time.time() - self._began:6.0f} s] {line}", file=stream, flush=True)
+                shown, next_at = line, now + PLAIN_EVERY_S
+            if is_last:
+                return
+            is_last = is_over.wait(min(PLAIN_POLL_S, max(0.0, next_at - now)))
+            for told in self._look():
+                print(told, file=stream, flush=True)
 
     def _look(self) -> Iterator[str]:
         """Reads the run, and yields the lines that a person has not seen yet."""
@@ -111,10 +117,10 @@ class ViewState:
 
     def __init__(self, outline: RunOutline, began: float) -> None:
         self._outline, self._began, self._now = outline, began, began
-        self._found, self._left = Snapshot(), TimeLeft(outline)
+        self._found, self._left = Snapshot(), TimeLeft(outline, began)
         self._phase: str | None = None
         self._to_go: Left | None = None
-        self._waits: Sequence[str] = ()
+        self._waits: Sequence[str] = self._first_wait()
         self._sent: dict[str, deque[tuple[float, int]]] = {}
 
     def update(
@@ -144,7 +150,7 @@ class ViewState:
         for name, judge in found.judges.items():
             lines.append(f"    judge {name}: {self._calls(name, judge)}")
             if judge.limit is not None and not is_last:
-                lines.append(f"          held back by {describe_binding(judge.limit)}")
+                lines.append(f"      held back by {describe_binding(judge.limit)}")
         if cost := self._cost():
             lines.append(f"     cost {cost}")
         lines += self._failure(width)
@@ -222,8 +228,8 @@ class ViewState:
     def _first_wait(self) -> Sequence[str]:
         """What the first stage is waited for that has done nothing yet."""
         for stage in self._outline.stages_of(self._phase):
-            count = self._found.stages.get(stage)
-            if self._done(stage) < self._outline.size.total and (count is None or not count.rows):
+            is_done = self._done(stage) >= self._outline.size.total
+            if not is_done and not self._outline.progress(self._found, stage):
                 what = self._outline.first_waits.get(stage)
                 return (what,) if what else ()
         return ()

@@ -64,10 +64,12 @@ class FailedUnit(Frozen):
 
 
 class JudgeNow(Frozen):
-    """One judge's calls: how many were `sent` in this session, how many it has not answered, how
-    many wait for their slot, and the limit that keeps others back."""
+    """One judge's calls: how many were `sent` in this session, how many `verdicts` came of them or
+    were remembered, how many it has not answered, how many wait for their slot, and the limit that
+    keeps others back."""
 
     sent: int = 0
+    verdicts: int = 0
     in_flight: int = 0
     waiting: int = 0
     limit: BindingLimit | None = None
@@ -114,16 +116,27 @@ class RunSize(Frozen):
 
 class RunOutline(Frozen):
     """What a display says of a run that its counter does not know: its name, its size, its stages
-    in order, what each of them is waited for at first, and the money: what the budget allows (None:
-    no limit), and what earlier sessions have spent of it."""
+    in order, what each of them is waited for at first, how many verdicts a unit takes, and the
+    money: what the budget allows (None: no limit), and what earlier sessions have spent of it."""
 
     name: str
     size: RunSize
     stages: tuple[str, ...] = STAGES
     first_waits: Mapping[str, str] = Field(default_factory=dict)
+    verdicts_a_unit: int = 0
     budget_usd: float | None = None
     budget_tokens: int | None = None
     spent_before: Spending = Spending()
+
+    def progress(self, snapshot: Snapshot, stage: str) -> float:
+        """Units of this session that are through a stage. A judge's block may take minutes: where
+        it is not done yet, the verdicts that it has count as their share of a unit."""
+        rows = snapshot.stages.get(stage, StageCount()).rows
+        if stage != "judge" or not self.verdicts_a_unit:
+            return rows
+        verdicts = sum(judge.verdicts for judge in snapshot.judges.values())
+        most = self.size.total - self.size.before(stage)
+        return max(rows, min(verdicts / self.verdicts_a_unit, most))
 
     def stages_of(self, phase: str | None) -> tuple[str, ...]:
         """The stages that run in a phase; all of them where a run has no phases."""

@@ -23,6 +23,7 @@ from memray_eval.execution.run_summary import inapplicable_metrics, summarise_ru
 from memray_eval.execution.session_log import RunLog, keep_run_log
 from memray_eval.execution.spending import SpendingBook, spending_before
 from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.router import calls_a_record
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.text_processing.printable import escape_controls
@@ -185,6 +186,7 @@ class RunSession:
                 "embed": f"the embedding model {spec.embedding.model}",
                 "write": "the first finished units",
             },
+            verdicts_a_unit=calls_a_record(spec.judges, spec.judging.repeats),
             budget_usd=spec.budget.usd,
             budget_tokens=spec.budget.tokens,
             spent_before=spending_before(self.folder, plan.n_before, spec.budget),

@@ -22,36 +22,41 @@ class TimeLeft:
     """The time that the stages of a phase still take. It counts down from one step to the next,
     and is estimated anew at each, and where the next one does not come."""
 
-    def __init__(self, outline: RunOutline) -> None:
+    def __init__(self, outline: RunOutline, began: float) -> None:
         self._outline = outline
         self._paces: dict[str, _Pace] = {}
+        self._seen_at = began  # the last moment without a verdict
 
     def update(self, snapshot: Snapshot, phase: str | None, now: float) -> Left | None:
         """The time left of the phase that runs, at a moment (epoch seconds). None while nothing
         has come out of it, and when it is done."""
-        size = self._outline.size
-        stages = [name for name in self._outline.stages_of(phase) if name != "read"]
-        ends: dict[str, float] = {}
-        for name in stages:
-            count = snapshot.stages.get(name, StageCount())
-            to_do = size.total - size.before(name) - count.rows
-            if to_do > 0 and count.rows and count.started is not None:
-                pace = self._paces.setdefault(name, _Pace(count.started))
-                ends[name] = pace.ends_at(count.rows, to_do, now)
-        if not ends:
-            return None
-        last = snapshot.stages.get(stages[-1], StageCount())
-        return Left(max(0.0, max(ends.values()) - now), is_least=not last.rows)
+        if not any(judge.verdicts for judge in snapshot.judges.values()):
+            self._seen_at = now
+        outline, ends, is_least = self._outline, dict[str, float](), False
+        for name in outline.stages_of(phase):
+            done = outline.progress(snapshot, name)
+            to_do = outline.size.total - outline.size.before(name) - done
+            if name == "read" or to_do <= 0:
+                continue
+            if done:
+                started = snapshot.stages.get(name, StageCount()).started
+                pace = self._paces.setdefault(
+                    name, _Pace(self._seen_at if started is None else started)
+                )
+                ends[name] = pace.ends_at(done, to_do, now)
+            elif name != "write":  # it follows the others at once
+                is_least = True
+        return Left(max(0.0, max(ends.values()) - now), is_least) if ends else None
 
 
 class _Pace:
     """One stage's pace: its last steps, and when it ends if it goes on like that."""
 
     def __init__(self, started: float) -> None:
-        self._steps: deque[tuple[float, int]] = deque([(started, 0)])
+        self._steps: deque[tuple[float, float]] = deque([(started, 0.0)])
         self._ends_at = started
 
-    def ends_at(self, rows: int, to_do: int, now: float) -> float:
+    def ends_at(self, rows: float, to_do: float, now: float) -> float:
         last_at, last_rows = self._steps[-1]
         if rows > last_rows:
             self._steps.append((now, rows))
@@ -64,7 +69,7 @@ class _Pace:
 
     def _s_a_row(self, now: float) -> float:
         (first_at, first_rows), (_, last_rows) = self._steps[0], self._steps[-1]
-        return max(0.0, now - first_at) / max(1, last_rows - first_rows)
+        return max(0.0, now - first_at) / (last_rows - first_rows)
 
     def _s_a_step(self) -> float:
         return (self._steps[-1][0] - self._steps[0][0]) / max(1, len(self._steps) - 1)

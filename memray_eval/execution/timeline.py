@@ -138,6 +138,7 @@ class CallTotals:
                 limit = limit.model_copy(update={"amount": places})
             found[judge] = JudgeNow(
                 sent=calls.sent,
+                verdicts=sum(calls.took.values()) + calls.cached,
                 in_flight=sum(one.in_flight for one in told),
                 waiting=sum(one.waiting for one in told),
                 limit=limit,

@@ -14,7 +14,7 @@ from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary, is_estimate
 
-CAUSES_SHOWN, NOTE_LINES = 3, 5
+CAUSES_SHOWN, NOTE_LINES = 3, 4
 _PLAIN = Intervals()
 _DIFFERS = "*"
 _EST = "est."
