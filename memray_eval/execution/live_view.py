@@ -20,6 +20,7 @@ from memray_eval.stages.rates import calls_per_s, rows_per_s
 from memray_eval.text_processing.printable import escape_controls
 
 POLL_S, PLAIN_POLL_S = 0.5, 1.0
+SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up
 RECENT_S = 10.0  # what the rate of calls is taken from
 BAR_WIDTH, ERROR_LINES = 20, 2
 _SOURCES = {
@@ -41,7 +42,7 @@ class RunDisplay:
         self._began = time.time()
         self._state = ViewState(outline, self._began)
         self._waits: list[str] = []
-        self._n_lines = 0
+        self._n_lines, self._is_up = 0, False
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -83,7 +84,6 @@ class RunDisplay:
                 live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
 
             is_last = False
-            draw(is_last)  # before the counter answers, which may take seconds to start
             while not is_last:
                 is_last = is_over.wait(POLL_S)
                 for line in self._look():
@@ -91,21 +91,23 @@ class RunDisplay:
                 draw(is_last)
 
     def _show_lines(self, is_over: threading.Event, stream: IO[str]) -> None:
-        shown, next_at, is_last = "", time.monotonic(), False
+        shown, next_at = "", time.monotonic()
+        is_last = is_over.wait(SOON_S)  # a short run is over by then
         while True:
+            for told in self._look():
+                print(told, file=stream, flush=True)
             line, now = self._state.line(), time.monotonic()
             if now >= next_at or (is_last and line != shown):
                 print(f"[{time.time() - self._began:6.0f} s] {line}", file=stream, flush=True)
                 shown, next_at = line, now + PLAIN_EVERY_S
             if is_last:
                 return
-            is_last = is_over.wait(min(PLAIN_POLL_S, max(0.0, next_at - now)))
-            for told in self._look():
-                print(told, file=stream, flush=True)
+            is_last = is_over.wait(min(PLAIN_POLL_S, next_at - now))
 
     def _look(self) -> Iterator[str]:
         """Reads the run, and yields the lines that a person has not seen yet."""
-        found = self._source.snapshot(self._n_lines)
+        found = self._source.snapshot(self._n_lines, ANSWER_S if self._is_up else SOON_S)
+        self._is_up = self._is_up or found is not None
         self._state.update(found, self._phase(), tuple(self._waits), time.time())
         if found is not None:
             self._n_lines += len(found.lines)

@@ -96,8 +96,9 @@ class Snapshot(Frozen):
 class ProgressSource(Protocol):
     """Where the display reads from. It must never break a run: what cannot be read now is None."""
 
-    def snapshot(self, lines_since: int) -> Snapshot | None:
-        """The run now, with the lines for a person from that one on."""
+    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
+        """The run now, with the lines for a person from that one on; None where it is not known
+        within so long."""
         ...
 
 

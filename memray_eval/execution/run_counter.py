@@ -89,9 +89,9 @@ class StageReports(Protocol):
 class RunReports(StageReports, Protocol):
     """A run's counter as its driver sees it; a ProgressSource."""
 
-    def snapshot(self, lines_since: int) -> Snapshot | None:
+    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         """The run now, with the lines for a person from that one on; None where the counter is out
-        of reach."""
+        of reach, or not there within so long."""
         ...
 
     def telemetry(self) -> RunTelemetry: ...
@@ -172,7 +172,7 @@ class RunCounter:
             caught=self._caught,
         )
 
-    def snapshot(self, lines_since: int) -> Snapshot:
+    def look(self, lines_since: int) -> Snapshot:
         """The run now, with the lines for a person from that one on."""
         return Snapshot(
             stages={stage: self._stages[stage] for stage in self._order},
@@ -240,6 +240,9 @@ class RunCounter:
 
 class LocalCounter(RunCounter):
     """The counter of a run whose stages are in this process."""
+
+    def snapshot(self, lines_since: int, within_s: float = 0.0) -> Snapshot:
+        return self.look(lines_since)
 
     async def is_stopping(self) -> bool:
         return self.stopping() is not None

@@ -50,7 +50,8 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
         if len(notes) > NOTE_LINES:
             yield f"  ... {len(notes) - NOTE_LINES} more lines of notes with --full"
     yield ""
-    yield f"{summary.total_s:.1f} s in all. The run is in {path}"
+    cost = "" if summary.cost_usd is None else f", and judge calls for ${summary.cost_usd:,.4g}"
+    yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"
     yield from _next_steps(summary, path)
 
 

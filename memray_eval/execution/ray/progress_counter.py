@@ -82,9 +82,9 @@ class RemoteCounter:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
             await self.actor.record_calls.remote(member, told)
 
-    def snapshot(self, lines_since: int) -> Snapshot | None:
+    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         try:
-            found: Snapshot = ray.get(self.actor.snapshot.remote(lines_since), timeout=ANSWER_S)
+            found: Snapshot = ray.get(self.actor.look.remote(lines_since), timeout=within_s)
             return found
         except ray.exceptions.RayError:
             return None
