@@ -73,15 +73,23 @@ def _table_of_one(metrics: Sequence[MetricSummary]) -> list[tuple[str, ...]]:
 
 
 def _tables_of_several(summary: Summary, names: Sequence[str]) -> Iterator[str]:
-    """A row a metric and a column a candidate, in as many tables as the width needs."""
+    """A row a metric and a column a candidate, in as many tables as the width needs. Where all
+    figures of a row are estimates its name says so, else each of them."""
     found = {(one.metric, one.candidate): one for one in summary.metrics}
     metrics = {one.metric: name_figure(one) for one in summary.metrics}
+    judged = {one.metric for one in summary.metrics if not one.n_estimated}
     worse = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
-    labels = ("metric", *(_shorten(name, _NAME_WIDTH) for name in metrics.values()))
+    labels = (
+        "metric",
+        *(
+            _shorten(name, _NAME_WIDTH) + (f" {_EST}" if metric not in judged else "")
+            for metric, name in metrics.items()
+        ),
+    )
     columns = [
         (
             _shorten(candidate, _NAME_WIDTH),
-            *(_format_cell(found.get((name, candidate)), worse) for name in metrics),
+            *(_format_cell(found.get((name, candidate)), worse, judged) for name in metrics),
         )
         for candidate in names
     ]
@@ -95,13 +103,16 @@ def _tables_of_several(summary: Summary, names: Sequence[str]) -> Iterator[str]:
             yield ""
 
 
-def _format_cell(one: MetricSummary | None, worse: set[tuple[str, str]]) -> str:
-    """A candidate's figure with its interval; _DIFFERS where it is shown to be below the best."""
+def _format_cell(one: MetricSummary | None, worse: set[tuple[str, str]], judged: set[str]) -> str:
+    """A candidate's figure with its interval; _EST where any of its scores is an estimate, in a row
+    with others that are `judged`; _DIFFERS where it is shown to be below the best."""
     if one is None:
         return NOTHING
     figure, between = format_figure(one.figure, one.scale), _format_interval(one)
     mark = _DIFFERS if (one.metric, one.candidate) in worse else ""
     text = f"{figure} [{between}]" if between != NOTHING else figure
+    if one.n_estimated and one.metric in judged:
+        text = f"{text} {_EST}"
     return text + (mark or " ")
 
 
