@@ -16,6 +16,7 @@ from memray_eval.execution.progress import JudgeNow, ProgressSource, RunOutline,
 from memray_eval.execution.terminal import PLAIN_EVERY_S, open_console, open_stderr
 from memray_eval.execution.time_left import Left, TimeLeft
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
+from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import calls_per_s, rows_per_s
 from memray_eval.text_processing.printable import escape_controls
 
@@ -96,7 +97,7 @@ class RunDisplay:
         while True:
             for told in self._look():
                 print(told, file=stream, flush=True)
-            line, now = self._state.line(), time.monotonic()
+            line, now = self._state.line(is_last), time.monotonic()
             if now >= next_at or (is_last and line != shown):
                 print(f"[{time.time() - self._began:6.0f} s] {line}", file=stream, flush=True)
                 shown, next_at = line, now + PLAIN_EVERY_S
@@ -164,18 +165,20 @@ class ViewState:
             lines.append(f"     left {left}")
         return lines
 
-    def line(self) -> str:
+    def line(self, is_last: bool = False) -> str:
         """The same in a line."""
         found, names, total = self._found, self._outline.stages, self._outline.size.total
         parts = ["  ".join(f"{name} {self._done(name)}/{total}" for name in names)]
         for name, judge in found.judges.items():
-            limit = judge.limit
-            held = f", held back by {describe_binding(limit)}" if limit is not None else ""
+            limit = None if is_last else judge.limit
+            held = f", held back by {describe_binding(limit)}" if limit else ""
             parts.append(f"{name}: {self._calls(name, judge)}{held}")
         if cost := self._cost():
             parts.append(cost)
         if found.n_failed:
             parts.append(f"{found.n_failed:,} failed")
+        if is_last:
+            return "; ".join(map(escape_controls, parts))
         if self._waits:
             parts.append(f"waiting for {', '.join(self._waits)}")
         if left := self._time_to_go():
@@ -252,8 +255,7 @@ def describe_binding(limit: BindingLimit) -> str:
         return f"its 429s for {clock_text(limit.amount)} (told by the provider)"
     if limit.what == IN_FLIGHT:
         return f"{limit.amount:,.0f} calls in flight at most (judging.max_in_flight)"
-    unit = limit.what.replace("_per_min", "/min").replace("_", " ")
-    return f"{limit.amount:,.10g} {unit} ({_SOURCES[limit.source]})"
+    return f"{describe_rate(limit.what, limit.amount)} ({_SOURCES[limit.source]})"
 
 
 def clock_text(seconds: float) -> str:

@@ -146,7 +146,9 @@ def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_
     for told in ("128 calls in flight", "held back by 3,600", "$2.25 of $25.00", "3 failed"):
         assert told in line
     assert re.search(r"; about \d+ s left$", line)
-    assert "left" not in "\n".join(state.view(80, is_last=True))
+    for last in ("\n".join(state.view(80, is_last=True)), state.line(is_last=True)):
+        assert "$2.25 of $25.00" in last
+        assert not re.search("left|waiting|held back", last), "nothing is to come"
 
 
 def test_a_control_character_of_an_error_does_not_reach_the_terminal() -> None:
