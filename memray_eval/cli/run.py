@@ -273,6 +273,7 @@ def estimate(
     from memray_eval.execution.estimate import parse_node_prices, parse_sample_count
     from memray_eval.execution.estimate_text import estimate_lines
     from memray_eval.execution.prepare import estimate_of
+    from memray_eval.execution.waiting import no_waiting, show_waiting
     from memray_eval.submission.cluster_files import read_offer
 
     prices, count = (
@@ -291,7 +292,12 @@ def estimate(
         settings or (),
     )
     made = estimate_of(
-        job, samples=count, cluster_spec=cluster_spec, node_usd_per_hour=prices, say=say
+        job,
+        samples=count,
+        cluster_spec=cluster_spec,
+        node_usd_per_hour=prices,
+        say=say,
+        waiting=no_waiting if as_json else show_waiting,
     )
     show(made.model_dump_json(indent=2) if as_json else "\n".join(estimate_lines(made)))
 

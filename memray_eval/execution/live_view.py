@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from memray_eval.execution.progress import JudgeNow, ProgressSource, RunOutline, Snapshot
 from memray_eval.execution.terminal import PLAIN_EVERY_S, open_console, open_stderr
@@ -19,6 +19,9 @@ from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, Binding
 from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import calls_per_s, rows_per_s
 from memray_eval.text_processing.printable import escape_controls
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 POLL_S, PLAIN_POLL_S = 0.5, 1.0
 SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up
@@ -61,20 +64,22 @@ class RunDisplay:
             yield
             return
         is_over = threading.Event()
-        with open_stderr() as stream:
-            thread = threading.Thread(target=self._show, args=(is_over, stream), daemon=True)
-            thread.start()
-            try:
-                yield
-            finally:
-                is_over.set()
-                thread.join(timeout=5)
+        thread = threading.Thread(target=self._show, args=(is_over,), daemon=True, name="display")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join(timeout=5)
 
-    def _show(self, is_over: threading.Event, stream: IO[str]) -> None:
-        console = open_console(stream)
-        if console is None:
-            self._show_lines(is_over, stream)
-            return
+    def _show(self, is_over: threading.Event) -> None:
+        with open_stderr() as stream:
+            if (console := open_console(stream)) is None:
+                self._show_lines(is_over, stream)
+            else:
+                self._show_view(is_over, console)
+
+    def _show_view(self, is_over: threading.Event, console: Console) -> None:
         from rich.live import Live
         from rich.text import Text
 
@@ -157,13 +162,11 @@ class ViewState:
         if cost := self._cost():
             lines.append(f"     cost {cost}")
         lines += self._failure(width)
-        if is_last:
-            return lines
-        if self._waits:
+        if self._waits and not is_last:
             lines.append(f"  waiting for {', '.join(self._waits)}")
-        if left := self._time_to_go():
+        if (left := self._time_to_go()) and not is_last:
             lines.append(f"     left {left}")
-        return lines
+        return list(map(escape_controls, lines))
 
     def line(self, is_last: bool = False) -> str:
         """The same in a line."""
@@ -177,11 +180,9 @@ class ViewState:
             parts.append(cost)
         if found.n_failed:
             parts.append(f"{found.n_failed:,} failed")
-        if is_last:
-            return "; ".join(map(escape_controls, parts))
-        if self._waits:
+        if self._waits and not is_last:
             parts.append(f"waiting for {', '.join(self._waits)}")
-        if left := self._time_to_go():
+        if (left := self._time_to_go()) and not is_last:
             parts.append(f"{left} left")
         return "; ".join(map(escape_controls, parts))
 
@@ -202,7 +203,7 @@ class ViewState:
         return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s"
 
     def _cost(self) -> str:
-        """What the judges cost so far, in all sessions, against what the budget allows."""
+        """What the judges cost so far, of what the budget allows; without one, in this session."""
         usd, tokens = self._outline.budget_usd, self._outline.budget_tokens
         spent = self._outline.spent_before + self._found.spent
         cost = f"${spent.usd:,.{2 if spent.usd >= 1 or not spent.usd else 4}f}"

@@ -11,6 +11,7 @@ from memray_eval.execution.progress import JudgeNow
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
     OUTCOMES,
+    BindingLimit,
     CallMetricsSnapshot,
     Calls,
 )
@@ -119,31 +120,39 @@ class CallTotals:
     def under_way(self, now: float) -> dict[str, tuple[int, int]]:
         """Calls in flight, and calls that wait for their slots, by judge; of the actors that were
         heard of lately."""
-        return {judge: (one.in_flight, one.waiting) for judge, one in self.judges_now(now).items()}
-
-    def judges_now(self, now: float) -> dict[str, JudgeNow]:
-        """The calls of each judge, and the limit that keeps others back: where actors tell of
-        several, that of the one with most calls waiting. Places in flight of several actors add
-        up; other limits are the cluster's."""
         self._heard = {
             member: heard for member, heard in self._heard.items() if now - heard[0] <= STALE_S
         }
-        found = {}
-        for judge, calls in self._calls.items():
-            told = [heard[judge] for _, heard in self._heard.values() if judge in heard]
-            limits = [one.limit for one in sorted(told, key=lambda one: -one.waiting) if one.limit]
-            limit = limits[0] if limits else None
-            if limit is not None and limit.what == IN_FLIGHT:
-                places = sum(one.amount for one in limits if one.what == IN_FLIGHT)
-                limit = limit.model_copy(update={"amount": places})
-            found[judge] = JudgeNow(
+        out = dict.fromkeys(self._calls, (0, 0))
+        for _, told in self._heard.values():
+            for judge, one in told.items():
+                in_flight, waiting = out[judge]
+                out[judge] = in_flight + one.in_flight, waiting + one.waiting
+        return out
+
+    def judges_now(self, now: float) -> dict[str, JudgeNow]:
+        """The calls of each judge, and the limit that keeps others back."""
+        under_way = self.under_way(now)
+        return {
+            judge: JudgeNow(
                 sent=calls.sent,
                 verdicts=sum(calls.took.values()) + calls.cached,
-                in_flight=sum(one.in_flight for one in told),
-                waiting=sum(one.waiting for one in told),
-                limit=limit,
+                in_flight=under_way[judge][0],
+                waiting=under_way[judge][1],
+                limit=self._binding_limit(judge),
             )
-        return found
+            for judge, calls in self._calls.items()
+        }
+
+    def _binding_limit(self, judge: str) -> BindingLimit | None:
+        """Where actors tell of several, that of the one with most calls waiting. Places in flight
+        of several actors add up; other limits are the cluster's."""
+        told = [heard[judge] for _, heard in self._heard.values() if judge in heard]
+        limits = [one.limit for one in sorted(told, key=lambda one: -one.waiting) if one.limit]
+        if not limits or limits[0].what != IN_FLIGHT:
+            return limits[0] if limits else None
+        places = sum(one.amount for one in limits if one.what == IN_FLIGHT)
+        return limits[0].model_copy(update={"amount": places})
 
     def spent(self) -> Spending:
         """What all calls of this session cost, as far as providers have told."""

@@ -437,6 +437,7 @@ def estimate_of(
     cluster_spec: ClusterSpec | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    waiting: Waiting = no_waiting,
 ) -> Estimate:
     """What a run would take, or one with so many `samples` like those found; on this machine's
     CPUs, or on the nodes of a cluster's file, whose hours may have a price by group. Starts nothing
@@ -444,7 +445,8 @@ def estimate_of(
     spec = resolve(config)
     placement = None if cluster_spec is None else _place(spec, cluster_spec)
     spec = replace(spec, read=spec.read.with_columns(say))
-    found = scan_dataset(spec.read, [])
+    with waiting(f"the scan of {spec.read.dataset}"):
+        found = scan_dataset(spec.read, [])
     capacity = placement.capacity if placement else local_capacity(spec.cluster)
     return estimate_run(
         spec,
