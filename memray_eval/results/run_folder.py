@@ -41,6 +41,7 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.parts import (
     Part,
     UnitIndex,
+    UnitNumbers,
     digest_name,
     encode_part,
     index_file,
@@ -282,12 +283,20 @@ class RunFolder:
         a part that cannot be read."""
         return map_ahead(partial(self._read_index, kind), parts, self._requests_at_once)
 
-    def find_responses(self, unit_ids: Collection[str]) -> pa.Table:
-        """The responses that are kept of some units, a row each, in no order. It looks through the
-        indexes of all parts: for the few units that have to be done again."""
-        wanted, parts = unit_numbers(unit_ids), self.list_parts(RESPONSES)
-        indexes = zip(parts, self.read_indexes(parts, RESPONSES), strict=True)
-        names = [part.name for part, index in indexes if np.isin(index.units, wanted).any()]
+    def index_responses(self) -> dict[str, UnitNumbers]:
+        """The units of each part of responses, by the part's name."""
+        parts = self.list_parts(RESPONSES)
+        indexes = self.read_indexes(parts, RESPONSES)
+        return {part.name: index.units for part, index in zip(parts, indexes, strict=True)}
+
+    def find_responses(
+        self, unit_ids: Collection[str], index: Mapping[str, UnitNumbers] | None = None
+    ) -> pa.Table:
+        """The responses that are kept of some units, a row each, in no order; looked up in an
+        `index` of parts, else in that of all parts now: for the few units that have to be done
+        again."""
+        wanted, index = unit_numbers(unit_ids), self.index_responses() if index is None else index
+        names = [name for name, units in index.items() if np.isin(wanted, units).any()]
         found, missing = [RECORD_SCHEMA.empty_table()], set(unit_ids)
         for rows in self.read_parts(names, RESPONSES):
             here = [unit in missing for unit in rows.column("unit_id").to_pylist()]

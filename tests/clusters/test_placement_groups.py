@@ -19,7 +19,7 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import fit_engine
 from memray_eval.execution.ray import cluster, engine, placement_groups
-from memray_eval.execution.ray.engine import build_engine, group_of_engine
+from memray_eval.execution.ray.engine import add_engines, group_of_engine
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -28,7 +28,7 @@ from memray_eval.execution.ray.placement_groups import (
 )
 from tests.clusters.conftest import Nodes, Seen, Starts
 from tests.clusters.fake_engine import fake_engine
-from tests.clusters.observing import Group, groups, wait_until, watched_groups
+from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
 from tests.conftest import REPOSITORY, SAMPLES, long_test
 
 FREE = Capacity(where="the cluster", cpus=12, gpus=4, memory_gib=1)
@@ -44,6 +44,7 @@ def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
 ) -> None:
     assert two_models.done.summary.n_units == 16
     assert two_models.done.summary.n_failed_units == 0
+    print(describe(two_models.groups))
     seen = [{group.id for group in moment} for moment in two_models.groups]
     # Two engines of each model, two GPUs of one node each
     assert len(set.union(*seen)) == 4
@@ -60,14 +61,19 @@ def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
 def generate(reservation: NodeReservation | None = None) -> tuple[list[str], list[list[Group]]]:
     """The answers of an engine of two workers, and the groups meanwhile."""
     set_up_data_context(no_progress_timeout_s=60)
+    drains = signal.getsignal(signal.SIGTERM)
     rows = [{"sampling_params": {"temperature": 0.0}, "row": row} for row in range(4)]
     with (
         watched_groups() as seen,
         EnginePlacement(group_of_engine(CONFIG, "gpu"), reservation or NodeReservation()) as placed,
     ):
-        processor = build_engine(CONFIG, "embedded", "gpu", placed, {})
-        answered = processor(ray.data.from_items(rows, override_num_blocks=1)).iter_rows()
-        answers = [row["generated_text"] for row in answered]
+        asked = ray.data.from_items(rows, override_num_blocks=1)
+        answered = add_engines(asked, CONFIG, "embedded", "gpu", placed)
+        answers = [row["generated_text"] for row in answered.iter_rows()]
+    print(describe([*seen, groups()]))
+    assert signal.getsignal(signal.SIGTERM) is drains, (
+        "SIGTERM is Ray's: it would end a run at once"
+    )
     return answers, seen
 
 

@@ -224,11 +224,7 @@ def _connect(spec: RunSpec, stack: ExitStack, waiting: Waiting) -> Capacity:
     with waiting("Ray to start" if address is None else f"the Ray cluster at {address}"):
         from memray_eval.execution.ray import cluster
 
-        if not spec.has_vllm:
-            return stack.enter_context(cluster.connected(spec.cluster))
-        from memray_eval.execution.ray.engine import import_engine
-
-        return stack.enter_context(cluster.connected(spec.cluster, meanwhile=import_engine))
+        return stack.enter_context(cluster.connected(spec.cluster))
 
 
 def _wait_for_room(plan: RunPlan, stack: ExitStack, say: Callable[[str], None]) -> RunPlan:
