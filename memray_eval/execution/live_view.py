@@ -17,7 +17,7 @@ from memray_eval.execution.terminal import PLAIN_EVERY_S, open_console, open_std
 from memray_eval.execution.time_left import Left, TimeLeft
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
 from memray_eval.judges.limits.notices import describe_rate
-from memray_eval.stages.rates import calls_per_s, rows_per_s
+from memray_eval.stages.rates import period_per_s, rows_per_s
 from memray_eval.text_processing.printable import escape_controls
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class ViewState:
 
     def _calls(self, name: str, judge: JudgeNow) -> str:
         (then, sent_then), *_, (now, sent) = self._sent[name]
-        rate = calls_per_s(sent - sent_then, now - then) or 0.0
+        rate = period_per_s(sent - sent_then, now - then) or 0.0
         waiting = f", {judge.waiting:,} wait for a slot" if judge.waiting else ""
         return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s"
 

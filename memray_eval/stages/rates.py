@@ -14,10 +14,11 @@ def rows_per_s(rows: int, span_s: float | None) -> float | None:
     return _divide(rows, span_s)
 
 
-def calls_per_s(sent: int, seconds: float) -> float | None:
-    """The rate of judge calls: those that were sent to providers in a period, tries again included,
-    over its seconds. The period is the last ten seconds in a live view, and a bin on the page."""
-    return _divide(sent, seconds)
+def period_per_s(count: int, seconds: float) -> float | None:
+    """The rate at a time: the judge calls that were sent in a period, tries again included, or the
+    units that a stage was done with in it, over its seconds. The period is the last ten seconds in
+    a live view, and a bin of the page's plots."""
+    return _divide(count, seconds)
 
 
 def generated_tokens_per_s(output_tokens: int, generation_s: float | None) -> float | None:

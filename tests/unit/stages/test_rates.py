@@ -9,9 +9,9 @@ from memray_eval.execution.exported_metrics import answer_usage
 from memray_eval.stages.rates import (
     ANSWER_TOKENS_PER_S,
     answer_tokens_per_s,
-    calls_per_s,
     decode_tokens_per_s,
     generated_tokens_per_s,
+    period_per_s,
     rows_per_s,
 )
 from memray_eval.types import Response
@@ -19,7 +19,7 @@ from memray_eval.types import Response
 
 def test_a_rate_is_an_amount_over_its_seconds() -> None:
     assert rows_per_s(30, 10.0) == 3.0
-    assert calls_per_s(500, 10.0) == 50.0
+    assert period_per_s(500, 10.0) == 50.0
     assert generated_tokens_per_s(900, 3.0) == 300.0
     assert answer_tokens_per_s(100, 4.0) == 25.0
     assert decode_tokens_per_s(101, 1.0, 5.0) == 25.0
