@@ -22,6 +22,7 @@ from memray_eval.config.sections import (
     JudgingConfig,
     MetricOptions,
     ServerConfig,
+    SinkConfig,
 )
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import Problem
@@ -105,7 +106,8 @@ class RunSpec:
     makes it on a worker. `metrics` are those that this run computes, `named_metrics` the names
     among them that the job gives itself. `judges` has the assignment of every judged metric, and of
     each "metric/task" that has its own; `affect_judges` that of the affect stage. `engines` are the
-    models' engines where they differ from `engine`.
+    models' engines where they differ from `engine`. `sinks` are where scores go beside the run's
+    folder.
     """
 
     suite: Suite
@@ -130,6 +132,7 @@ class RunSpec:
     tolerance: int | float
     stops_on_failure: bool
     executor: Literal["auto", "local", "ray"] = "auto"
+    sinks: tuple[SinkConfig, ...] = ()
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""

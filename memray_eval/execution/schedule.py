@@ -144,9 +144,11 @@ class _Pipelines:
 
         def run() -> None:
             try:
-                done.set_result(work(group, None if is_last else is_ending.set))
+                work(group, None if is_last else is_ending.set)
             except BaseException as error:
                 done.set_exception(error)
+            else:
+                done.set_result(None)
 
         Thread(target=run, daemon=True, name="pipeline").start()
 

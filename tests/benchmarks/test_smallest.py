@@ -22,6 +22,7 @@ ALONE = {
     "many_judges": "--members 8 --minutes 1",
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
+    "sinks": "--units 4 --rounds 1",
     "text_family": "--responses 6 --rounds 1",
     "view": "--units 200",
 }

@@ -91,7 +91,7 @@ def test_an_engine_that_crashes_in_its_constructor_starts_anew_in_its_group(
     deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        engine, "telling_engine", lambda counter: fake_engine(deaths, is_crash=True)
+        engine, "telling_engine", lambda context: fake_engine(deaths, is_crash=True)
     )
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
@@ -103,7 +103,7 @@ def test_an_engine_in_the_place_of_one_that_died_takes_over_its_group(
     deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DataContext.get_current(), "max_consecutive_actor_init_deaths", 1)
-    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine(deaths))
+    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(deaths))
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
     assert not list(deaths.iterdir())
@@ -113,7 +113,7 @@ def test_an_engine_in_the_place_of_one_that_died_takes_over_its_group(
 def test_a_pipeline_that_fails_gives_its_groups_back(
     deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine(deaths))
+    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(deaths))
     with pytest.raises(ray.exceptions.RayError, match="no kernel image"):
         generate()
     wait_until(lambda: groups() == [], 10, "the group is still there")
@@ -122,7 +122,7 @@ def test_a_pipeline_that_fails_gives_its_groups_back(
 def test_engines_take_over_the_groups_that_waited_for_their_nodes(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine())
+    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine())
     wanted = [group_of_engine(CONFIG, "gpu")]
     with NodeReservation() as reservation:
         cluster.wait_for_nodes(FREE, [], wanted, reservation, 30, say=pytest.fail)

@@ -61,6 +61,7 @@ from memray_eval.execution.schedule import check_turns, schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import Waiting, no_waiting, show_waiting
 from memray_eval.results.run_folder import RunFolder, new_run_id
+from memray_eval.sinks import check_sinks
 
 __all__ = [
     "RunResult",
@@ -171,6 +172,7 @@ def prepare(
     check_affect(spec)
     check_judges(spec, path)
     check_machine(spec)
+    check_sinks(spec.sinks)
     may_be_local = choose_executor(spec, is_on_ray=_is_on_ray()).name == "local"
     is_alone = may_be_local or (spec.cluster.address is None and not _is_on_ray())
     if is_alone:

@@ -200,12 +200,11 @@ def telling_engine(context: StageContext | None) -> type:
                 follow_engine_output(context.counter, worker_output_path())
             super().__init__(*args, **kwargs)
             self._told: dict[int, dict[str, Any]] = {}
-            # What this actor is to make again was written before it was started
-            self._stored = (
-                RunFolder(context.folder).index_responses()
-                if context is not None and is_restarted_actor()
-                else None
-            )
+            self._take_stored: Callable[[list[dict[str, Any]]], None] | None = None
+            if context is not None and is_restarted_actor():
+                # What this actor is to make again was written before it was started
+                index = RunFolder(context.folder).index_responses()
+                self._take_stored = partial(take_stored, context=context, index=index)
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
@@ -222,8 +221,8 @@ def telling_engine(context: StageContext | None) -> type:
             self.llm._generate_async = generate_and_tell
 
         async def udf(self, batch: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-            if context is not None and self._stored is not None:
-                await asyncio.to_thread(take_stored, batch, context, self._stored)
+            if self._take_stored is not None:
+                await asyncio.to_thread(self._take_stored, batch)
             async for answer in super().udf(batch):
                 yield answer
 

@@ -136,7 +136,9 @@ def test_a_restarted_engine_has_nothing_to_ask_where_a_response_is_stored(
     tmp_path: Path, units: list[Record]
 ) -> None:
     answered = store(tmp_path, units)
-    batch = [{RECORD: unit.model_dump_json(), TOKENS: b"1234"} for unit in units]
+    batch: list[dict[str, Any]] = [
+        {RECORD: unit.model_dump_json(), TOKENS: b"1234"} for unit in units
+    ]
     take_stored(batch, context_of(tmp_path), RunFolder(str(tmp_path)).index_responses())
     assert [row[TOKENS] for row in batch] == [b"1234", b"", b"", b"1234", b"", b"1234"]
     expected = [answered[n] if n in {1, 2, 4} else unit for n, unit in enumerate(units)]
