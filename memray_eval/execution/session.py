@@ -22,6 +22,7 @@ from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import inapplicable_metrics, summarise_run
 from memray_eval.execution.session_log import RunLog, keep_run_log
 from memray_eval.execution.spending import SpendingBook, spending_before
+from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.router import calls_a_record
 from memray_eval.report.console import render
@@ -132,7 +133,8 @@ class RunSession:
         if not self.spec.sinks:
             return result
         try:
-            deliveries = send_run(self.folder, self.spec.sinks)
+            with (no_waiting if quiet else show_waiting)("the job's sinks to take the scores"):
+                deliveries = send_run(self.folder, self.spec.sinks)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"Interrupted by {ending.number.name} while scores were sent to the job's sinks; "
