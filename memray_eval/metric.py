@@ -455,11 +455,14 @@ class MetricColumns:
 
 def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
     """Statistics, distribution and the metric's own aggregates over its scored units. Nothing
-    scored: figures are None."""
+    scored, or a ratio over nothing: figures are None."""
     values = outcomes.columns.get("value", np.empty(0))
     n = sum(outcomes.by_status.values())
     n_not_applicable = outcomes.by_status.get("not_applicable", 0)
     aggregates = metric.aggregate(outcomes.columns) if values.size else Aggregates()
+    figure = _figure(metric, outcomes.columns)
+    # A unit without claims has a value, by its metric's convention; of claims alone it says nothing
+    counted = values if figure.value is not None else np.empty(0)
     return MetricSummary(
         metric=metric.name,
         candidate=outcomes.candidate,
@@ -472,14 +475,14 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
         n_not_applicable=n_not_applicable,
         n_failed=outcomes.by_status.get("error", 0),
         coverage=values.size / (n - n_not_applicable) if n > n_not_applicable else None,
-        figure=_figure(metric, outcomes.columns),
-        distribution=distribution(values, metric.scale, metric.integer_scale),
+        figure=figure,
+        distribution=distribution(counted, metric.scale, metric.integer_scale),
         micro=aggregates.micro,
         macro=aggregates.macro,
         extras=aggregates.extras | (_evidence_figures(outcomes.columns) if values.size else {}),
         layout=metric.sections,
         worth=_describe_worth(metric, outcomes.by_judge),
-        **statistics(values),
+        **statistics(counted),
     )
 
 

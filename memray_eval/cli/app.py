@@ -34,8 +34,9 @@ cache_app = typer.Typer(
     no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice."
 )
 list_app = typer.Typer(no_args_is_help=True, help="What this installation knows.")
-# The groups that --help shows
+# The groups that --help shows: of commands, and of a command's options
 GROUPS = RUN, LOOK, DATA, CLUSTER = "Run", "Look", "Data and jobs", "Cluster and machine"
+WHAT, JUDGING, MONEY, OUTPUT = "What to run", "Judging", "Limits and money", "Output"
 app.add_typer(dataset_app, name="dataset", rich_help_panel=DATA)
 app.add_typer(list_app, name="list", rich_help_panel=DATA)
 app.add_typer(cache_app, name="cache", rich_help_panel=CLUSTER)
@@ -53,13 +54,19 @@ SetOption = Annotated[
         "--set",
         help="Override any key: --set engine.replicas=2 --set "
         "candidates.0.sampling.temperature=0.7",
+        rich_help_panel=WHAT,
     ),
 ]
 FullOption = Annotated[
     bool,
-    typer.Option("--full", help="Print every figure of every metric, and all tables."),
+    typer.Option(
+        "--full", help="Print every figure of every metric, and all tables.", rich_help_panel=OUTPUT
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of text.")]
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON on stdout instead of text.", rich_help_panel=OUTPUT),
+]
 
 
 LimitOption = Annotated[
@@ -68,47 +75,59 @@ LimitOption = Annotated[
         min=1,
         help="N samples, spread over tasks and scenarios: the same each time, and part of a "
         "larger N's.",
+        rich_help_panel=WHAT,
     ),
 ]
 ModelOption = Annotated[
     str | None,
     typer.Option(
         help="Another model for the first candidate: `embedded`, a hub name, a folder, or "
-        "FILE.py:FUNCTION."
+        "FILE.py:FUNCTION.",
+        rich_help_panel=WHAT,
     ),
 ]
 DatasetOption = Annotated[
-    str | None, typer.Option(help="Another dataset: a folder, .csv, .json, .jsonl or .parquet.")
+    str | None,
+    typer.Option(
+        help="Another dataset: a folder, .csv, .json, .jsonl or .parquet.", rich_help_panel=WHAT
+    ),
 ]
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
         "--map",
         help="Which column of your data a field is: --map query=question --map answers=reference.",
+        rich_help_panel=WHAT,
     ),
 ]
 SuiteOption = Annotated[
     str | None,
     typer.Option(
         help="The suite of the responses, whatever they or the job say (see `list suites`); your "
-        "own as FILE.py:NAME."
+        "own as FILE.py:NAME.",
+        rich_help_panel=WHAT,
     ),
 ]
 MetricsOption = Annotated[
     str | None,
     typer.Option(
-        help="Only these metrics, comma-separated (see `list metrics`); your own as FILE.py:NAME."
+        help="Only these metrics, comma-separated (see `list metrics`); your own as FILE.py:NAME.",
+        rich_help_panel=JUDGING,
     ),
 ]
 IncludeOption = Annotated[
     list[str] | None,
-    typer.Option(help="A file whose metrics may then be named alone; may be given again."),
+    typer.Option(
+        help="A file whose metrics may then be named alone; may be given again.",
+        rich_help_panel=JUDGING,
+    ),
 ]
 JudgeOption = Annotated[
     str | None,
     typer.Option(
         help="Who scores judged metrics: rules, auto, embedded, PROVIDER/MODEL, or "
-        "FILE.py:FUNCTION."
+        "FILE.py:FUNCTION.",
+        rich_help_panel=JUDGING,
     ),
 ]
 RunIdOption = Annotated[
@@ -116,33 +135,57 @@ RunIdOption = Annotated[
     typer.Option(
         help="The run folder's name. If the folder already holds this run, it is resumed.",
         show_default=False,
+        rich_help_panel=OUTPUT,
     ),
 ]
 OutOption = Annotated[
-    str | None, typer.Option(help="Where run folders go: a folder or a cloud URL.")
+    str | None,
+    typer.Option(help="Where run folders go: a folder or a cloud URL.", rich_help_panel=OUTPUT),
 ]
 NoCacheOption = Annotated[
-    bool, typer.Option("--no-cache", help="Ask every judge anew; keep no verdict.")
+    bool,
+    typer.Option(
+        "--no-cache", help="Ask every judge anew; keep no verdict.", rich_help_panel=MONEY
+    ),
 ]
 BudgetOption = Annotated[
-    float | None, typer.Option(min=0, help="Stop before judges have cost more, resumably.")
+    float | None,
+    typer.Option(
+        min=0, help="Stop before judges have cost more, resumably.", rich_help_panel=MONEY
+    ),
 ]
 YesOption = Annotated[
-    bool, typer.Option("--yes", help="Start without a budget, whatever the estimate says.")
+    bool,
+    typer.Option(
+        "--yes", help="Start without a budget, whatever the estimate says.", rich_help_panel=MONEY
+    ),
 ]
 AffectOption = Annotated[
-    str | None, typer.Option(help="on or off: find emotion and traits where samples give none.")
+    str | None,
+    typer.Option(
+        help="on or off: find emotion and traits where samples give none.", rich_help_panel=WHAT
+    ),
 ]
 SpeechWeightOption = Annotated[
-    float | None, typer.Option(help="What speech counts in a sample's emotion.")
+    float | None,
+    typer.Option(help="What speech counts in a sample's emotion.", rich_help_panel=WHAT),
 ]
-TextWeightOption = Annotated[float | None, typer.Option(help="What its text counts.")]
+TextWeightOption = Annotated[
+    float | None, typer.Option(help="What its text counts.", rich_help_panel=WHAT)
+]
 NoTtsOption = Annotated[
     bool,
-    typer.Option("--disable-openai-tts", help="Have no text spoken by OpenAI; speech is uniform."),
+    typer.Option(
+        "--disable-openai-tts",
+        help="Have no text spoken by OpenAI; speech is uniform.",
+        rich_help_panel=WHAT,
+    ),
 ]
 SkipOption = Annotated[
-    bool, typer.Option("--skip-invalid", help="Take the valid samples; report the others.")
+    bool,
+    typer.Option(
+        "--skip-invalid", help="Take the valid samples; report the others.", rich_help_panel=WHAT
+    ),
 ]
 
 

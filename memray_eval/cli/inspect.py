@@ -48,7 +48,8 @@ def report(
     benchmark: Annotated[
         str | None,
         typer.Option(
-            help="Also write the answers with speed and quality to this file, in seed 004's form."
+            help="Also write the answers with speed and quality to this file, an object a "
+            "candidate."
         ),
     ] = None,
     as_html: Annotated[

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memray_eval.cli.app import (
+    JUDGING,
+    MONEY,
+    OUTPUT,
     RUN,
+    WHAT,
     AffectOption,
     BudgetOption,
     ConfigArgument,
@@ -62,12 +66,12 @@ def run_command(
     metrics: MetricsOption = None,
     include: IncludeOption = None,
     judge: JudgeOption = None,
-    out: OutOption = None,
-    run_id: RunIdOption = None,
-    skip_invalid: SkipOption = False,
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,
     yes: YesOption = False,
+    out: OutOption = None,
+    run_id: RunIdOption = None,
+    skip_invalid: SkipOption = False,
     affect: AffectOption = None,
     speech_weight: SpeechWeightOption = None,
     text_weight: TextWeightOption = None,
@@ -107,7 +111,11 @@ def generate(
     settings: SetOption = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Also write responses_{model}_{timestamp}.json beside it."),
+        typer.Option(
+            "--json",
+            help="Also write responses_{model}_{timestamp}.json beside it.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
 ) -> None:
     """Only generate: write the responses of a job's candidates to a run folder, to be judged by
@@ -140,7 +148,10 @@ def evaluate(
         ),
     ],
     config: Annotated[
-        Path | None, typer.Option(help="A job's YAML to take judging and cluster settings from.")
+        Path | None,
+        typer.Option(
+            help="A job's YAML to take judging and cluster settings from.", rich_help_panel=JUDGING
+        ),
     ] = None,
     suite: SuiteOption = None,
     mapped: MapOption = None,
@@ -148,14 +159,17 @@ def evaluate(
     metrics: MetricsOption = None,
     include: IncludeOption = None,
     judge: JudgeOption = None,
-    out: OutOption = None,
-    skip_invalid: SkipOption = False,
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,
     yes: YesOption = False,
+    out: OutOption = None,
+    skip_invalid: SkipOption = False,
     settings: SetOption = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Also write eval_{input}.json beside it.")
+        bool,
+        typer.Option(
+            "--json", help="Also write eval_{input}.json beside it.", rich_help_panel=OUTPUT
+        ),
     ] = False,
     full: FullOption = False,
 ) -> None:
@@ -199,7 +213,9 @@ def resume(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Change how it runs: --set judging.actors=2 --set budget.usd=50"
+            "--set",
+            help="Change how it runs: --set judging.actors=2 --set budget.usd=50",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -228,20 +244,25 @@ def estimate(
     samples: Annotated[
         str | None,
         typer.Option(
-            help="For so many samples (1e6) like those of the dataset.", show_default=False
+            help="For so many samples (1e6) like those of the dataset.",
+            show_default=False,
+            rich_help_panel=WHAT,
         ),
     ] = None,
     cluster: Annotated[
         Path | None,
         typer.Option(
             help="On the nodes of a cluster's file: a KubeRay RayJob or RayCluster, or a Ray "
-            "launcher YAML."
+            "launcher YAML.",
+            rich_help_panel=MONEY,
         ),
     ] = None,
     node_usd: Annotated[
         list[str] | None,
         typer.Option(
-            "--node-usd", help="What an hour of a node costs: --node-usd GROUP=USD, group by group."
+            "--node-usd",
+            help="What an hour of a node costs: --node-usd GROUP=USD, group by group.",
+            rich_help_panel=MONEY,
         ),
     ] = None,
     settings: SetOption = None,
@@ -252,6 +273,7 @@ def estimate(
     from memray_eval.execution.estimate import parse_node_prices, parse_sample_count
     from memray_eval.execution.estimate_text import estimate_lines
     from memray_eval.execution.prepare import estimate_of
+    from memray_eval.execution.waiting import no_waiting, show_waiting
     from memray_eval.submission.cluster_files import read_offer
 
     prices, count = (
@@ -270,7 +292,12 @@ def estimate(
         settings or (),
     )
     made = estimate_of(
-        job, samples=count, cluster_spec=cluster_spec, node_usd_per_hour=prices, say=say
+        job,
+        samples=count,
+        cluster_spec=cluster_spec,
+        node_usd_per_hour=prices,
+        say=say,
+        waiting=no_waiting if as_json else show_waiting,
     )
     show(made.model_dump_json(indent=2) if as_json else "\n".join(estimate_lines(made)))
 

@@ -306,7 +306,7 @@ class JudgeRecords:
         except Exception as error:
             self._context.record_stage_failure("judge", record.sample.id, error)
             judged = fail_unjudged(record, self._metrics, error)
-        self._is_stopping = self._context.stop_on_failure([judged]) or self._is_stopping
+        self._is_stopping = self._context.note_failures([judged]) or self._is_stopping
         return judged
 
 
@@ -330,7 +330,7 @@ class EmbedRecords:
                 len(records) + n_broken,
                 _n_failed(records, self._metrics) + n_broken,
             )
-        self._context.stop_on_failure(records)
+        self._context.note_failures(records)
         yield pa.concat_tables([self._context.to_table(records, "embed"), broken])
 
     async def _embedded(self, records: list[Record]) -> list[Record]:

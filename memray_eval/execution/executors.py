@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 from memray_eval.errors import ConfigError
 from memray_eval.execution.run_counter import RunReports
 from memray_eval.execution.run_plan import ExecutorChoice, ExecutorName, RunPlan, RunSpec
+from memray_eval.execution.waiting import Waiting
 from memray_eval.results.run_folder import RunFolder
 
 LOCAL_UNITS = 2_000  # a run of more is worth the start of Ray
@@ -36,9 +37,11 @@ class Executor(Protocol):
         folder: RunFolder,
         counter: RunReports,
         enter_phase: Callable[[Phase], None],
+        waiting: Waiting,
     ) -> None:
-        """Takes what is left of the plan's units through its stages. Raises EvalError when a stage
-        could not be started or a service died; a unit that fails is a record."""
+        """Takes what is left of the plan's units through its stages; `waiting` is told what else it
+        waits for. Raises EvalError when a stage could not be started or a service died; a unit that
+        fails is a record."""
         ...
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
+from memray_eval.stages.rates import decode_tokens_per_s
 from memray_eval.types import Frozen, Response
 
 RUN = "run_id"  # a tag of all of them
@@ -152,21 +153,16 @@ class AnswerUsage(Frozen):
 def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
     """The figures that were measured; those that were not count for nothing."""
     there = [response for response in responses if response.error is None]
-    speeds = [
-        (response.output_tokens - 1) / (response.duration_s - response.ttft_s)
+    speeds = (
+        decode_tokens_per_s(response.output_tokens, response.ttft_s, response.duration_s)
         for response in there
-        if response.output_tokens is not None
-        and response.output_tokens > 1
-        and response.ttft_s is not None
-        and response.duration_s is not None
-        and response.duration_s > response.ttft_s
-    ]
+    )
     return AnswerUsage(
         input_tokens=sum(response.prompt_tokens or 0 for response in there),
         output_tokens=sum(response.output_tokens or 0 for response in there),
         cached_tokens=sum(response.cached_tokens or 0 for response in there),
         ttfts_s=tuple(response.ttft_s for response in there if response.ttft_s is not None),
-        tokens_per_s=tuple(speeds),
+        tokens_per_s=tuple(speed for speed in speeds if speed is not None),
     )
 
 

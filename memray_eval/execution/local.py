@@ -35,6 +35,7 @@ from memray_eval.execution.schedule import Group, engine_groups
 from memray_eval.execution.services import LocalServices
 from memray_eval.execution.spending import spending_before
 from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.types import EXISTING
@@ -64,6 +65,7 @@ class LocalExecutor:
         folder: RunFolder,
         counter: RunReports,
         enter_phase: Callable[[Phase], None],
+        waiting: Waiting,
     ) -> None:
         try:
             _run_on_a_loop(_LocalRun(plan, folder, counter).run())

@@ -1,44 +1,34 @@
-"""How far a run is: counted by one small actor, shown on the terminal."""
+"""How far a run is: what its counter knows at a moment, and what a display needs to know of the run
+beside it. live_view.py shows it."""
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from pydantic import Field
 
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.judges.call_metrics import BindingLimit
+from memray_eval.judges.limits.budget import Spending
 from memray_eval.types import Frozen
 
 STAGES = ("read", "generate", "judge", "embed", "write")
-POLL_S = 0.5
-PLAIN_EVERY_S = 10.0
 
 
 class StageCount(Frozen):
-    """One stage so far: rows done, seconds its workers were busy (summed), and its first start and
-    last end (epoch)."""
+    """One stage so far: rows done, `failed` of them at it, seconds its workers were busy (summed),
+    and its first start and last end (epoch)."""
 
     rows: int = 0
+    failed: int = 0
     busy_s: float = 0.0
     started: float | None = None
     ended: float | None = None
 
-    def plus(self, rows: int, started: float, ended: float) -> StageCount:
+    def plus(self, rows: int, started: float, ended: float, failed: int = 0) -> StageCount:
         return StageCount(
             rows=self.rows + rows,
+            failed=self.failed + failed,
             busy_s=self.busy_s + ended - started,
             started=started if self.started is None else min(self.started, started),
             ended=ended if self.ended is None else max(self.ended, ended),
@@ -64,14 +54,52 @@ class RunTelemetry(Frozen):
     caught: int = 0
 
 
+class FailedUnit(Frozen):
+    """A unit that failed, and why."""
+
+    unit_id: str
+    sample_id: str
+    candidate: str
+    error: str
+
+
+class JudgeNow(Frozen):
+    """One judge's calls: how many were `sent` in this session, how many `verdicts` came of them or
+    were remembered, how many it has not answered, how many wait for their slot, and the limit that
+    keeps others back."""
+
+    sent: int = 0
+    verdicts: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    limit: BindingLimit | None = None
+
+
+class Snapshot(Frozen):
+    """A run at a moment. `lines` are new ones for a person; `spent` is what judge calls cost in
+    this session; `stopping` says why the run ends early."""
+
+    stages: dict[str, StageCount] = Field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    judges: dict[str, JudgeNow] = Field(default_factory=dict)
+    spent: Spending = Spending()
+    first_failure: FailedUnit | None = None
+    stopping: str | None = None
+
+    @property
+    def n_failed(self) -> int:
+        """Units that have failed so far, at least: a later stage counts those of an earlier one
+        again."""
+        return max((count.failed for count in self.stages.values()), default=0)
+
+
 class ProgressSource(Protocol):
-    """Where the display reads from. It must never break a run: what cannot be read now is empty."""
+    """Where the display reads from. It must never break a run: what cannot be read now is None."""
 
-    def lines(self, since: int) -> list[str]:
-        """The lines for a person, from that one on."""
+    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
+        """The run now, with the lines for a person from that one on; None where it is not known
+        within so long."""
         ...
-
-    def counts(self, stages: Sequence[str]) -> Mapping[str, StageCount]: ...
 
 
 class RunSize(Frozen):
@@ -87,77 +115,33 @@ class RunSize(Frozen):
         return self.finished + (self.generated if stage in ("read", "generate") else 0)
 
 
-@contextmanager
-def display_progress(
-    source: ProgressSource, extent: RunSize, quiet: bool, stages: Sequence[str] = STAGES
-) -> Iterator[None]:
-    """Shows how far the run is while the block runs, on top of what earlier sessions did: bars on a
-    terminal, a plain line now and then elsewhere, nothing if quiet."""
-    if quiet:
-        yield
-        return
-    stop = threading.Event()
-    show = _show_bars if sys.stderr.isatty() else _show_lines
-    thread = threading.Thread(target=show, args=(source, extent, stages, stop), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(timeout=5)
+class RunOutline(Frozen):
+    """What a display says of a run that its counter does not know: its name, its size, its stages
+    in order, what each of them is waited for at first, how many verdicts a unit takes, and the
+    money: what the budget allows (None: no limit), and what earlier sessions have spent of it."""
 
+    name: str
+    size: RunSize
+    stages: tuple[str, ...] = STAGES
+    first_waits: Mapping[str, str] = Field(default_factory=dict)
+    verdicts_a_unit: int = 0
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    spent_before: Spending = Spending()
 
-def _show_bars(
-    source: ProgressSource, extent: RunSize, stages: Sequence[str], stop: threading.Event
-) -> None:
-    columns = (
-        TextColumn("{task.description:>9}"),
-        BarColumn(bar_width=32),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]:>9}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        tasks = {stage: progress.add_task(stage, total=extent.total, rate="") for stage in stages}
-        is_last, read = False, 0
-        while not is_last:
-            is_last = stop.wait(POLL_S)
-            lines = source.lines(read)
-            read += len(lines)
-            for line in lines:
-                progress.console.print(escape_controls(line), markup=False, highlight=False)
-            for stage, count in source.counts(stages).items():
-                rate = f"{count.rows / count.span_s:.1f}/s" if count.rows and count.span_s else ""
-                progress.update(
-                    tasks[stage], completed=extent.before(stage) + count.rows, rate=rate
-                )
+    def progress(self, snapshot: Snapshot, stage: str) -> float:
+        """Units of this session that are through a stage. A judge's block may take minutes: where
+        it is not done yet, the verdicts that it has count as their share of a unit."""
+        rows = snapshot.stages.get(stage, StageCount()).rows
+        if stage != "judge" or not self.verdicts_a_unit:
+            return rows
+        verdicts = sum(judge.verdicts for judge in snapshot.judges.values())
+        most = self.size.total - self.size.before(stage)
+        return max(rows, min(verdicts / self.verdicts_a_unit, most))
 
-
-def _show_lines(
-    source: ProgressSource, extent: RunSize, stages: Sequence[str], stop: threading.Event
-) -> None:
-    began, shown, is_last, read = time.monotonic(), "", False, 0
-    while not is_last:
-        is_last = stop.wait(PLAIN_EVERY_S if shown else 1.0)
-        lines = source.lines(read)
-        read += len(lines)
-        for line in lines:
-            print(escape_controls(line), file=sys.stderr, flush=True)
-        counts = source.counts(stages)
-        state = "  ".join(
-            f"{name} {extent.before(name) + count.rows}/{extent.total}"
-            for name, count in counts.items()
-        )
-        done, to_do = (
-            counts["write"].rows if "write" in counts else 0,
-            extent.total - extent.finished,
-        )
-        elapsed = time.monotonic() - began
-        # Since the first were written: with phases apart, all is generated before
-        writing_s = time.time() - ((counts["write"].started if done else None) or time.time())
-        left = f", about {writing_s / done * (to_do - done):.0f} s left" if 0 < done < to_do else ""
-        if state != shown:
-            print(f"[{elapsed:6.0f} s] {state}{left}", file=sys.stderr, flush=True)
-            shown = state
+    def stages_of(self, phase: str | None) -> tuple[str, ...]:
+        """The stages that run in a phase; all of them where a run has no phases."""
+        if phase is None:
+            return self.stages
+        early = ("read", "generate")
+        return tuple(stage for stage in self.stages if (stage in early) == (phase == "generate"))

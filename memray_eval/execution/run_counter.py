@@ -14,7 +14,13 @@ from typing import Protocol
 from uuid import uuid4
 
 from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
-from memray_eval.execution.progress import STAGES, RunTelemetry, StageCount
+from memray_eval.execution.progress import (
+    STAGES,
+    FailedUnit,
+    RunTelemetry,
+    Snapshot,
+    StageCount,
+)
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
 from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
@@ -48,6 +54,11 @@ class StageReports(Protocol):
         than the run tolerates end it."""
         ...
 
+    def record_failed_unit(self, unit: FailedUnit) -> None:
+        """A unit failed, as units may. The run's first one is told at once; a stage tells only of
+        its own first."""
+        ...
+
     def record_logs(self, entries: list[LogEntry]) -> None:
         """What a worker has logged."""
         ...
@@ -78,11 +89,10 @@ class StageReports(Protocol):
 class RunReports(StageReports, Protocol):
     """A run's counter as its driver sees it; a ProgressSource."""
 
-    def lines(self, since: int) -> list[str]:
-        """The lines for a person, from that one on."""
+    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
+        """The run now, with the lines for a person from that one on; None where the counter is out
+        of reach, or not there within so long."""
         ...
-
-    def counts(self, stages: Sequence[str]) -> Mapping[str, StageCount]: ...
 
     def telemetry(self) -> RunTelemetry: ...
 
@@ -108,6 +118,7 @@ class RunCounter:
         self._told_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
+        self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
         self._calls, self._timeline, self._exporter = (
             CallTotals(),
@@ -121,7 +132,7 @@ class RunCounter:
 
     def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
         """A stage is done with some rows, `failed` among them."""
-        self._stages[stage] = self._stages[stage].plus(rows, started, ended)
+        self._stages[stage] = self._stages[stage].plus(rows, started, ended, failed)
         self._timeline.rows(stage, min(ended, time.time()), rows)
         self._exporter.units(stage, rows - failed, failed)
         self._exporter.queues(
@@ -161,8 +172,16 @@ class RunCounter:
             caught=self._caught,
         )
 
-    def counts(self, stages: Sequence[str]) -> dict[str, StageCount]:
-        return {stage: self._stages[stage] for stage in stages}
+    def look(self, lines_since: int) -> Snapshot:
+        """The run now, with the lines for a person from that one on."""
+        return Snapshot(
+            stages={stage: self._stages[stage] for stage in self._order},
+            lines=tuple(self._lines[lines_since:]),
+            judges=self._calls.judges_now(time.time()),
+            spent=self._calls.spent(),
+            first_failure=self._first_failure,
+            stopping=self._stop,
+        )
 
     def add_line(self, line: str) -> None:
         """Something that a person should read: a judge is down, the run is stopping. What several
@@ -209,9 +228,21 @@ class RunCounter:
                 f"last in {stage}: {error}"
             )
 
+    def record_failed_unit(self, unit: FailedUnit) -> None:
+        """A unit failed, as units may. The run's first one is told at once."""
+        if self._first_failure is None:
+            self._first_failure = unit
+            self.add_line(
+                f"The first unit has failed, {unit.unit_id} (sample {unit.sample_id!r} of "
+                f"{unit.candidate}): {unit.error}"
+            )
+
 
 class LocalCounter(RunCounter):
     """The counter of a run whose stages are in this process."""
+
+    def snapshot(self, lines_since: int, within_s: float = 0.0) -> Snapshot:
+        return self.look(lines_since)
 
     async def is_stopping(self) -> bool:
         return self.stopping() is not None

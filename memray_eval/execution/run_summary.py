@@ -13,6 +13,7 @@ from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.execution.spending import spending_so_far
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
 from memray_eval.report.intervals import add_intervals
@@ -83,6 +84,7 @@ def _summarise_records(
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
         causes=reduced.causes,
+        cost_usd=spending_so_far(folder, plan.n_before + 1).usd if spec.calls_judges else None,
     )
     return add_intervals(summary, records)
 

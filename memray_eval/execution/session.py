@@ -13,15 +13,18 @@ from memray_eval.config.secrets import held_keys, variables_of
 from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
 from memray_eval.execution.executors import Phase, new_executor
 from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
-from memray_eval.execution.progress import STAGES, RunSize, RunTelemetry, display_progress
+from memray_eval.execution.live_view import RunDisplay
+from memray_eval.execution.progress import STAGES, RunOutline, RunSize, RunTelemetry
 from memray_eval.execution.resume_state import drop_duplicates
 from memray_eval.execution.run_counter import RunReports
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import inapplicable_metrics, summarise_run
 from memray_eval.execution.session_log import RunLog, keep_run_log
-from memray_eval.execution.spending import SpendingBook
+from memray_eval.execution.spending import SpendingBook, spending_before
+from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.router import calls_a_record
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import import_ahead, send_run
@@ -130,7 +133,8 @@ class RunSession:
         if not self.spec.sinks:
             return result
         try:
-            deliveries = send_run(self.folder, self.spec.sinks)
+            with (no_waiting if quiet else show_waiting)("the job's sinks to take the scores"):
+                deliveries = send_run(self.folder, self.spec.sinks)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"Interrupted by {ending.number.name} while scores were sent to the job's sinks; "
@@ -172,17 +176,43 @@ class RunSession:
         os._exit(ServiceLost.exit_code)
 
     def _run_stages(self, counter: RunReports, quiet: bool) -> None:
-        extent = RunSize(
-            total=self.plan.n_units,
-            finished=len(self.plan.resume_state.finished),
-            generated=len(self.plan.resume_state.generated),
-        )
+        display = RunDisplay(counter, self._outline(), lambda: self._phase)
         try:
-            with display_progress(counter, extent, quiet, self._stages()):
-                self._executor.run(self.plan, self.folder, counter, self._enter_phase)
+            with display.showing(quiet):
+                self._executor.run(
+                    self.plan, self.folder, counter, self._enter_phase, display.waiting
+                )
         finally:
             if self.spec.calls_judges and not self.spec.budget.is_set:
                 self._book_spending(counter, self.plan.n_before)
+
+    def _outline(self) -> RunOutline:
+        """What the display says of the run."""
+        spec, plan = self.spec, self.plan
+        engines = sorted({one.model for one in spec.candidates if one.backend == "vllm"})
+        where = "the engine" if len(engines) == 1 else "the engines"
+        started = f"{where} of {', '.join(engines)} to load the weights and answer"
+        judges = sorted({name for one in spec.judges.values() for name in one.judges})
+        return RunOutline(
+            name=self.folder.run_id,
+            size=RunSize(
+                total=plan.n_units,
+                finished=len(plan.resume_state.finished),
+                generated=len(plan.resume_state.generated),
+            ),
+            stages=self._stages(),
+            first_waits={
+                "read": "Ray's workers" if plan.executor == "ray" else "the first samples",
+                "generate": started if engines else "the first answers",
+                "judge": f"the first scores by {', '.join(judges)}" if judges else "",
+                "embed": f"the embedding model {spec.embedding.model}",
+                "write": "the first finished units",
+            },
+            verdicts_a_unit=calls_a_record(spec.judges, spec.judging.repeats),
+            budget_usd=spec.budget.usd,
+            budget_tokens=spec.budget.tokens,
+            spent_before=spending_before(self.folder, plan.n_before, spec.budget),
+        )
 
     def _enter_phase(self, phase: Phase) -> None:
         self._phase = phase

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import describe_error
 from memray_eval.execution.exported_metrics import answer_usage
+from memray_eval.execution.progress import FailedUnit
 from memray_eval.execution.run_counter import StageReports
 from memray_eval.log_once import log_once
 from memray_eval.results.parts import UnitNumbers
@@ -31,6 +32,7 @@ class StageContext:
     folder: str
     counter: StageReports
     stops_on_failure: bool = False
+    told: list[FailedUnit] = field(default_factory=list, compare=False)  # the first one, once known
 
     def is_stopping(self) -> bool:
         return self.counter.stopping() is not None
@@ -67,21 +69,28 @@ class StageContext:
     def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
         return from_table_apart(table, partial(self.record_stage_failure, stage))
 
-    def stop_on_failure(self, records: Sequence[Record]) -> bool:
-        """Stops the run when one of these units failed and the run is to stop at that; returns
-        whether it did."""
-        failed = (
-            next((record for record in records if record.is_failed), None)
-            if self.stops_on_failure
-            else None
-        )
-        if failed is not None:
-            errors = [failed.response.error] if failed.response else []
-            why = next(
-                error for error in (*errors, *(score.error for score in failed.scores)) if error
+    def note_failures(self, records: Sequence[Record]) -> bool:
+        """Tells of the first of these units that failed, where none was told of before, and stops
+        the run where it is to stop at that; returns whether it did."""
+        if self.told and not self.stops_on_failure:
+            return False
+        failed = next((record for record in records if record.is_failed), None)
+        if failed is None:
+            return False
+        errors = [failed.response.error] if failed.response else []
+        why = next(error for error in (*errors, *(score.error for score in failed.scores)) if error)
+        if not self.told:
+            unit = FailedUnit(
+                unit_id=failed.unit_id,
+                sample_id=failed.sample.id,
+                candidate=failed.candidate.name,
+                error=why,
             )
+            self.told.append(unit)
+            self.counter.record_failed_unit(unit)
+        if self.stops_on_failure:
             self.counter.stop(f"sample {failed.sample.id!r} failed: {why}")
-        return failed is not None
+        return self.stops_on_failure
 
     def report_answers(self, records: Sequence[Record]) -> pa.Table:
         """Says what generating these records took; returns them as a table."""
@@ -92,5 +101,5 @@ class StageContext:
             self.counter.record_answers(
                 {name: answer_usage(responses) for name, responses in by_candidate.items()}
             )
-        self.stop_on_failure(records)
+        self.note_failures(records)
         return self.to_table(records, "generate")

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
+from memray_eval.execution.progress import JudgeNow
+from memray_eval.judges.call_metrics import (
+    IN_FLIGHT,
+    OUTCOMES,
+    BindingLimit,
+    CallMetricsSnapshot,
+    Calls,
+)
+from memray_eval.judges.limits.budget import Spending
 
 BINS, FIRST_BIN_S = 120, 0.5
 STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in flight, or has died
@@ -121,6 +129,37 @@ class CallTotals:
                 in_flight, waiting = out[judge]
                 out[judge] = in_flight + one.in_flight, waiting + one.waiting
         return out
+
+    def judges_now(self, now: float) -> dict[str, JudgeNow]:
+        """The calls of each judge, and the limit that keeps others back."""
+        under_way = self.under_way(now)
+        return {
+            judge: JudgeNow(
+                sent=calls.sent,
+                verdicts=sum(calls.took.values()) + calls.cached,
+                in_flight=under_way[judge][0],
+                waiting=under_way[judge][1],
+                limit=self._binding_limit(judge),
+            )
+            for judge, calls in self._calls.items()
+        }
+
+    def _binding_limit(self, judge: str) -> BindingLimit | None:
+        """Where actors tell of several, that of the one with most calls waiting. Places in flight
+        of several actors add up; other limits are the cluster's."""
+        told = [heard[judge] for _, heard in self._heard.values() if judge in heard]
+        limits = [one.limit for one in sorted(told, key=lambda one: -one.waiting) if one.limit]
+        if not limits or limits[0].what != IN_FLIGHT:
+            return limits[0] if limits else None
+        places = sum(one.amount for one in limits if one.what == IN_FLIGHT)
+        return limits[0].model_copy(update={"amount": places})
+
+    def spent(self) -> Spending:
+        """What all calls of this session cost, as far as providers have told."""
+        whole = sum(self._calls.values(), Calls())
+        return Spending(
+            usd=max(0.0, whole.cost_usd), tokens=max(0, whole.input_tokens + whole.output_tokens)
+        )
 
     def figures(self) -> dict[str, Any]:
         """The sums of all judges, and under `judges` those of each; {} where no model judged.

@@ -22,6 +22,9 @@ Outcome: TypeAlias = Literal[
     "ok", "malformed", "refused", "truncated", "throttled", "unavailable", "error", "abandoned"
 ]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+# Who says so: the job or the judge table, the provider, or nobody
+LimitSource: TypeAlias = Literal["set", "told", "assumed"]
+IN_FLIGHT, REFUSALS, OUTAGE = "in_flight", "refusals", "outage"
 _BY_TYPE: dict[type[JudgeError], Outcome] = {
     Throttled: "throttled",
     Unavailable: "unavailable",
@@ -37,8 +40,23 @@ def outcome_of(error: JudgeError) -> Outcome:
     return _BY_TYPE.get(type(error), "error")
 
 
+class BindingLimit(Frozen):
+    """What keeps the next call to a judge back. `what` is a lane of the rate limiter with `amount`
+    a minute, IN_FLIGHT with `amount` calls at a time, REFUSALS (its 429s) with `amount` seconds to
+    go, or OUTAGE. `source` says whether the user has set it, the provider has told it, or it is
+    only assumed."""
+
+    what: str
+    amount: float
+    source: LimitSource
+
+
 class CallObserver(Protocol):
     """Hears of one judge's calls."""
+
+    def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
+        """Who says which limit keeps calls back: asked when the calls are read out."""
+        ...
 
     def waiting(self) -> AbstractContextManager[None]:
         """Around a call's wait for its time slot, and for a judge that is down."""
@@ -66,6 +84,8 @@ class CallObserver(Protocol):
 
 class _NoObserver:
     """Hears nothing."""
+
+    def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None: ...
 
     def waiting(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -118,12 +138,13 @@ _SUMMED = tuple(name for name in Calls.model_fields if name not in ("outcomes", 
 
 class CallMetricsSnapshot(Frozen):
     """What one actor tells of one judge: the calls since it told last, what each of them waited,
-    and how many are in flight or wait now."""
+    how many are in flight or wait now, and the limit that keeps others back."""
 
     calls: Calls = Calls()
     waits_s: tuple[float, ...] = ()
     in_flight: int = 0
     waiting: int = 0
+    limit: BindingLimit | None = None
 
 
 class CallMetrics:
@@ -151,6 +172,7 @@ class _JudgeCounters:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._in_flight = self._waiting = 0
+        self._binding: Callable[[], BindingLimit | None] = lambda: None
         self._reset()
 
     def _reset(self) -> None:
@@ -159,6 +181,9 @@ class _JudgeCounters:
         self._took: Counter[int] = Counter()
         self._cost_usd, self._waits_s = 0.0, list[float]()
         self.is_news = bool(self._in_flight or self._waiting)
+
+    def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
+        self._binding = binding
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -210,6 +235,7 @@ class _JudgeCounters:
             waits_s=tuple(self._waits_s),
             in_flight=self._in_flight,
             waiting=self._waiting,
+            limit=self._binding(),
         )
         self._reset()
         return told

@@ -14,7 +14,7 @@ from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary, is_estimate
 
-CAUSES_SHOWN, NOTE_LINES = 3, 5
+CAUSES_SHOWN, NOTE_LINES = 3, 4
 _PLAIN = Intervals()
 _DIFFERS = "*"
 _EST = "est."
@@ -50,7 +50,8 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
         if len(notes) > NOTE_LINES:
             yield f"  ... {len(notes) - NOTE_LINES} more lines of notes with --full"
     yield ""
-    yield f"{summary.total_s:.1f} s in all. The run is in {path}"
+    cost = "" if summary.cost_usd is None else f", and judge calls for ${summary.cost_usd:,.4g}"
+    yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"
     yield from _next_steps(summary, path)
 
 
@@ -72,15 +73,23 @@ def _table_of_one(metrics: Sequence[MetricSummary]) -> list[tuple[str, ...]]:
 
 
 def _tables_of_several(summary: Summary, names: Sequence[str]) -> Iterator[str]:
-    """A row a metric and a column a candidate, in as many tables as the width needs."""
+    """A row a metric and a column a candidate, in as many tables as the width needs. Where all
+    figures of a row are estimates its name says so, else each of them."""
     found = {(one.metric, one.candidate): one for one in summary.metrics}
     metrics = {one.metric: name_figure(one) for one in summary.metrics}
+    judged = {one.metric for one in summary.metrics if not one.n_estimated}
     worse = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
-    labels = ("metric", *(_shorten(name, _NAME_WIDTH) for name in metrics.values()))
+    labels = (
+        "metric",
+        *(
+            _shorten(name, _NAME_WIDTH) + (f" {_EST}" if metric not in judged else "")
+            for metric, name in metrics.items()
+        ),
+    )
     columns = [
         (
             _shorten(candidate, _NAME_WIDTH),
-            *(_format_cell(found.get((name, candidate)), worse) for name in metrics),
+            *(_format_cell(found.get((name, candidate)), worse, judged) for name in metrics),
         )
         for candidate in names
     ]
@@ -94,13 +103,16 @@ def _tables_of_several(summary: Summary, names: Sequence[str]) -> Iterator[str]:
             yield ""
 
 
-def _format_cell(one: MetricSummary | None, worse: set[tuple[str, str]]) -> str:
-    """A candidate's figure with its interval; _DIFFERS where it is shown to be below the best."""
+def _format_cell(one: MetricSummary | None, worse: set[tuple[str, str]], judged: set[str]) -> str:
+    """A candidate's figure with its interval; _EST where any of its scores is an estimate, in a row
+    with others that are `judged`; _DIFFERS where it is shown to be below the best."""
     if one is None:
         return NOTHING
     figure, between = format_figure(one.figure, one.scale), _format_interval(one)
     mark = _DIFFERS if (one.metric, one.candidate) in worse else ""
     text = f"{figure} [{between}]" if between != NOTHING else figure
+    if one.n_estimated and one.metric in judged:
+        text = f"{text} {_EST}"
     return text + (mark or " ")
 
 
@@ -189,12 +201,13 @@ def _failures(summary: Summary) -> Iterator[str]:
 
 def _next_steps(summary: Summary, path: str) -> Iterator[str]:
     steps = [
-        ("memray-eval resume", "tries the failed units again", summary.n_failed_units > 0),
-        ("memray-eval view", "shows every answer with its scores", True),
-        ("memray-eval report --full", "prints all figures, by task too", True),
+        ("memray-eval resume", "try the failed units again", summary.n_failed_units > 0),
+        ("memray-eval view", "see every answer with its scores", True),
+        ("memray-eval report --full", "print all figures", True),
     ]
-    wanted = islice(((words, why) for words, why, holds in steps if holds), 2)
-    yield from (f"  {words} {path}  # {why}" for words, why in wanted)
+    first, second = islice(((words, why) for words, why, holds in steps if holds), 2)
+    yield f"To {first[1]}, and to {second[1]}:"
+    yield from (f"  {words} {path}" for words, _ in (first, second))
 
 
 def _wrap(text: str) -> list[str]:

@@ -227,19 +227,22 @@ def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
     mark = metric_mark(metric)
     for line in block.lines:
         shown = format_figure(line, metric)
-        if mark and shown != NOTHING and line.field != "n_scored":  # a count is never an estimate
+        is_figure = shown != NOTHING and not shown.startswith("no ")
+        if mark and is_figure and line.field != "n_scored":  # a count is never an estimate
             shown = f"{shown}  {mark}"
         note = f"  ({line.note})" if line.note else ""
         yield f"  {line.label + ':':<{width}} {shown}{note}"
 
 
 def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
-    """Formats a line's figure in the line's form; `-` if there is none. The field of a line is a
-    field of the summary, or GROUP.NAME for an entry of one that is a mapping."""
+    """Formats a line's figure in the line's form; `-` if there is none, and "no claims" of a ratio
+    over no claims. The field of a line is a field of the summary, or GROUP.NAME for an entry of one
+    that is a mapping."""
     group, _, name = line.field.rpartition(".")
     value = getattr(metric, group).get(name) if group else getattr(metric, line.field)
     if not isinstance(value, int | float):
-        return NOTHING
+        is_over_nothing = group in ("micro", "macro") and metric.figure.value is None
+        return f"no {metric.figure.whole}" if is_over_nothing and metric.figure.whole else NOTHING
     if line.form in _SCALED:
         return _SCALED[line.form](value, metric)
     return {"count": f"{value:.0f}", "average": f"{value:.2f}", "percent": f"{value:.1%}"}.get(

@@ -11,6 +11,7 @@ from typing import IO, Any, TypeAlias
 
 from memray_eval.metrics.instruction.instruction_quality import result
 from memray_eval.report.atomic_file import write_atomically
+from memray_eval.stages.rates import answer_tokens_per_s
 from memray_eval.types import Record, Response, Score, Summary
 
 Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]
@@ -140,7 +141,7 @@ def _test_row(
         "prompt_id": sample.id,
         "duration_seconds": duration_s,
         "tokens_generated": tokens,
-        "tokens_per_second": tokens / duration_s if tokens is not None and duration_s else None,
+        "tokens_per_second": answer_tokens_per_s(tokens, duration_s),
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
         "quality_score": round((score.value - low) / (high - low) * 100, 1)

@@ -4,7 +4,9 @@ data frame (Parquet).
 Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
 no metric scored has one row without a metric, so that no unit is missing; a unit written twice
 counts once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a
-rule gave because the judge failed."""
+rule gave because the judge failed. A metric's figure is the sum of its `part` over the sum of its
+`whole`: a mean's are the value and 1, a micro average's what it counts, such as claims; there is no
+figure where the sum of `whole` is 0."""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.report.atomic_file import write_atomically
-from memray_eval.report.scores import first_of_each
+from memray_eval.report.scores import first_of_each, pooled_ratio
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
+from memray_eval.stages.pooled import shares
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, is_estimate
 
@@ -47,6 +50,8 @@ FLAT_SCHEMA = pa.schema(
         *(pa.field(column, SCORE_TYPE.field(name).type) for name, column in _OF_SCORES.items()),
         pa.field("estimate", pa.bool_()),
         pa.field("fallback", pa.bool_()),
+        pa.field("part", pa.float64()),
+        pa.field("whole", pa.float64()),
     ]
 )
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls matches, in RE2 syntax
@@ -107,6 +112,16 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns += [
         _has_kind(flattened, is_kind).take(places)
         for is_kind in (is_estimate, FALLBACKS.__contains__)
+    ]
+    coded = pc.struct_field(flattened, "metric").dictionary_encode()
+    pooled = {
+        code: ratio
+        for code, name in enumerate(coded.dictionary.to_pylist())
+        if (ratio := pooled_ratio(name))
+    }
+    columns += [
+        pa.array(each, mask=np.isnan(each)).take(places)
+        for each in shares(flattened, coded.indices.to_numpy(), pooled)
     ]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
 

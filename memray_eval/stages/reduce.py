@@ -25,6 +25,7 @@ from memray_eval.errors import cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.stages.pooled import part_columns
+from memray_eval.stages.rates import generated_tokens_per_s
 from memray_eval.types import Cause, GenerationSummary, MetricSummary
 
 MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
@@ -325,7 +326,7 @@ def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[Ge
                 n_failed=failed,
                 prompt_tokens=int(prompt),
                 output_tokens=int(output),
-                output_tokens_per_s=int(output) / generation_s if generation_s else None,
+                output_tokens_per_s=generated_tokens_per_s(int(output), generation_s),
                 ttft_s_mean=ttft,
                 ttft_s_p95=ttft_p95,
                 duration_s_mean=duration,

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.stages.agreement import is_fallback, map_names
 from memray_eval.stages.pooled import MEAN, STDERR, shares
+from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
 from memray_eval.types import Performance, is_estimate
 
 _SCORE = "scores.list.element"
@@ -56,7 +57,7 @@ WITH units AS (
 SELECT candidate, task, count(*) AS n,
        sum(duration_s) AS duration_s_total, avg(duration_s) AS duration_s_mean,
        coalesce(sum(tokens), 0)::BIGINT AS output_tokens,
-       sum(tokens) FILTER (is_timed) / sum(duration_s) FILTER (is_timed) AS tokens_per_s,
+       {ANSWER_TOKENS_PER_S} AS tokens_per_s,
        avg(ttft_s) AS ttft_s_mean, quantile_cont(ttft_s, 0.95) AS ttft_s_p95,
        count(part) AS n_scored, {MEAN} AS quality, {STDERR} AS quality_stderr,
        count_if(is_estimate) AS estimates, count_if(is_fallback) AS fallbacks

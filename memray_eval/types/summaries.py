@@ -360,7 +360,8 @@ class Summary(Frozen):
     several, `sweeps` where some differ in temperature alone. `differences` are there where a run
     has several candidates: for each metric, every other candidate (b) against the best (a); the
     level of their intervals holds for all metrics and pairs together. `intervals` says how those of
-    the metrics' figures were measured."""
+    the metrics' figures were measured. `cost_usd` is what judge calls cost in all sessions; None
+    where no model judged, and in runs of older versions."""
 
     run_id: str
     suite: str
@@ -385,3 +386,4 @@ class Summary(Frozen):
     sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
+    cost_usd: float | None = None

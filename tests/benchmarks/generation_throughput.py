@@ -64,7 +64,7 @@ def stage(config: RunConfig) -> float:
         with EnginePlacement(group, setup.reservation) as placement:
             rows = add_generation(prompts, setup, config.candidates[0], placement).take_all()
         tokens = sum(row["output_tokens"] for row in rows)
-        span_s = counter.counts(["generate"])["generate"].span_s
+        span_s = counter.telemetry().stages["generate"].span_s
         return float(tokens / span_s)
 
 

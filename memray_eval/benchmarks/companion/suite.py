@@ -100,8 +100,8 @@ def _order_faults(roles: Sequence[str]) -> Iterator[str]:
 
 
 SUITE = Suite(
-    description="A voice companion in six kinds of situation: seed 002's rubric, for comparing "
-    "models and system prompts.",
+    description="A voice companion in six kinds of situation: a rubric of seven metrics, for "
+    "comparing models and system prompts.",
     metrics=(
         "overall_quality",
         "appropriateness",

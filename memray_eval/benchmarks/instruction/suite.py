@@ -66,7 +66,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 SUITE = Suite(
     description="Instruction following: simple, navigation (JSON plans) and reasoning prompts, "
-    "checked by rules (seed 004)",
+    "checked by rules",
     metrics=("instruction_quality", "constraints_followed", "exact_match", "answer_f1"),
     prompt=prompt,
     adapt=adapt,

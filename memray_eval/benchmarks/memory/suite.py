@@ -75,7 +75,7 @@ METRICS = (
     "conversational_continuity",
 )
 SUITE = Suite(
-    description="Health advice that must use what is remembered of the user: seed 000's "
+    description="Health advice that must use what is remembered of the user: the "
     "memory-citation benchmark.",
     metrics=METRICS,
     prompt=prompt,

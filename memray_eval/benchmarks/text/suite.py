@@ -16,7 +16,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 SUITE = Suite(
     description="Bare prompts at several temperatures: the seven text scores and speed, without a "
-    "judge (seed 003)",
+    "judge",
     metrics=(
         "overall_score",
         "coherence_score",

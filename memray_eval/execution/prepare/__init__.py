@@ -59,6 +59,7 @@ from memray_eval.execution.run_manifest import (
 from memray_eval.execution.run_plan import PhaseOrder, ReadSpec, RunPlan, RunSpec
 from memray_eval.execution.schedule import check_turns, schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
+from memray_eval.execution.waiting import Waiting, no_waiting, show_waiting
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.sinks import check_sinks
 
@@ -95,6 +96,7 @@ def run(
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError,
     EmbeddingError after."""
     refuse_keys(config, {})  # it is written to the run's folder
+    waiting = no_waiting if quiet else show_waiting
     suite = suite_name(config.suite)
     name = new_run_id(suite, config.candidates[0].name) if run_id is None else run_id
     folder = RunFolder(f"{config.out.rstrip('/')}/{check_run_id(name)}")
@@ -108,7 +110,14 @@ def run(
             return plan
 
         plan = prepare(
-            config, folder.path, stack, say, generate_only, check_found, complete=complete
+            config,
+            folder.path,
+            stack,
+            say,
+            generate_only,
+            check_found,
+            complete=complete,
+            waiting=waiting,
         )
         locks.enter_context(lock_new_folder(folder))
         write_config(folder, config)
@@ -148,11 +157,13 @@ def prepare(
     *,
     before: Mapping[str, Any] = MappingProxyType({}),
     complete: Callable[[RunPlan], RunPlan] = lambda plan: plan,
+    waiting: Waiting = no_waiting,
 ) -> RunPlan:
     """Makes all checks of a run, in the order of what they cost, and scans its dataset before nodes
     are asked for; connects to its cluster for as long as `stack` lives. `path` is the run's folder,
     or where it will be, and `before` the manifest that earlier sessions left there. `complete` may
-    refuse the plan, or add to it, before its nodes are asked for."""
+    refuse the plan, or add to it, before its nodes are asked for; `waiting` is told what takes
+    time."""
     started = time.time()
     spec = resolve(config, generate_only)
     for name in spec.hidden_metrics:
@@ -170,14 +181,15 @@ def prepare(
             check_turns(spec, capacity, "apart" if spec.cluster.phases == "apart" else "together")
     else:
         check_device(spec)
-        capacity = _connect(spec, stack)
+        capacity = _connect(spec, stack, waiting)
         if not before and not spec.cluster.wait_s:  # would it fit in any order?
             from memray_eval.execution.ray.room import free_capacity
 
             order: PhaseOrder = "together" if spec.cluster.phases == "together" else "apart"
             capacity = free_capacity(spec, capacity, order)
-    spec = replace(spec, read=spec.read.with_columns(say))
-    plan = _look_through(spec, RunFolder(path), capacity, before, started, stack)
+    with waiting(f"the first rows of {spec.read.dataset}"):
+        spec = replace(spec, read=spec.read.with_columns(say))
+    plan = _look_through(spec, RunFolder(path), capacity, before, started, stack, waiting)
     check_found(plan.found)
     plan = complete(plan)
     executor = choose_executor(spec, plan.n_units, is_on_ray=_is_on_ray())
@@ -192,9 +204,10 @@ def prepare(
     if is_alone:
         check_turns(spec, capacity, phases.order)
         if not _is_on_ray():
-            capacity = _connect(spec, stack)
+            capacity = _connect(spec, stack, waiting)
         return replace(plan, capacity=capacity, phases=phases)
-    return _wait_for_room(replace(plan, phases=phases), stack, say)
+    with waiting("nodes with room for the run"):
+        return _wait_for_room(replace(plan, phases=phases), stack, say)
 
 
 def _is_on_ray() -> bool:
@@ -207,11 +220,13 @@ def _is_on_ray() -> bool:
     return cluster.is_connected()
 
 
-def _connect(spec: RunSpec, stack: ExitStack) -> Capacity:
+def _connect(spec: RunSpec, stack: ExitStack, waiting: Waiting) -> Capacity:
     """Joins the run's cluster, or starts one, for as long as `stack` lives."""
-    from memray_eval.execution.ray import cluster
+    address = spec.cluster.address
+    with waiting("Ray to start" if address is None else f"the Ray cluster at {address}"):
+        from memray_eval.execution.ray import cluster
 
-    return stack.enter_context(cluster.connected(spec.cluster))
+        return stack.enter_context(cluster.connected(spec.cluster))
 
 
 def _wait_for_room(plan: RunPlan, stack: ExitStack, say: Callable[[str], None]) -> RunPlan:
@@ -231,6 +246,7 @@ def _look_through(
     before: Mapping[str, Any],
     started: float,
     stack: ExitStack,
+    waiting: Waiting,
 ) -> RunPlan:
     """The plan with what is in the dataset: as an earlier session found it, where its files are the
     same, else scanned now. Files that are large together are scanned at the same time, in tasks of
@@ -245,14 +261,16 @@ def _look_through(
         from memray_eval.execution.ray.scan_tasks import ScanTasks
 
         if not _is_on_ray():
-            capacity = _connect(spec, stack)
+            capacity = _connect(spec, stack, waiting)
         each_source = ScanTasks(capacity.cpus_beside_gpus)
     problems: list[Problem] = []
     is_old = bool(before) and not before["dataset"]["fingerprint"].startswith(FINGERPRINT_2)
     scanned_at = time.time()
+    with waiting(f"the scan of {read.dataset}"):
+        found = scan_dataset(read, problems, each_source, fingerprint_1=is_old)
     return RunPlan(
         spec=spec,
-        found=scan_dataset(read, problems, each_source, fingerprint_1=is_old),
+        found=found,
         capacity=capacity,
         started=started,
         scanned_at=scanned_at,
@@ -321,7 +339,14 @@ def _resume(
 
         generate_only = bool(before.get("generate_only"))
         plan = prepare(
-            config, folder.path, stack, say, generate_only, before=before, complete=complete
+            config,
+            folder.path,
+            stack,
+            say,
+            generate_only,
+            before=before,
+            complete=complete,
+            waiting=no_waiting if quiet else show_waiting,
         )
         return RunSession(plan, folder).run(quiet)
 
@@ -410,6 +435,7 @@ def estimate_of(
     cluster_spec: ClusterSpec | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    waiting: Waiting = no_waiting,
 ) -> Estimate:
     """What a run would take, or one with so many `samples` like those found; on this machine's
     CPUs, or on the nodes of a cluster's file, whose hours may have a price by group. Starts nothing
@@ -417,7 +443,8 @@ def estimate_of(
     spec = resolve(config)
     placement = None if cluster_spec is None else _place(spec, cluster_spec)
     spec = replace(spec, read=spec.read.with_columns(say))
-    found = scan_dataset(spec.read, [])
+    with waiting(f"the scan of {spec.read.dataset}"):
+        found = scan_dataset(spec.read, [])
     capacity = placement.capacity if placement else local_capacity(spec.cluster)
     return estimate_run(
         spec,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -54,6 +54,7 @@ from memray_eval.execution.schedule import (
 )
 from memray_eval.execution.spending import spending_before
 from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.waiting import Waiting
 from memray_eval.results.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -85,8 +86,9 @@ class RayExecutor:
         folder: RunFolder,
         counter: RunReports,
         enter_phase: Callable[[Phase], None],
+        waiting: Waiting,
     ) -> None:
-        _RayRun(plan, folder, counter, enter_phase).run()
+        _RayRun(plan, folder, counter, enter_phase, waiting).run()
 
 
 class _RayRun:
@@ -96,9 +98,10 @@ class _RayRun:
         folder: RunFolder,
         counter: RunReports,
         enter_phase: Callable[[Phase], None],
+        waiting: Waiting,
     ) -> None:
         self.plan, self.spec, self.folder = plan, plan.spec, folder
-        self._counter, self._enter_phase = counter, enter_phase
+        self._counter, self._enter_phase, self._waiting = counter, enter_phase, waiting
 
     def run(self) -> None:
         counter = self._counter
@@ -116,14 +119,25 @@ class _RayRun:
         pool = judge_pool(spec, judge_cpus, self.plan.block_rows)
         waves = schedule(spec, capacity, device, scores=order == "together")
         pipelines = max(map(len, waves))
-        serve = partial(
-            judge_server,
-            engine=spec.engine,
-            device=device,
-            on_death=died,
-            say=counter.add_line,
-            memory_gib=SERVER_GIB if capacity.nodes else 0.0,
-        )
+
+        @contextmanager
+        def serve(model: str | None) -> Iterator[str | None]:
+            """The embedded judge's server, which takes minutes to load its model."""
+            with ExitStack() as stack:
+                what = f"the judge's server to load {model}"
+                with self._waiting(what) if model else nullcontext():
+                    url = stack.enter_context(
+                        judge_server(
+                            model,
+                            engine=spec.engine,
+                            device=device,
+                            on_death=died,
+                            say=counter.add_line,
+                            memory_gib=SERVER_GIB if capacity.nodes else 0.0,
+                        )
+                    )
+                yield url
+
         with self._services(max(pool.actors, pipelines), pool.max_in_flight) as services:
             setup = PipelineSetup(
                 plan=self.plan,
@@ -147,7 +161,8 @@ class _RayRun:
                 if not context.is_stopping():
                     setup = replace(setup, tasks_at_once=max(2, int(judge_cpus) // 4))
                     self._judge(setup, serve)
-            finish_calls(services)
+            with self._waiting("the memory of paid calls to be merged"):
+                finish_calls(services)
         if dead:
             raise ServiceLost(dead[0])
 

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from memray_eval.execution.exported_metrics import AnswerUsage, Exporter
-from memray_eval.execution.progress import STAGES, RunTelemetry, StageCount
+from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot
 from memray_eval.execution.ray.log_collection import send_logs_to
 from memray_eval.execution.ray.metric_recorders import new_recorder
 from memray_eval.execution.run_counter import RunCounter
@@ -59,6 +59,9 @@ class RemoteCounter:
     def record_failure(self, stage: str, sample_id: str, error: str) -> None:
         self.actor.record_failure.remote(stage, sample_id, error)
 
+    def record_failed_unit(self, unit: FailedUnit) -> None:
+        self.actor.record_failed_unit.remote(unit)
+
     def record_logs(self, entries: list[LogEntry]) -> None:
         self.actor.record_logs.remote(entries)
 
@@ -79,20 +82,12 @@ class RemoteCounter:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
             await self.actor.record_calls.remote(member, told)
 
-    def lines(self, since: int) -> list[str]:
+    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         try:
-            return list(ray.get(self.actor.lines.remote(since), timeout=ANSWER_S))
+            found: Snapshot = ray.get(self.actor.look.remote(lines_since), timeout=within_s)
+            return found
         except ray.exceptions.RayError:
-            return []
-
-    def counts(self, stages: Sequence[str]) -> Mapping[str, StageCount]:
-        try:
-            counts: dict[str, StageCount] = ray.get(
-                self.actor.counts.remote(stages), timeout=ANSWER_S
-            )
-            return counts
-        except ray.exceptions.RayError:
-            return {}
+            return None
 
     def telemetry(self) -> RunTelemetry:
         telemetry: RunTelemetry = ray.get(self.actor.telemetry.remote())

@@ -9,13 +9,21 @@ from typing import Protocol
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, QuotaExhausted, Stopped, Throttled
-from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
+from memray_eval.judges.call_metrics import (
+    IN_FLIGHT,
+    NO_OBSERVER,
+    OUTAGE,
+    REFUSALS,
+    BindingLimit,
+    CallObserver,
+    LimitSource,
+)
 from memray_eval.judges.limits.admission_options import AdmissionOptions, JudgeEndpoint, RunHooks
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.headers import limits_from_headers
 from memray_eval.judges.limits.limiter_member import NOTHING, CallPermit, LimiterMember
 from memray_eval.judges.limits.notices import Notices
-from memray_eval.judges.limits.rate_limiter import CallCost, Grant, LimiterPort
+from memray_eval.judges.limits.rate_limiter import CallCost, Grant, HeldBy, LimiterPort
 from memray_eval.judges.limits.semaphore import ResizableSemaphore
 from memray_eval.judges.limits.slot_queue import SlotQueue
 from memray_eval.judges.limits.stall_watch import StallWatch
@@ -69,11 +77,32 @@ class AdmissionController:
             self._member, hooks, lambda: self._stalls.start(), self._apply_grant
         )
         self._stalls = StallWatch(self._member, self._queue, self._notices, options, hooks)
+        self._held_by: HeldBy | None = None
+        observer.follow_limit(self.binding_limit)
 
     @property
     def n_waiting(self) -> int:
         """Calls that wait for a time slot."""
         return self._queue.n_waiting
+
+    def binding_limit(self) -> BindingLimit | None:
+        """What keeps this actor's next call back now; None: nothing does, or it is not known yet.
+        A call that waits for its slot holds a place, so rates come before places."""
+        if self._breaker.is_open:
+            return BindingLimit(what=OUTAGE, amount=0.0, source="told")
+        if (left_s := self._queue.paused_until - self._hooks.clock()) > 0.0:
+            return BindingLimit(what=REFUSALS, amount=left_s, source="told")
+        held, options = self._held_by, self._options
+        source: LimitSource
+        if held is not None and self._queue.n_waiting:
+            is_set = options.is_set_by_user(held.lane)
+            source = "set" if is_set else "assumed" if held.is_assumed else "told"
+            return BindingLimit(what=held.lane, amount=held.per_min, source=source)
+        places = self._places.places
+        if self._places.is_full and len(self._member.in_flight) >= places:
+            source = "set" if places == options.max_in_flight or options.is_firm else "assumed"
+            return BindingLimit(what=IN_FLIGHT, amount=places, source=source)
+        return None
 
     @asynccontextmanager
     async def turn(self, input_tokens: float) -> AsyncIterator[CallPermit]:
@@ -189,7 +218,9 @@ class AdmissionController:
         return None
 
     def _apply_grant(self, grant: Grant) -> None:
-        """Takes from a grant how many calls may be in flight, and reports an assumed limit."""
+        """Takes from a grant how many calls may be in flight and what they wait for, and reports an
+        assumed limit."""
+        self._held_by = grant.held_by
         if grant.held_by is not None and grant.held_by.is_assumed:
             self._notices.report_assumed_limit(grant.held_by)
         most = self._options.max_in_flight

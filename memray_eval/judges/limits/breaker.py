@@ -58,6 +58,11 @@ class Breaker:
         self._outage: _Outage | None = None
 
     @property
+    def is_open(self) -> bool:
+        """Whether the judge is not asked now, but for probes."""
+        return self._outage is not None
+
+    @property
     def is_given_up(self) -> bool:
         """Whether it is open for what somebody has to mend."""
         return self._outage is not None and self._outage.is_fatal

@@ -74,5 +74,9 @@ class Notices:
 
 
 def describe_limit(held_by: HeldBy) -> str:
-    unit = held_by.lane.replace("_per_min", "/min").replace("_", " ")
-    return f"a limit of {held_by.per_min:,.10g} {unit}"
+    return f"a limit of {describe_rate(held_by.lane, held_by.per_min)}"
+
+
+def describe_rate(lane: str, per_min: float) -> str:
+    """A lane's rate: 3,600 requests/min."""
+    return f"{per_min:,.10g} {lane.replace('_per_min', '/min').replace('_', ' ')}"

@@ -13,6 +13,15 @@ class ResizableSemaphore:
         self._places, self._taken = places, 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def places(self) -> int:
+        return self._places
+
+    @property
+    def is_full(self) -> bool:
+        """Whether somebody waits for a place."""
+        return bool(self._waiting)
+
     def resize(self, places: int) -> None:
         self._places = places
         self._admit_waiting()

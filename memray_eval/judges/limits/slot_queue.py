@@ -38,6 +38,11 @@ class SlotQueue:
         self._pause_watch: asyncio.Task[None] | None = None
 
     @property
+    def paused_until(self) -> float:
+        """Until when the judge refuses calls, as its 429s have told (epoch seconds)."""
+        return self._paused_until
+
+    @property
     def n_waiting(self) -> int:
         return len(self._waiting)
 

@@ -1,0 +1,273 @@
+"""Shows a run while it runs: stages and rates, judge calls and the limit that keeps them back, what
+it costs, what failed first, the time left, and what is waited for. On a terminal a view that is
+drawn anew twice a second; elsewhere a line every ten seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from textwrap import wrap
+from typing import IO, TYPE_CHECKING
+
+from memray_eval.execution.progress import JudgeNow, ProgressSource, RunOutline, Snapshot
+from memray_eval.execution.terminal import PLAIN_EVERY_S, open_console, open_stderr
+from memray_eval.execution.time_left import Left, TimeLeft
+from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
+from memray_eval.judges.limits.notices import describe_rate
+from memray_eval.stages.rates import period_per_s, rows_per_s
+from memray_eval.text_processing.printable import escape_controls
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+POLL_S, PLAIN_POLL_S = 0.5, 1.0
+SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up
+RECENT_S = 10.0  # what the rate of calls is taken from
+BAR_WIDTH, ERROR_LINES = 20, 2
+_SOURCES = {
+    "set": "set in the job",
+    "told": "told by the provider",
+    "assumed": "assumed: the provider tells none",
+}
+_PHASES = {"generate": "phase 1 of 2, generating", "judge": "phase 2 of 2, judging"}
+
+
+class RunDisplay:
+    """Reads a run's counter now and then, in a thread of its own, and shows it. The run itself
+    never waits for it."""
+
+    def __init__(
+        self, source: ProgressSource, outline: RunOutline, phase: Callable[[], str | None]
+    ) -> None:
+        self._source, self._outline, self._phase = source, outline, phase
+        self._began = time.time()
+        self._state = ViewState(outline, self._began)
+        self._waits: list[str] = []
+        self._n_lines, self._is_up = 0, False
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Says that `what` is waited for, while the block runs."""
+        self._waits.append(what)
+        try:
+            yield
+        finally:
+            self._waits.remove(what)
+
+    @contextmanager
+    def showing(self, quiet: bool) -> Iterator[None]:
+        """Shows the run while the block runs, and its last state; nothing if quiet."""
+        if quiet:
+            yield
+            return
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._show, args=(is_over,), daemon=True, name="display")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join(timeout=5)
+
+    def _show(self, is_over: threading.Event) -> None:
+        with open_stderr() as stream:
+            if (console := open_console(stream)) is None:
+                self._show_lines(is_over, stream)
+            else:
+                self._show_view(is_over, console)
+
+    def _show_view(self, is_over: threading.Event, console: Console) -> None:
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
+
+            def draw(is_last: bool) -> None:
+                view = "\n".join(self._state.view(console.width, is_last))
+                live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+            is_last = False
+            while not is_last:
+                is_last = is_over.wait(POLL_S)
+                for line in self._look():
+                    console.print(line, soft_wrap=True)
+                draw(is_last)
+
+    def _show_lines(self, is_over: threading.Event, stream: IO[str]) -> None:
+        shown, next_at = "", time.monotonic()
+        is_last = is_over.wait(SOON_S)  # a short run is over by then
+        while True:
+            for told in self._look():
+                print(told, file=stream, flush=True)
+            line, now = self._state.line(is_last), time.monotonic()
+            if now >= next_at or (is_last and line != shown):
+                print(f"[{time.time() - self._began:6.0f} s] {line}", file=stream, flush=True)
+                shown, next_at = line, now + PLAIN_EVERY_S
+            if is_last:
+                return
+            is_last = is_over.wait(min(PLAIN_POLL_S, next_at - now))
+
+    def _look(self) -> Iterator[str]:
+        """Reads the run, and yields the lines that a person has not seen yet."""
+        found = self._source.snapshot(self._n_lines, ANSWER_S if self._is_up else SOON_S)
+        self._is_up = self._is_up or found is not None
+        self._state.update(found, self._phase(), tuple(self._waits), time.time())
+        if found is not None:
+            self._n_lines += len(found.lines)
+            yield from map(escape_controls, found.lines)
+
+
+class ViewState:
+    """What is shown of a run, from one snapshot to the next. Times are epoch seconds."""
+
+    def __init__(self, outline: RunOutline, began: float) -> None:
+        self._outline, self._began, self._now = outline, began, began
+        self._found, self._left = Snapshot(), TimeLeft(outline, began)
+        self._phase: str | None = None
+        self._to_go: Left | None = None
+        self._waits: Sequence[str] = self._first_wait()
+        self._sent: dict[str, deque[tuple[float, int]]] = {}
+
+    def update(
+        self, found: Snapshot | None, phase: str | None, waits: Sequence[str], now: float
+    ) -> None:
+        """Takes in what was read; None: nothing could be read, and what was known stands."""
+        self._found, self._phase, self._now = found or self._found, phase, now
+        self._to_go = self._left.update(self._found, phase, now)
+        self._waits = waits or self._first_wait()
+        for name, judge in self._found.judges.items():
+            seen = self._sent.setdefault(name, deque([(self._began, 0)]))
+            seen.append((now, judge.sent))
+            while len(seen) > 2 and seen[1][0] <= now - RECENT_S:
+                seen.popleft()
+
+    def view(self, width: int, is_last: bool = False) -> list[str]:
+        """The view on a terminal of so many columns; the last one names nothing that is to come."""
+        found, size = self._found, self._outline.size
+        phase = f", {_PHASES[self._phase]}" if self._phase in _PHASES else ""
+        elapsed = clock_text(self._now - self._began)
+        lines = [f"{self._outline.name}: {size.total:,} units, {elapsed}{phase}"]
+        for name in self._outline.stages:
+            done, rate = self._done(name), self._stage_rate(name)
+            blocks = round(BAR_WIDTH * min(1.0, done / max(1, size.total)))
+            bar = "█" * blocks + "░" * (BAR_WIDTH - blocks)
+            lines.append(f"{name:>9} {bar} {done:>9,}/{size.total:,}  {rate}".rstrip())
+        for name, judge in found.judges.items():
+            lines.append(f"    judge {name}: {self._calls(name, judge)}")
+            if judge.limit is not None and not is_last:
+                lines.append(f"      held back by {describe_binding(judge.limit)}")
+        if cost := self._cost():
+            lines.append(f"     cost {cost}")
+        lines += self._failure(width)
+        if self._waits and not is_last:
+            lines.append(f"  waiting for {', '.join(self._waits)}")
+        if (left := self._time_to_go()) and not is_last:
+            lines.append(f"     left {left}")
+        return list(map(escape_controls, lines))
+
+    def line(self, is_last: bool = False) -> str:
+        """The same in a line."""
+        found, names, total = self._found, self._outline.stages, self._outline.size.total
+        parts = ["  ".join(f"{name} {self._done(name)}/{total}" for name in names)]
+        for name, judge in found.judges.items():
+            limit = None if is_last else judge.limit
+            held = f", held back by {describe_binding(limit)}" if limit else ""
+            parts.append(f"{name}: {self._calls(name, judge)}{held}")
+        if cost := self._cost():
+            parts.append(cost)
+        if found.n_failed:
+            parts.append(f"{found.n_failed:,} failed")
+        if self._waits and not is_last:
+            parts.append(f"waiting for {', '.join(self._waits)}")
+        if (left := self._time_to_go()) and not is_last:
+            parts.append(f"{left} left")
+        return "; ".join(map(escape_controls, parts))
+
+    def _done(self, stage: str) -> int:
+        """Units that are through a stage, those of earlier sessions included."""
+        count = self._found.stages.get(stage)
+        return self._outline.size.before(stage) + (count.rows if count is not None else 0)
+
+    def _stage_rate(self, stage: str) -> str:
+        count = self._found.stages.get(stage)
+        rate = rows_per_s(count.rows, count.span_s) if count is not None and count.rows else None
+        return f"{rate:,.1f}/s" if rate is not None else ""
+
+    def _calls(self, name: str, judge: JudgeNow) -> str:
+        (then, sent_then), *_, (now, sent) = self._sent[name]
+        rate = period_per_s(sent - sent_then, now - then) or 0.0
+        waiting = f", {judge.waiting:,} wait for a slot" if judge.waiting else ""
+        return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s"
+
+    def _cost(self) -> str:
+        """What the judges cost so far, of what the budget allows; without one, in this session."""
+        usd, tokens = self._outline.budget_usd, self._outline.budget_tokens
+        spent = self._outline.spent_before + self._found.spent
+        cost = f"${spent.usd:,.{2 if spent.usd >= 1 or not spent.usd else 4}f}"
+        parts = []
+        if usd is not None:
+            parts.append(f"{cost} of ${usd:,.2f}{_share(spent.usd, usd)}")
+        elif spent.usd:
+            parts.append(cost)
+        if tokens is not None:
+            parts.append(f"{spent.tokens:,} of {tokens:,} tokens{_share(spent.tokens, tokens)}")
+        return ", ".join(parts)
+
+    def _failure(self, width: int) -> list[str]:
+        first, n_failed = self._found.first_failure, self._found.n_failed
+        if first is None:
+            return []
+        count = f"{n_failed:,} units failed so far; first" if n_failed > 1 else "failed:"
+        text = f"{count} unit {first.unit_id} (sample {first.sample_id}): {first.error}"
+        return wrap(
+            escape_controls(" ".join(text.split())),
+            max(20, width),
+            initial_indent="   ",
+            subsequent_indent="     ",
+            max_lines=ERROR_LINES,
+            placeholder=" …",
+        )
+
+    def _first_wait(self) -> Sequence[str]:
+        """What the first stage is waited for that has done nothing yet."""
+        for stage in self._outline.stages_of(self._phase):
+            is_done = self._done(stage) >= self._outline.size.total
+            if not is_done and not self._outline.progress(self._found, stage):
+                what = self._outline.first_waits.get(stage)
+                return (what,) if what else ()
+        return ()
+
+    def _time_to_go(self) -> str:
+        if self._to_go is None:
+            return ""
+        kind = "at least" if self._to_go.is_least else "about"
+        of_phase = " of this phase" if self._phase else ""
+        return f"{kind} {clock_text(self._to_go.seconds)}{of_phase}"
+
+
+def describe_binding(limit: BindingLimit) -> str:
+    """A limit that keeps calls back, and who says so."""
+    if limit.what == OUTAGE:
+        return "the judge, which does not answer; it is probed now and then"
+    if limit.what == REFUSALS:
+        return f"its 429s for {clock_text(limit.amount)} (told by the provider)"
+    if limit.what == IN_FLIGHT:
+        return f"{limit.amount:,.0f} calls in flight at most (judging.max_in_flight)"
+    return f"{describe_rate(limit.what, limit.amount)} ({_SOURCES[limit.source]})"
+
+
+def clock_text(seconds: float) -> str:
+    """A time that counts: 45 s, 12 min 05 s, 3 h 04 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _share(part: float, whole: float) -> str:
+    return f" ({part / whole:.0%})" if whole else ""

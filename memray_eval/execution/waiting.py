@@ -1,0 +1,69 @@
+"""Says what a run waits for before its stages are up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import IO, TypeAlias
+
+from memray_eval.execution.terminal import PLAIN_EVERY_S, open_console, open_stderr
+from memray_eval.text_processing.printable import escape_controls
+
+# Around what a run waits for, with its name
+Waiting: TypeAlias = Callable[[str], AbstractContextManager[None]]
+SOON_S = 0.7  # what is there sooner needs no line
+REFRESHES_PER_S = 2.0
+
+
+@contextmanager
+def no_waiting(what: str) -> Iterator[None]:
+    """Says nothing."""
+    yield
+
+
+@contextmanager
+def show_waiting(what: str) -> Iterator[None]:
+    """Says on stderr that `what` is waited for, where the block takes longer than SOON_S: on a
+    terminal in a line that counts the seconds and goes at the end, elsewhere in a line at first and
+    then every PLAIN_EVERY_S."""
+    is_over = threading.Event()
+
+    def show(stream: IO[str]) -> None:
+        if not is_over.wait(SOON_S):
+            _show_until(is_over, f"Waiting for {escape_controls(what)}", stream)
+
+    with open_stderr() as stream:
+        thread = threading.Thread(target=show, args=(stream,), daemon=True, name="waiting")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def _show_until(is_over: threading.Event, text: str, stream: IO[str]) -> None:
+    began = time.monotonic() - SOON_S
+    console = open_console(stream)
+    if console is None:
+        print(f"{text} ...", file=stream, flush=True)
+        while not is_over.wait(PLAIN_EVERY_S):
+            print(f"{text} ({time.monotonic() - began:.0f} s) ...", file=stream, flush=True)
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    def draw() -> Text:
+        line = f"{text} ({time.monotonic() - began:.0f} s)"
+        return Text(line, style="dim", no_wrap=True, overflow="ellipsis")
+
+    with Live(
+        get_renderable=draw,
+        console=console,
+        refresh_per_second=REFRESHES_PER_S,
+        transient=True,
+        redirect_stdout=False,
+    ):
+        is_over.wait()

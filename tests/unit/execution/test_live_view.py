@@ -1,0 +1,293 @@
+"""What a run shows of itself while it runs, and the time it says it still takes."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from memray_eval.execution import live_view, waiting
+from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, describe_binding
+from memray_eval.execution.progress import (
+    FailedUnit,
+    JudgeNow,
+    RunOutline,
+    RunSize,
+    Snapshot,
+    StageCount,
+)
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.time_left import TimeLeft
+from memray_eval.execution.waiting import show_waiting
+from memray_eval.judges.call_metrics import BindingLimit, CallMetricsSnapshot, Calls
+from memray_eval.judges.limits.budget import Spending
+
+STAGES = ("read", "generate", "judge", "write")
+LIMIT = BindingLimit(what="requests_per_min", amount=3600, source="assumed")
+
+
+def outline(total: int = 100, **more: Any) -> RunOutline:
+    return RunOutline(
+        name="memory-x",
+        size=RunSize(total=total),
+        stages=STAGES,
+        first_waits={
+            "read": "Ray's workers",
+            "generate": "the engine of m to load the weights and answer",
+            "judge": "the first scores by openai/gpt-4o",
+        },
+        **more,
+    )
+
+
+def counts(started: float = 0.0, ended: float = 1.0, **rows: int) -> dict[str, StageCount]:
+    return {
+        name: StageCount(rows=n, started=started, ended=ended) if n else StageCount()
+        for name, n in (dict.fromkeys(STAGES, 0) | rows).items()
+    }
+
+
+def left_s(left: TimeLeft, now: float, phase: str | None = None, **rows: int) -> float | None:
+    found = left.update(Snapshot(stages=counts(**rows)), phase, now)
+    return None if found is None else found.seconds
+
+
+def test_the_time_left_counts_down_between_samples_and_is_estimated_anew_at_each() -> None:
+    left = TimeLeft(outline(), 0.0)
+    assert left_s(left, 5.0) is None
+    assert left_s(left, 10.0, generate=10, judge=10, write=10) == pytest.approx(90)
+    assert left_s(left, 14.0, generate=10, judge=10, write=10) == pytest.approx(86)
+    # Ten more in half of the time: 20 in 15 s
+    assert left_s(left, 15.0, generate=20, judge=20, write=20) == pytest.approx(80 * 15 / 20)
+    assert left_s(left, 90.0, generate=100, judge=100, write=100) is None
+
+
+def test_the_time_left_grows_where_the_next_sample_does_not_come() -> None:
+    left = TimeLeft(outline(), 0.0)
+    left_s(left, 10.0, generate=50, judge=50, write=50)
+    seen = [left_s(left, 10.0 + after, generate=50, judge=50, write=50) for after in range(1, 120)]
+    assert seen[5] == pytest.approx(4.0)
+    assert min(one or 0.0 for one in seen) > 0.0  # it never stands at nothing
+    assert all(earlier != later for earlier, later in pairwise(seen))
+    assert (seen[-1] or 0.0) > 100
+
+
+def test_with_phases_apart_the_time_left_is_that_of_the_phase_that_runs() -> None:
+    left = TimeLeft(outline(), 0.0)
+    found = left.update(Snapshot(stages=counts(generate=50)), "generate", 100.0)
+    assert found is not None
+    assert (found.seconds, found.is_least) == (pytest.approx(100), False)
+    assert left_s(left, 200.0, "generate", generate=100) is None
+    judging = Snapshot(stages=counts(generate=100) | counts(300.0, judge=20, write=20))
+    found = TimeLeft(outline(), 0.0).update(judging, "judge", 320.0)
+    assert found is not None
+    assert found.seconds == pytest.approx(80)
+
+
+def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:
+    left, state = TimeLeft(outline(verdicts_a_unit=4), 0.0), ViewState(outline(), 0.0)
+    none = Snapshot(stages=counts(read=100, generate=100), judges={"j": JudgeNow()})
+    assert left.update(none, None, 10.0) is None
+    state.update(none, None, (), 10.0)
+    assert "waiting for the first scores by openai/gpt-4o" in state.line()
+    some = none.model_copy(update={"judges": {"j": JudgeNow(sent=41, verdicts=40)}})
+    found = left.update(some, None, 20.0)
+    assert found is not None
+    assert found.seconds == pytest.approx(90)  # 10 units' worth in 10 s
+
+
+def test_a_later_stage_that_has_not_begun_makes_it_at_least() -> None:
+    state = ViewState(outline(), 0.0)
+    state.update(Snapshot(stages=counts(read=100, generate=50)), None, (), 50.0)
+    assert "left at least 50 s" in "\n".join(state.view(80))
+
+
+def snapshot() -> Snapshot:
+    return Snapshot(
+        stages=counts(0.0, 10.0, read=100, generate=90, judge=40, write=40)
+        | {"write": StageCount(rows=40, failed=3, started=0.0, ended=20.0)},
+        judges={
+            "openai/gpt-4o": JudgeNow(sent=500, in_flight=128, waiting=40, limit=LIMIT),
+        },
+        spent=Spending(usd=1.25, tokens=9000),
+        first_failure=FailedUnit(
+            unit_id="0a1b2c3d4e5f6071",
+            sample_id="S3",
+            candidate="c",
+            error="Unavailable: the provider answered 500; it said:\n" + "a long reply " * 30,
+        ),
+    )
+
+
+def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_time() -> None:
+    state = ViewState(outline(budget_usd=25.0, spent_before=Spending(usd=1.0)), 10.0)
+    state.update(snapshot(), None, (), 20.0)
+    view = state.view(80)
+    text = "\n".join(view)
+    assert max(map(len, view)) <= 80
+    assert "memory-x: 100 units, 10 s" in text
+    assert re.search(r"judge █+░+ +40/100  4\.0/s", text)  # 40 in 10 s
+    assert re.search(r"write █+░+ +40/100  2\.0/s", text)
+    assert "openai/gpt-4o: 128 calls in flight, 40 wait for a slot, 50.0 calls/s" in text
+    assert "held back by 3,600 requests/min (assumed: the provider tells none)" in text
+    assert "$2.25 of $25.00 (9%)" in text
+    assert "3 units failed so far; first unit 0a1b2c3d4e5f6071 (sample S3): Unavailable" in text
+    assert "left about" in text
+    line = state.line()
+    assert line.startswith("read 100/100  generate 90/100  judge 40/100  write 40/100; ")
+    for told in ("128 calls in flight", "held back by 3,600", "$2.25 of $25.00", "3 failed"):
+        assert told in line
+    assert re.search(r"; about \d+ s left$", line)
+    for last in ("\n".join(state.view(80, is_last=True)), state.line(is_last=True)):
+        assert "$2.25 of $25.00" in last
+        assert not re.search("left|waiting|held back", last), "nothing is to come"
+
+
+def test_a_control_character_of_an_error_does_not_reach_the_terminal() -> None:
+    state = ViewState(outline(), 0.0)
+    first = FailedUnit(unit_id="u", sample_id="\x1b[2J", candidate="c", error="\x1b[31mred")
+    state.update(Snapshot(first_failure=first), None, (), 1.0)
+    assert "\x1b" not in "".join(state.view(80))
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (LIMIT, "3,600 requests/min (assumed"),
+        (LIMIT.model_copy(update={"source": "told"}), "3,600 requests/min (told by the provider)"),
+        (LIMIT.model_copy(update={"source": "set"}), "3,600 requests/min (set in the job)"),
+        (BindingLimit(what="in_flight", amount=64, source="set"), "64 calls in flight at most"),
+        (BindingLimit(what="refusals", amount=90, source="told"), "429s for 1 min 30 s"),
+        (BindingLimit(what="outage", amount=0, source="told"), "does not answer"),
+    ],
+)
+def test_a_limit_says_who_says_so(limit: BindingLimit, said: str) -> None:
+    assert said in describe_binding(limit)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.4, "59 s"), (60, "1 min 00 s"), (725, "12 min 05 s"), (11040, "3 h 04 min")],
+)
+def test_clock_text(seconds: float, text: str) -> None:
+    assert clock_text(seconds) == text
+
+
+def test_the_counter_tells_the_first_failure_once_and_the_judges_limits() -> None:
+    counter = RunCounter(STAGES)
+    for number in range(3):
+        unit = FailedUnit(unit_id=f"u{number}", sample_id="s", candidate="c", error="no answer")
+        counter.record_failed_unit(unit)
+    counter.add("judge", 5, 0.0, 1.0, failed=2)
+    told = CallMetricsSnapshot(
+        calls=Calls(sent=9, took={1: 6}, cached=2, cost_usd=0.5), in_flight=3, waiting=4,
+        limit=LIMIT,
+    )  # fmt: skip
+    places = BindingLimit(what="in_flight", amount=8, source="set")
+    counter.record_calls("m", {"openai/gpt-4o": told, "openai/b": told})
+    for member in ("n", "o"):
+        busy = CallMetricsSnapshot(in_flight=8, waiting=5, limit=places)
+        counter.record_calls(member, {"openai/b": busy})
+    found = counter.look(0)
+    assert found.first_failure is not None
+    assert found.first_failure.unit_id == "u0"
+    assert [line for line in found.lines if "u0" in line] == list(found.lines)
+    assert counter.look(1).lines == ()
+    assert found.n_failed == 2
+    judge = found.judges["openai/gpt-4o"]
+    assert (judge.in_flight, judge.waiting, judge.verdicts, judge.limit) == (3, 4, 8, LIMIT)
+    assert found.judges["openai/b"].limit == places.model_copy(update={"amount": 16})
+    assert found.spent.usd == 1.0
+
+
+class Source:
+    """A run whose counter may be out of reach."""
+
+    def __init__(self, *found: Snapshot | None) -> None:
+        self._found, self.n_asked, self.asked = list(found), 0, threading.Event()
+
+    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
+        self.n_asked += 1
+        if self.n_asked == 30:
+            self.asked.set()
+        one = self._found.pop(0) if len(self._found) > 1 else self._found[0]
+        lines = ("a line for a person",)[lines_since:]
+        return one and one.model_copy(update={"lines": lines})
+
+
+def test_a_pipe_gets_a_line_at_once_and_another_every_ten_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (live_view.PLAIN_EVERY_S, live_view.PLAIN_POLL_S) == (10.0, 1.0)
+    monkeypatch.setattr(live_view, "PLAIN_EVERY_S", 0.2)
+    monkeypatch.setattr(live_view, "PLAIN_POLL_S", 0.02)
+    monkeypatch.setattr(live_view, "SOON_S", 0.01)
+    source = Source(None, snapshot())
+    display = RunDisplay(source, outline(), lambda: None)
+    with display.showing(quiet=False), display.waiting("the judge's server to load j"):
+        assert source.asked.wait(20)  # 30 polls are 0.6 s at least
+    said = capsys.readouterr().err.splitlines()
+    first = "[     0 s] read 0/100  generate 0/100  judge 0/100  write 0/100; waiting for"
+    assert re.sub(r"^\[ +\d+ s\]", "[     0 s]", said[0]) == f"{first} the judge's server to load j"
+    assert said.count("a line for a person") == 1
+    lines = [line for line in said if line.startswith("[")]
+    assert 3 <= len(lines) < source.n_asked
+    assert "128 calls in flight" in lines[-1]
+    with RunDisplay(source, outline(), lambda: None).showing(quiet=True):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_view_from_the_start_and_its_last_state_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(live_view, "POLL_S", 0.02)
+    terminal, source = Terminal(), Source(None, snapshot())
+
+    @contextmanager
+    def stderr() -> Iterator[Terminal]:
+        yield terminal
+
+    monkeypatch.setattr(live_view, "open_stderr", stderr)
+    with RunDisplay(source, outline(), lambda: None).showing(quiet=False):
+        assert source.asked.wait(20)
+        print("from elsewhere", file=sys.stderr)
+    said = terminal.getvalue()
+    assert "waiting for Ray's workers" in said.partition("128 calls")[0]
+    assert said.count("a line for a person") == said.count("from elsewhere") == 1
+    last = said[said.rindex("memory-x") :]
+    assert "40/100" in last
+    assert "left about" not in last
+
+
+def test_what_is_there_soon_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_waiting("Ray to start"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_what_takes_longer_is_said_and_counts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "SOON_S", 0.01)
+    monkeypatch.setattr(waiting, "PLAIN_EVERY_S", 0.05)
+    with show_waiting("the scan of a\x1b[2Jb"):
+        time.sleep(0.2)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "Waiting for the scan of a\\u001b[2Jb ..."
+    assert all(re.fullmatch(r"Waiting for .* \(\d+ s\) \.\.\.", line) for line in said[1:])
+    assert 2 <= len(said) <= 6

@@ -1,0 +1,298 @@
+"""One figure stands for each metric and candidate: console, page, JSON, CSV, Parquet and Python
+show the same number, also where it is a ratio, an estimate, of few units, or none at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+
+import memray_eval as me
+from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render
+from memray_eval.report.exports import export_evaluation
+from memray_eval.report.html.page import render_html
+from memray_eval.report.long_table import write_csv, write_parquet
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import (
+    Candidate,
+    Record,
+    Response,
+    Sample,
+    Score,
+    Summary,
+    unit_id,
+)
+from tests.unit.report.test_brief import finished, scored
+
+CANDIDATES = ("plain", "better", "silent")  # the last one claims nothing
+N = 24
+DIGITS = {"coherence": 2, "groundedness": 3, "memory_utilization": 3}
+NAMES = {
+    "coherence": "coherence",
+    "groundedness": "groundedness (micro)",
+    "memory_utilization": "memory_utilization (micro)",
+}
+
+
+class Expected(NamedTuple):
+    """A figure by hand (None: nothing to divide by), and the units that it is of."""
+
+    value: float | None
+    n: int
+
+
+def records() -> Iterator[Record]:
+    for place, name in enumerate(CANDIDATES):
+        for number in range(N):
+            candidate = Candidate(name=name, model="m")
+            sample = Sample(
+                id=f"S{number}", suite="memory", query="How?", memory={"a": "b"}, task="night"
+            )
+            yield Record(
+                unit_id=unit_id(sample.id, candidate, "memory"),
+                sample=sample,
+                candidate=candidate,
+                response=Response(error="HTTP 500")
+                if number % 8 == place
+                else Response(text="Sleep.", finish_reason="stop"),
+                scores=failed() if number % 8 == place else scores(number, place),
+            )
+
+
+def failed() -> tuple[Score, ...]:
+    return tuple(
+        Score(metric=name, status="error", error="generation failed: HTTP 500") for name in DIGITS
+    )
+
+
+def scores(number: int, place: int) -> tuple[Score, ...]:
+    tp, fp, fn = number % 4, (number + place) % 3, (3 - place) * (number % 2)
+    claims = 0 if place == 2 else number % 7
+    grounded = min(claims, number % 3 + place)
+    judge = "rules" if number % 2 else "openai/gpt-4o"
+    cautious = Score(metric="coherence", status="abstained", judge="openai/gpt-4o", error="Refused")
+    return (
+        scored(
+            "memory_utilization",
+            2 * tp / (2 * tp + fp + fn) if tp else float(not fp + fn),
+            "openai/gpt-4o", tp=tp, fp=fp, fn=fn,
+        ),
+        scored(
+            "groundedness",
+            grounded / claims if claims else 1.0,
+            judge, claims=claims, grounded=grounded, hallucinated=claims - grounded,
+        ),
+        cautious if number % 5 == 4 else scored("coherence", min(5, 1 + number % 3 + place)),
+    )  # fmt: skip
+
+
+def by_hand() -> dict[tuple[str, str], Expected]:
+    found = {}
+    for name in CANDIDATES:
+        mine = [row for row in records() if row.candidate.name == name]
+        for metric in DIGITS:
+            good = [
+                score
+                for row in mine
+                for score in row.scores
+                if score.metric == metric and score.value is not None
+            ]
+            if metric == "coherence":
+                part, whole = sum(score.value or 0.0 for score in good), float(len(good))
+            elif metric == "groundedness":
+                part = sum(score.parts["grounded"] for score in good)
+                whole = sum(score.parts["claims"] for score in good)
+            else:
+                part = sum(2 * score.parts["tp"] for score in good)
+                whole = part + sum(score.parts["fp"] + score.parts["fn"] for score in good)
+            found[metric, name] = Expected(part / whole if whole else None, len(good))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return finished(tmp_path_factory.mktemp("run"), list(records()))
+
+
+EXPECTED = by_hand()
+
+
+def shown(metric: str, value: float | None) -> str:
+    return "no claims" if value is None else f"{value:.{DIGITS[metric]}f}"
+
+
+def test_the_run_has_what_makes_figures_hard() -> None:
+    assert EXPECTED["groundedness", "silent"] == (None, 21)
+    assert {one.n for (metric, _), one in EXPECTED.items() if metric != "coherence"} == {21}
+    assert all(one.n < 21 for (metric, _), one in EXPECTED.items() if metric == "coherence")
+    for name in ("plain", "better"):
+        micro = EXPECTED["groundedness", name].value
+        mean = [
+            score.value
+            for row in records()
+            for score in row.scores
+            if row.candidate.name == name and score.metric == "groundedness" and score.value
+        ]
+        assert micro is not None
+        assert abs(sum(mean) / 21 - micro) > 0.03, "micro and macro can be told apart"
+
+
+def test_the_summary_and_the_json_export(folder: RunFolder, tmp_path: Path) -> None:
+    summary = folder.read_summary()
+    export_evaluation(str(tmp_path / "eval.json"), folder.each(), summary)
+    exported = json.loads((tmp_path / "eval.json").read_text())["summary"]["metrics"]
+    assert len(exported) == len(EXPECTED)
+    for one in (*map(json.loads, (m.model_dump_json() for m in summary.metrics)), *exported):
+        wanted = EXPECTED[one["metric"], one["candidate"]]
+        assert one["figure"]["value"] == pytest.approx(wanted.value)
+        assert one["n_scored"] == wanted.n
+        assert (one["figure"]["low"] is None) == (wanted.value is None)
+
+
+def test_pythons_table(folder: RunFolder) -> None:
+    rows = me.Run(folder).table().to_pylist()
+    figures = {(one.metric, one.candidate): one.figure for one in folder.read_summary().metrics}
+    assert len(rows) == len(EXPECTED)
+    for row in rows:
+        key = row["metric"], row["candidate"]
+        assert row["figure"] == pytest.approx(EXPECTED[key].value)
+        assert (row["low"], row["high"]) == (figures[key].low, figures[key].high)
+        assert row["n_scored"] == EXPECTED[key].n
+        assert (row["mean"] is None) == (EXPECTED[key].value is None), "1.0 over no claims"
+        assert row["average"] == ("mean" if row["metric"] == "coherence" else "micro")
+
+
+def test_csv_and_parquet_hold_what_the_figures_are_made_of(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    write_csv(str(tmp_path / "run.csv"), folder.records())
+    write_parquet(str(tmp_path / "run.parquet"), folder.records())
+    with (tmp_path / "run.csv").open(newline="") as lines:
+        of_csv = list(csv.DictReader(lines))
+    of_parquet = pq.read_table(tmp_path / "run.parquet").to_pylist()
+    assert len(of_csv) == len(of_parquet) == N * len(CANDIDATES) * len(DIGITS)
+    for (metric, candidate), wanted in EXPECTED.items():
+        for rows in (of_csv, of_parquet):
+            mine = [
+                (float(row["part"]), float(row["whole"]))
+                for row in rows
+                if (row["metric"], row["candidate"]) == (metric, candidate)
+                and row["value"] not in ("", None)
+            ]
+            part, whole = (sum(each) for each in zip(*mine, strict=True))
+            assert (part / whole if whole else None) == pytest.approx(wanted.value)
+            assert len(mine) == wanted.n
+
+
+def test_the_screen_of_several_candidates(folder: RunFolder) -> None:
+    summary = folder.read_summary()
+    found = {}
+    names: list[str] = []
+    for line in render_brief(summary, "run").splitlines():
+        cells = re.split(r"\s{2,}", line.strip())
+        if cells[0] == "metric":
+            names = cells[1:]
+        for metric, name in NAMES.items():
+            is_estimate = metric == "groundedness"
+            if cells[0] == name + " est." * is_estimate and len(cells) == len(names) + 1:
+                found |= {(metric, who): cell for who, cell in zip(names, cells[1:], strict=True)}
+    assert found.keys() == EXPECTED.keys()
+    for one in summary.metrics:
+        cell, figure = found[one.metric, one.candidate], one.figure
+        text = shown(one.metric, EXPECTED[one.metric, one.candidate].value)
+        between = f" [{bounds(one.metric, figure.low, figure.high)}]" if figure.low else ""
+        assert cell.rstrip(" *") == text + between
+
+
+def bounds(metric: str, low: float | None, high: float | None) -> str:
+    return f"{low or 0:.{DIGITS[metric]}f}, {high or 0:.{DIGITS[metric]}f}"
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_the_screen_of_one_candidate(folder: RunFolder, name: str) -> None:
+    summary = of_candidate(folder.read_summary(), name)
+    lines = render_brief(summary, "run").splitlines()
+    for metric, of_metric in NAMES.items():
+        (line,) = [line for line in lines if line.startswith(f"{of_metric}  ")]
+        _, figure, between, n, judge = re.split(r"\s{2,}", line)
+        one = next(one for one in summary.metrics if one.metric == metric)
+        wanted = EXPECTED[metric, name]
+        assert figure == shown(metric, wanted.value)
+        assert n == f"{wanted.n}/{N}"
+        if wanted.value is None:
+            assert between == "-"
+        else:
+            assert between == bounds(metric, one.figure.low, one.figure.high)
+        assert judge.endswith("est.") == (metric == "groundedness")
+
+
+def of_candidate(summary: Summary, name: str) -> Summary:
+    return summary.model_copy(
+        update={
+            "candidates": tuple(one for one in summary.candidates if one.candidate == name),
+            "metrics": tuple(one for one in summary.metrics if one.candidate == name),
+            "differences": (),
+        }
+    )
+
+
+def test_the_full_text(folder: RunFolder) -> None:
+    summary = folder.read_summary()
+    sections = re.split(r"^\[\d+\] ", render(summary), flags=re.MULTILINE)[1:]
+    assert len(sections) == len(EXPECTED)
+    for one, section in zip(summary.metrics, sections, strict=True):
+        value = EXPECTED[one.metric, one.candidate].value
+        assert section.splitlines()[0] == f"{one.title} - {one.candidate}"
+        if value is not None:
+            assert f"{value:.{DIGITS[one.metric] if one.metric == 'coherence' else 4}f}" in section
+        else:
+            assert len(re.findall(r"(Score|Rate): +no claims", section)) == 4
+            assert not re.search(r"\b[01]\.0000", section)
+
+
+class Cells(HTMLParser):
+    """The cells of a page that name their metric and candidate, and the text of all others."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: dict[tuple[str, str], dict[str, str | None]] = {}
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        metric, candidate = named.get("data-metric"), named.get("data-candidate")
+        if metric and candidate and "data-figure" in named:
+            self.found[metric, candidate] = named
+
+    def handle_data(self, data: str) -> None:
+        self.text += f" {data}"
+
+
+def test_the_page(folder: RunFolder) -> None:
+    page = Cells(render_html(folder))
+    if find_spec("memray_eval.report.html.figures"):  # where the page's table is made
+        assert page.found.keys() == EXPECTED.keys()
+    figures = {(one.metric, one.candidate): one.figure for one in folder.read_summary().metrics}
+    for (metric, candidate), wanted in EXPECTED.items():
+        text = shown(metric, wanted.value)
+        assert text in page.text
+        if not page.found:  # a page whose cells do not say of what they are
+            continue
+        cell, figure = page.found[metric, candidate], figures[metric, candidate]
+        assert cell["data-figure"] == text
+        assert cell["data-n"] in (f"{wanted.n}", f"{wanted.n}/{N}")
+        ends = (cell["data-low"], cell["data-high"])
+        if wanted.value is None:
+            assert ends in (("", ""), (None, None))
+        else:
+            assert ", ".join(end or "" for end in ends) == bounds(metric, figure.low, figure.high)
