@@ -58,7 +58,14 @@ def describe_error(error: BaseException) -> str:
 
 
 class EvalError(Exception):
-    """Base of the tree. `exit_code` is what the command line ends with."""
+    """Base of the tree: what every error of the package is. `exit_code` is what the command line
+    ends with.
+
+        try:
+            me.run("jobs/memory.yaml", quiet=True)
+        except me.EvalError as error:
+            sys.exit(error.exit_code)
+    """
 
     exit_code = 3
 

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from memray_eval.errors import ConfigError, describe_error
@@ -254,10 +254,18 @@ def _place_of(error: Exception, file: OwnFile) -> str:
 
 
 def attribute_of(module: ModuleType, name: str, place: str) -> Any:
-    """An attribute of a user's module. Raises ConfigError that lists what there is."""
+    """An attribute of a user's module. Raises ConfigError that lists what there is, without what
+    it imports to define it: modules, and our functions and classes."""
     if hasattr(module, name):
         return getattr(module, name)
-    there = sorted(one for one in vars(module) if not one.startswith("_"))
+    there = sorted(
+        one
+        for one, value in vars(module).items()
+        if not (one.startswith("_") or isinstance(value, ModuleType))
+        and not (
+            isinstance(value, FunctionType | type) and value.__module__.startswith("memray_eval.")
+        )
+    )
     raise ConfigError(f"{place} defines no {name!r}; it has: {', '.join(there) or 'nothing'}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ from memray_eval.api.live import MetricEntry, to_entries
 from memray_eval.api.runs import Run
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.datasets.own_rows import write_rows
+from memray_eval.datasets.own_rows import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError, describe_error
 from memray_eval.execution import prepare
@@ -80,7 +80,7 @@ def evaluate(
         me.evaluate("answers.csv", ["relevance", "my_metrics.py:tone"], map={"query": "question"})
         me.evaluate([{"query": "Hi", "response": "Hello!"}], ["politeness"], judge="openai/gpt-4o")
     """
-    path = data if isinstance(data, str | Path) else write_rows(_to_rows(data), out)
+    path = data if isinstance(data, str | Path) else write_rows(to_rows(data), out)
     keys = {"dataset": str(path), "judge": judge, "columns": map, "out": out, "suite": suite}
     if metrics:
         keys["metrics"] = to_entries(metrics, out)
@@ -151,26 +151,6 @@ def _run(job: RunConfig, confirm: bool, quiet: bool) -> Run:
 
     done = prepare.run(job, say, quiet=quiet, agree=lambda estimate: confirm)
     return Run(done.folder, done.exit_code)
-
-
-def _to_rows(data: Any) -> Iterable[Mapping[str, Any]]:
-    """The rows of a table, whoever's it is."""
-    if hasattr(data, "to_pylist"):  # Arrow
-        rows = data.to_pylist()
-    elif hasattr(data, "to_dicts"):  # polars
-        rows = data.to_dicts()
-    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
-        rows = data.astype(object).where(data.notna(), None).to_dict("records")
-    elif hasattr(data, "to_list"):  # a Hugging Face dataset
-        rows = data.to_list()
-    else:
-        rows = data
-    if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
-        raise ConfigError(
-            f"data is a {type(data).__name__}; give a path, a list of mappings, or a table of "
-            "pandas, polars, Arrow or Hugging Face"
-        )
-    return rows
 
 
 def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, Any]]:

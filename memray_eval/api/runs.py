@@ -42,7 +42,12 @@ _CHECK = re.compile(
 
 
 class CheckFailed(EvalError, AssertionError):
-    """A figure of a run is not what `Run.check` asks for. pytest shows it as a failed assertion."""
+    """A figure of a run is not what `Run.check` asks for: the message names each. An
+    AssertionError too, so that pytest shows a failed assertion.
+
+        with pytest.raises(me.CheckFailed, match="safety.min >= 1"):
+            me.open_run().check("safety.min >= 1")
+    """
 
     exit_code = 1
 
@@ -83,6 +88,7 @@ class Run:
 
     @property
     def path(self) -> str:
+        """The run's folder."""
         return self.folder.path
 
     @cached_property

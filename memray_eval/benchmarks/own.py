@@ -58,7 +58,10 @@ def suite(
     ones, and metrics and functions of the same file. `adapt` turns a record of one's own format
     into the fields of a Sample; a row that a run wrote has them already. `tasks`, where the samples
     have any, are in the order of the report's table. Raises ConfigError for a template that cannot
-    be parsed."""
+    be parsed.
+
+        desk = me.suite("A customer asks: {{ query }}", metrics=["politeness"])
+    """
     if isinstance(prompt, str):
         made = _from_template(prompt, system, "prompt", max_tokens)
     else:

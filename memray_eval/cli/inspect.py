@@ -208,7 +208,7 @@ def list_metrics(
     known = {one.name: one for one in map(load_own_metric, brought)} | all_metrics()
     if name is None:
         metrics = known.values()
-        show(markdown_table(metrics) if as_markdown else "\n".join(list_lines(metrics)))
+        show(markdown_table(metrics).rstrip() if as_markdown else "\n".join(list_lines(metrics)))
     elif name in known:
         show("\n".join(page_lines(known[name])))
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
+from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, parse_sample
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.types import (
     BIG_FIVE,
@@ -146,8 +146,8 @@ def parse_answer(raw: Any, suite: str, checks_spelling: bool = True) -> Record:
     response = _pop_response(fields)
     if "sample_id" in fields:
         fields["id"] = fields.pop("sample_id")
-    if isinstance(number := fields.get("id"), int) and not isinstance(number, bool):
-        fields["id"] = str(number)
+    if "id" in fields:
+        fields["id"] = id_text(fields["id"])
     for name in _OUR_FIELDS:
         fields.pop(name, None)
     missing = Fault(field="response", message=f"missing; it may be called {', '.join(TEXT_FIELDS)}")

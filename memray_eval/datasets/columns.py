@@ -13,7 +13,7 @@ from typing import Any
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
-from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, parse_json
+from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, id_text, parse_json
 from memray_eval.datasets.sources import entries, whole
 from memray_eval.errors import DataError
 from memray_eval.types import Sample
@@ -79,6 +79,8 @@ def _is_missing(value: Any) -> bool:
 
 
 def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
+    if name == "id":
+        return id_text(value)
     if name in TEXTS and isinstance(value, int | float):
         return str(value)
     if not isinstance(value, str):
@@ -188,5 +190,6 @@ def _explain_lack(dataset: str, columns: Iterable[str], name: str, wanted: str |
     example = next((one for one in names if one not in Sample.model_fields), "COLUMN")
     return (
         f"{dataset}: {what}. Its columns: {', '.join(names)}. Say which is which:\n"
-        f"  --map {name}={example}\nor in the job:\n  columns:\n    {name}: {example}"
+        f"  --map {name}={example}\nor in the job:\n  columns:\n    {name}: {example}\n"
+        f"or from Python:\n  map={{{name!r}: {example!r}}}"
     )

@@ -7,10 +7,11 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memray_eval.errors import ConfigError, DataError, describe_error
+from memray_eval.errors import ConfigError, DataError, EvalError, describe_error
 from memray_eval.extensions import find_own_object
 from memray_eval.storage.paths import is_object_store, locate, whole_file
 
@@ -41,25 +42,69 @@ def read_by(reader: str, dataset: str, out: str) -> str:
     return write_rows(rows(), out)
 
 
+def to_rows(data: Any) -> Iterable[Mapping[str, Any]]:
+    """The rows of a table, whoever's it is: its methods tell, so that no package of tables needs to
+    be installed. What is streamed (a generator, an iterable dataset) stays a stream.
+
+    Raises ConfigError for what is no table, DataError for one that names two columns alike or
+    cannot be made rows of."""
+    kind = type(data).__name__
+    if isinstance(data, Mapping) and hasattr(data, "column_names"):  # a DatasetDict
+        raise ConfigError(f"data is a {kind} with the splits {', '.join(data)}; give one of them")
+    try:
+        if hasattr(data, "collect") and not hasattr(data, "to_dicts"):  # a lazy frame of polars
+            data = data.collect()
+        columns = getattr(data, "column_names", None)
+        columns = getattr(data, "columns", None) if columns is None else columns
+        names = Counter(map(str, columns)) if isinstance(columns, Iterable) else Counter()
+        if twice := [name for name, times in names.items() if times > 1]:
+            raise DataError(f"two columns of the data are called {twice[0]}; rename one of them")
+        if hasattr(data, "to_pylist"):  # Arrow
+            rows = data.to_pylist()
+        elif hasattr(data, "to_dicts"):  # polars
+            rows = data.to_dicts()
+        elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+            rows = data.astype(object).where(data.notna(), None).to_dict("records")
+        elif hasattr(data, "to_list") and hasattr(data, "__len__"):  # a Hugging Face dataset
+            rows = data.to_list()
+        else:
+            rows = data
+    except EvalError:
+        raise
+    except Exception as error:  # a value that Python has no type for, a lazy frame that fails
+        raise DataError(
+            f"data is a {kind} that cannot be made rows of: {describe_error(error)}"
+        ) from error
+    if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+        raise ConfigError(
+            f"data is a {kind}; give a path, a list of mappings, or a table of pandas, polars, "
+            "Arrow or Hugging Face"
+        )
+    return rows
+
+
 def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
     """Writes rows to a JSONL file below `out` that is named by what is in it, and returns its path.
-    Raises DataError for a row that is no mapping of fields."""
+    Raises DataError where there is no row, for one that is no mapping of fields, for what JSON
+    cannot hold, and where the rows stop with an exception."""
     digest = hashlib.blake2b(digest_size=6)
+    number = 0
     with tempfile.TemporaryFile() as kept:
-        for number, row in enumerate(rows, 1):
+        for number, row in enumerate(_each(rows), 1):
             if not isinstance(row, Mapping):
                 raise DataError(
                     f"row {number} of the data is a {type(row).__name__}, not a mapping of fields"
                 )
-            # What JSON has no name for: numbers and lists of numpy, dates
-            text = json.dumps(
-                dict(row),
-                ensure_ascii=False,
-                default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value),
-            )
-            line = f"{text}\n".encode("utf-8", "backslashreplace")
+            try:
+                line = f"{_to_json(dict(row))}\n".encode("utf-8", "backslashreplace")
+            except (TypeError, ValueError, RecursionError) as error:  # of keys, or without an end
+                raise DataError(
+                    f"row {number} of the data cannot be written as JSON: {describe_error(error)}"
+                ) from error
             digest.update(line)
             kept.write(line)
+        if number == 0:
+            raise DataError("the data hold no rows")
         kept.seek(0)
         path = f"{out.rstrip('/')}/{FOLDER}/{digest.hexdigest()}.jsonl"
         filesystem, inner = locate(path)
@@ -68,3 +113,34 @@ def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
         with whole_file(filesystem, inner) as file:
             shutil.copyfileobj(kept, file)
     return path
+
+
+def _each(rows: Iterable[Any]) -> Iterator[Any]:
+    """The rows; what the code behind them raises becomes a DataError that says how far it came."""
+    n_read = 0
+    try:
+        for row in rows:
+            yield row
+            n_read += 1
+    except EvalError:
+        raise
+    except Exception as error:
+        raise DataError(f"the data fail after row {n_read}: {describe_error(error)}") from error
+
+
+def _to_json(row: dict[str, Any]) -> str:
+    """A row as JSON. Dates and other values that JSON lacks become text; what a table calls
+    missing (NaN, NA, NaT) is null, and so are bytes, as in Parquet files."""
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_to_plain)
+    except ValueError:  # NaN or infinity somewhere
+        text = json.dumps(row, ensure_ascii=False, default=_to_plain)
+        plain = json.loads(text, parse_constant=lambda name: None if name == "NaN" else name)
+        return json.dumps(plain, ensure_ascii=False)
+
+
+def _to_plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # numbers and lists of numpy
+        return value.tolist()
+    is_missing = type(value).__name__ in ("NAType", "NaTType")  # of pandas
+    return None if is_missing or isinstance(value, bytes | bytearray) else str(value)

@@ -95,6 +95,14 @@ def parse_json(data: bytes) -> Any:
         ) from None
 
 
+def id_text(value: Any) -> Any:
+    """An id as text where it is a number. A whole number stays one: a table makes 7.0 of 7 where
+    another row of the column has none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
 class Nesting:
     """Tracks how deep JSON that is fed in pieces nests, across strings and escapes that a piece
     cuts in two."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from memray_eval.datasets.answers import candidate_name, parse_answer, rename_aliases
 from memray_eval.datasets.columns import ColumnMap
-from memray_eval.datasets.parsing import Fault, InvalidSample, parse_sample
+from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, parse_sample
 from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error
 from memray_eval.storage.paths import locate, open_reader
@@ -106,8 +106,8 @@ class SampleReader:
             ) from None
         if fields.get("id") is None and fields.get("sample_id") is None:
             fields["id"] = entry.row_id
-        elif isinstance(number := fields.get("id"), int) and not isinstance(number, bool):
-            fields["id"] = str(number)
+        elif "id" in fields:
+            fields["id"] = id_text(fields["id"])
         return fields
 
     def _read_fields(self, entry: Entry) -> Any:

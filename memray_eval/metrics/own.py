@@ -47,7 +47,10 @@ def computed_metric(
 
     It may also decorate the function, whose name it takes unless it is given one; a lambda has that
     of the attribute which holds it. A value that is no number, or lies outside the scale, is an
-    error of its unit. Raises ConfigError for a scale without room."""
+    error of its unit. Raises ConfigError for a scale without room.
+
+        brief = me.computed_metric(lambda sample, response: len(response.text) < 200, "brief")
+    """
     own_name = getattr(fn, "__name__", "")
     named = name or ("" if own_name == "<lambda>" else own_name)
     low, high = _checked_scale(named or "computed_metric", scale)
@@ -84,7 +87,11 @@ def judge_metric(
     The judge gives a reason and a score on `scale` (whole numbers where both ends are), or one of
     `choices`, from the worst to the best, which count 0 to 1 in even steps. It is shown what `sees`
     names. An empty response gets the lowest score without a call. There is no offline estimate:
-    without a judge the metric is not applicable. Raises ConfigError for what does not fit."""
+    without a judge the metric is not applicable. Raises ConfigError for what does not fit.
+
+        tone = me.judge_metric("tone", rubric="How warm is the response? 1: cold. 5: kind.")
+        help = me.judge_metric("help", rubric="help.md", choices=["no", "some", "all"])
+    """
     if names_a_text_file(rubric):
         folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
         rubric = _read_rubric(folder / rubric)

@@ -49,3 +49,17 @@ def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str
     there = me.open_run(out=str(tmp_path / "results"))
     assert figures(there) == figures(me.open_run(out=str(tmp_path / "cli")))
     assert len(figures(there)) == 3
+
+
+def test_progress_shows_in_a_cell_whose_loop_runs(tmp_path: Path) -> None:
+    code = (
+        "import memray_eval as me\n"
+        "def brief(sample, response):\n"
+        "    return True\n"
+        'done = me.evaluate([{"query": "Q?", "response": "A."}], [brief], executor="local")'
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
+    told = "".join(one["text"] for one in notebook.cells[0].outputs if one.get("name") == "stderr")
+    assert "read 1/1  judge 1/1  write 1/1" in told

@@ -83,7 +83,8 @@ def test_what_looks_like_nothing_is_an_error_with_a_mapping_to_paste(tmp_path: P
         read(path)
     assert str(error.value) == (
         f"{path}: no column is called query, and none looks like it. Its columns: what, who. Say "
-        "which is which:\n  --map query=what\nor in the job:\n  columns:\n    query: what"
+        "which is which:\n  --map query=what\nor in the job:\n  columns:\n    query: what\n"
+        "or from Python:\n  map={'query': 'what'}"
     )
     with pytest.raises(DataError, match=r"from the column 'wat', and there is none; did you mean"):
         read(path, {"query": "wat"})
@@ -183,3 +184,15 @@ def test_our_own_format_is_read_as_before(tmp_path: Path) -> None:
     assert (samples, said) == ([], [])
     assert "did you mean 'memory'?" in str(problems[0])
     assert SampleReader(suite="memory", adapt=no_adaptation).columns is None
+
+
+@pytest.mark.parametrize("mapped", [{}, {"id": "ticket"}])
+def test_an_id_that_is_a_number_is_text_and_a_whole_one_stays_whole(
+    mapped: dict[str, Any], tmp_path: Path
+) -> None:
+    name = mapped.get("id", "id")
+    rows = [{name: 7.0, "query": "Q?"}, {name: 8, "query": "R?"}, {name: 8.5, "query": "S?"}]
+    path = write(tmp_path, "".join(f"{json.dumps(row)}\n" for row in rows), "rows.jsonl")
+    samples, _, problems = read(path, mapped)
+    assert not problems
+    assert [sample.id for sample in samples] == ["7", "8", "8.5"]

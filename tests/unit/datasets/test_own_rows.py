@@ -1,0 +1,203 @@
+"""Rows in memory: tables of any package, told by their methods, and rows that JSON cannot hold."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from memray_eval.datasets.own_rows import to_rows, write_rows
+from memray_eval.errors import ConfigError, DataError
+
+ROWS = [{"query": "How?", "response": "So."}, {"query": "Why?", "response": "Thus."}]
+
+
+def written(data: Any, out: Path) -> list[dict[str, Any]]:
+    lines = Path(write_rows(to_rows(data), str(out))).read_text("utf-8").splitlines()
+    return [json.loads(line, parse_constant=pytest.fail) for line in lines]
+
+
+class Table:
+    """A table of some package: rows under the name of a method."""
+
+    def __init__(self, method: str, rows: Any = ROWS, **attributes: Any) -> None:
+        setattr(self, method, lambda: rows)
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+
+class Sized(Table):
+    def __len__(self) -> int:
+        return len(ROWS)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        iter(ROWS),
+        (row for row in ROWS),
+        pd.DataFrame(ROWS),
+        pd.DataFrame(ROWS, index=[1, 1]).astype("category"),
+        pa.Table.from_pylist(ROWS),
+        pa.RecordBatch.from_pylist(ROWS),
+        Table("to_pylist", column_names=["query", "response"]),  # Arrow
+        Table("to_dicts", columns=["query", "response"]),  # polars
+        Table("collect", Table("to_dicts")),  # a lazy frame of polars
+        Sized("to_list", column_names=["query", "response"]),  # a Hugging Face dataset
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_a_table_of_any_package_is_its_rows(data: Any, tmp_path: Path) -> None:
+    assert written(data, tmp_path) == ROWS
+
+
+def test_an_iterable_dataset_is_streamed(tmp_path: Path) -> None:
+    class Streamed:
+        column_names = None  # of a dataset that has not been looked at
+
+        def to_list(self) -> list[Any]:
+            pytest.fail("all of it was taken into memory")
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(ROWS)
+
+    assert written(Streamed(), tmp_path) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (float("nan"), None),
+        (np.float32("nan"), None),
+        (pd.NA, None),
+        (pd.NaT, None),
+        (np.datetime64("NaT"), None),
+        (b"\x89PNG", None),
+        ([1.5, float("nan"), {"a": float("nan")}], [1.5, None, {"a": None}]),
+        (math.inf, "Infinity"),
+        (np.bool_(True), True),
+        (np.int64(7), 7),
+        (np.array([["a", "b"]]), [["a", "b"]]),
+        (Decimal("1.50"), "1.50"),
+        (datetime.date(2024, 2, 29), "2024-02-29"),
+        (datetime.timedelta(hours=1), "1:00:00"),
+        (pd.Timestamp("2024-02-29T10:00Z"), "2024-02-29 10:00:00+00:00"),
+        ("NaN", "NaN"),
+    ],
+)
+def test_values_that_json_lacks_are_text_or_missing(value: Any, kept: Any, tmp_path: Path) -> None:
+    assert written([{"query": "Q?", "more": value}], tmp_path) == [{"query": "Q?", "more": kept}]
+
+
+def test_what_pandas_misses_is_missing(tmp_path: Path) -> None:
+    table = pd.DataFrame(
+        {
+            "query": ["Q?", "R?"],
+            "answers": [np.array(["a"]), None],
+            "count": pd.array([1, None], dtype="Int64"),
+            "at": pd.to_datetime(["2024-01-01", None]),
+        }
+    )
+    assert written(table, tmp_path) == [
+        {"query": "Q?", "answers": ["a"], "count": 1, "at": "2024-01-01 00:00:00"},
+        {"query": "R?", "answers": None, "count": None, "at": None},
+    ]
+
+
+def endless() -> list[dict[str, Any]]:
+    row: dict[str, Any] = {"query": "Q?"}
+    row["self"] = row
+    return [row]
+
+
+def failing(after: int) -> Iterator[dict[str, Any]]:
+    yield from ROWS[:after]
+    raise OSError("the line is down")
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "told"),
+    [
+        (None, ConfigError, "data is a NoneType; give a path, a list of mappings, or a table"),
+        ({"query": ["Q?"]}, ConfigError, "data is a dict; give a path"),
+        ([], DataError, "the data hold no rows"),
+        (iter(()), DataError, "the data hold no rows"),
+        (pd.DataFrame(), DataError, "the data hold no rows"),
+        (pd.DataFrame(ROWS)[:0], DataError, "the data hold no rows"),
+        (pa.Table.from_pylist(ROWS)[:0], DataError, "the data hold no rows"),
+        (pd.DataFrame(ROWS)["query"], DataError, "row 1 of the data is a str, not a mapping"),
+        (b"Q?", DataError, "row 1 of the data is a int, not a mapping"),
+        ([*ROWS, ("Q?", "A.")], DataError, "row 3 of the data is a tuple, not a mapping"),
+        (failing(0), DataError, "the data fail after row 0: OSError: the line is down"),
+        (failing(2), DataError, "the data fail after row 2: OSError: the line is down"),
+        ([{("a", "b"): 1}], DataError, "row 1 of the data cannot be written as JSON: TypeError"),
+        (endless(), DataError, "row 1 of the data cannot be written as JSON: ValueError"),
+        (
+            pd.DataFrame([["Q?", "A.", "B."]], columns=["query", "response", "response"]),
+            DataError,
+            "two columns of the data are called response; rename one of them",
+        ),
+        (
+            pa.table([pa.array(["Q?"]), pa.array(["R?"])], names=["query", "query"]),
+            DataError,
+            "two columns of the data are called query; rename one of them",
+        ),
+        (
+            pa.table({"query": ["Q?"], "at": pa.array([2**62], pa.timestamp("s"))}),
+            DataError,
+            "data is a Table that cannot be made rows of: OverflowError",
+        ),
+        (pd.DataFrame, DataError, "data is a type that cannot be made rows of: TypeError"),
+    ],
+)
+def test_what_is_no_table_says_so_in_a_sentence(
+    data: Any, error: type[Exception], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error) as raised:
+        written(data, tmp_path)
+    assert str(raised.value).startswith(told)
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_dataset_of_splits_names_them() -> None:
+    class DatasetDict(dict[str, Any]):
+        column_names = {"train": ["query"], "test": ["query"]}  # noqa: RUF012
+
+    with pytest.raises(ConfigError, match="DatasetDict with the splits train, test; give one of"):
+        to_rows(DatasetDict(train=ROWS, test=ROWS))
+
+
+def test_tables_of_polars(tmp_path: Path) -> None:
+    pl = pytest.importorskip("polars")
+    table = pl.DataFrame(ROWS).with_columns(
+        pl.col("response").cast(pl.Categorical), pl.lit(float("nan")).alias("worth")
+    )
+    expected = [{**row, "worth": None} for row in ROWS]
+    assert written(table, tmp_path) == written(table.lazy(), tmp_path) == expected
+    with pytest.raises(DataError, match="the data hold no rows"):
+        written(pl.DataFrame(), tmp_path)
+    with pytest.raises(DataError, match="data is a LazyFrame that cannot be made rows of"):
+        to_rows(table.lazy().select("nothing"))
+
+
+def test_datasets_of_hugging_face(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_list(ROWS)
+    assert written(table, tmp_path) == ROWS
+    assert written(table.with_format("numpy"), tmp_path) == ROWS
+    assert written(table.to_iterable_dataset(), tmp_path) == ROWS
+    with pytest.raises(ConfigError, match="data is a DatasetDict with the splits train; give one"):
+        to_rows(datasets.DatasetDict(train=table))
+    with pytest.raises(DataError, match="the data hold no rows"):
+        written(datasets.Dataset.from_list([]), tmp_path)

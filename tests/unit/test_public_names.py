@@ -1,0 +1,30 @@
+"""The public names: each has a docstring with an example that is Python and uses it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from textwrap import dedent
+
+import pytest
+
+import memray_eval as me
+
+
+def examples_of(docstring: str) -> str:
+    """The indented lines of a docstring."""
+    lines = docstring.splitlines()
+    return dedent("\n".join(line for line in lines if line.startswith("    ") or not line))
+
+
+@pytest.mark.parametrize("name", me.__all__)
+def test_it_has_an_example_that_uses_it(name: str) -> None:
+    example = examples_of(inspect.getdoc(getattr(me, name)) or "")
+    used = {node.attr for node in ast.walk(ast.parse(example)) if isinstance(node, ast.Attribute)}
+    assert used & ({"open_run"} if name == "Run" else {name}), example
+
+
+def test_all_that_a_run_offers_has_a_docstring() -> None:
+    offered = [name for name in vars(me.Run) if not name.startswith("_")]
+    assert {"summary", "table", "samples", "compare", "report", "check"} <= set(offered)
+    assert [name for name in offered if not inspect.getdoc(getattr(me.Run, name))] == []
