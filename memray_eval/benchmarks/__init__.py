@@ -13,6 +13,7 @@ from typing import Any
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import names_a_file
 from memray_eval.errors import ConfigError
+from memray_eval.ports import PublishedFiles
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
 
@@ -32,7 +33,9 @@ class Suite:
     such a record lacks. `tasks` are the suite's, in the order of its table. `headline` is the
     metric that stands for quality beside speed: the first of `metrics`, unless named. With
     `reports_speed` a single candidate gets speed beside quality too. `has_contexts`: its samples
-    carry long contexts, several of them the same one. `templated` makes the suite that asks with
+    carry long contexts, several of them the same one; `has_arms`: they are conversations, of which
+    a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
+    several questions. `templated` makes the suite that asks with
     the benchmark's own templates, read from the folder or file that the user has."""
 
     description: str
@@ -44,6 +47,8 @@ class Suite:
     tasks: tuple[str, ...] = ()
     headline: str = ""
     has_contexts: bool = False
+    has_arms: bool = False
+    files: PublishedFiles | None = None
     reports_speed: bool = False
     templated: Callable[[Suite, str], Suite] | None = None
     name: str = ""
@@ -87,6 +92,13 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
     """Raises ConfigError if a candidate asks for a prompt variant that the suite lacks, or for a
     file that cannot be read."""
     for candidate in candidates:
+        if not suite.has_arms and (candidate.context or candidate.retrieved):
+            having = ", ".join(name for name, one in all_suites().items() if one.has_arms)
+            raise ConfigError(
+                f"candidate {candidate.name!r}: suite {suite.name!r} has no conversations of which "
+                f"context: {candidate.context or 'retrieved'} could show a part; these have: "
+                f"{having}"
+            )
         if candidate.prompt in suite.prompts:
             continue
         known = ", ".join(suite.prompts)

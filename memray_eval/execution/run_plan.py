@@ -82,6 +82,8 @@ class ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
         guesses. Raises DataError where a column is missing."""
         reader = self.reader
+        if reader.files is not None and reader.files.find(self.dataset) is not None:
+            return self
         found = find_columns(
             self.dataset, self.columns, reader.has_responses, reader.adapt is no_adaptation
         )

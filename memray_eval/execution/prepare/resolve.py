@@ -125,6 +125,7 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
             known_tasks=suite.tasks,
             has_responses=has_responses,
             by_context=suite.has_contexts and not has_responses,
+            files=None if has_responses else suite.files,
         ),
         columns=config.columns,
         batch_size=config.engine.batch_size,

@@ -1,0 +1,78 @@
+"""LoCoMo: questions on ten long conversations between two people, in five categories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
+from memray_eval.benchmarks.locomo.files import FILES, read_answers
+from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY, TASKS
+from memray_eval.benchmarks.templates.records import (
+    check_own_record,
+    drop_fields,
+    is_own_record,
+    known_task,
+)
+from memray_eval.types import Candidate, Prompt, Sample
+
+_USED = ("question_id", "question", "query", "answer", "category", "adversarial_answer")
+WORDING = Wording(
+    before="Two people wrote each other over many months. Below is what they wrote, oldest first; "
+    "each sitting begins with its date.",
+    after="Question: {question}\n\n"
+    "Answer from these conversations alone, in as few words as possible: with the exact words used "
+    "there where you can, and a date where a time is asked for (not 'yesterday'; work it out from "
+    "the date of the sitting). If they do not tell, reply: Not mentioned in the conversation.\n"
+    "Answer:",
+    max_tokens=64,
+)
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A row of our own format as it is; a published question with a prediction, as vendors write
+    them (question_id, category, question, answer, prediction), as a Sample's fields. Its task is
+    the official name of its category. Raises ValueError that says what is wrong."""
+    if "category" not in raw or raw.get("task"):
+        if not is_own_record(raw):
+            raise ValueError("not a question of LoCoMo's: it lacks category, or task and query")
+        return check_own_record(raw, TASKS)
+    number = raw["category"]
+    if isinstance(number, str) and number.strip().isdigit():
+        number = int(number)
+    task = TASK_OF_CATEGORY.get(number) if isinstance(number, int) else None
+    if task is None:
+        task = known_task(str(number), TASKS)
+    faults: list[tuple[str, str]] = []
+    answers = raw.get("answers") or read_answers(raw, task, faults)
+    if faults:
+        raise ValueError("; ".join(": ".join(fault) for fault in faults))
+    fields = {
+        **drop_fields(raw, _USED),
+        "task": task,
+        "query": raw.get("query") or raw.get("question"),
+        "answers": answers,
+        "unanswerable": task == "adversarial",
+    }
+    if raw.get("question_id") is not None:
+        fields["id"] = str(raw["question_id"])
+    return fields
+
+
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
+    """In our words, the same for every category: a question does not tell which it is of."""
+    return conversation_prompt(sample, candidate, WORDING, sample.query)
+
+
+SUITE = Suite(
+    description="LoCoMo: questions on ten long conversations between two people, the unanswerable "
+    "ones among them",
+    metrics=("semantic_correctness", "rule_score", "evidence_recall", "abstention"),
+    prompt=prompt,
+    adapt=adapt,
+    tasks=TASKS,
+    has_contexts=True,
+    has_arms=True,
+    files=FILES,
+)

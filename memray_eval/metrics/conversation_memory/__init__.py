@@ -1,0 +1,1 @@
+"""Metrics of benchmarks of conversation memory."""
