@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -35,8 +35,10 @@ class Suite:
     `reports_speed` a single candidate gets speed beside quality too. `has_contexts`: its samples
     carry long contexts, several of them the same one; `has_arms`: they are conversations, of which
     a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
-    several questions. `templated` makes the suite that asks with
-    the benchmark's own templates, read from the folder or file that the user has."""
+    several questions. `own_metric` is the benchmark's own score, and `judge_rubrics` are the
+    prompts of its judges where the user has them, by metric. `templated` makes the suite that asks,
+    or whose judge asks, with the benchmark's own templates, read from the folder or file that the
+    user has."""
 
     description: str
     metrics: tuple[str, ...]
@@ -49,6 +51,8 @@ class Suite:
     has_contexts: bool = False
     has_arms: bool = False
     files: PublishedFiles | None = None
+    own_metric: str = "rule_score"
+    judge_rubrics: Mapping[str, str] = field(default_factory=dict)
     reports_speed: bool = False
     templated: Callable[[Suite, str], Suite] | None = None
     name: str = ""

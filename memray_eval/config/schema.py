@@ -92,9 +92,9 @@ class RunConfig(Frozen):
     which figures are given without them. `executor` says where stages run: `local`, in this process
     without Ray; `ray`; or `auto`, which is local where no engine is to be started, no cluster is
     named and there are at most 2,000 units. `tolerance` says how many units may fail before the
-    exit code says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run at the
-    first failed unit, resumably; `record` goes on. `budget` stops it before it would be passed,
-    resumably too. Relative paths are resolved by `load_config`."""
+    exit code says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run
+    at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
+    passed, resumably too. Relative paths are resolved by `load_config`."""
 
     suite: str | SuiteTemplate = "memory"
     dataset: str

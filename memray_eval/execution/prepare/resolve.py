@@ -24,6 +24,7 @@ from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
 from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.router import JudgeAssignment, assign_judges, check_judge, load_table
+from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.types import EXISTING
@@ -47,6 +48,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         suite = replace(suite, metrics=names)
     options = config.metric_options.model_copy(update={"own": own})
     metrics = () if generate_only else pick(names, options)
+    metrics = tuple(map(partial(_with_official_rubric, suite.judge_rubrics), metrics))
     request = config.judge_request.model_copy(update={"judging": judging})
     table = load_table(judging.models)
     spec = RunSpec(
@@ -78,6 +80,14 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         if candidate.backend == "code":
             _check_function(candidate.model, sources)
     return spec
+
+
+def _with_official_rubric(rubrics: Mapping[str, str], metric: Metric) -> Metric:
+    """A metric that is judged by the benchmark's own prompts unless the job says otherwise, where
+    the user has them."""
+    if metric.name not in rubrics or not isinstance(metric, JudgedMetric):
+        return metric
+    return replace(metric, rubrics={"official": rubrics[metric.name], **metric.rubrics})
 
 
 def _check_function(model: str, sources: Mapping[str, OwnSource | None]) -> None:

@@ -1,1 +1,0 @@
-"""Metrics of benchmarks of conversation memory."""
