@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.benchmarks import Suite, no_adaptation
+from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import (
     AffectConfig,
@@ -131,6 +132,7 @@ class RunSpec:
     budget: Budget
     tolerance: int | float
     stops_on_failure: bool
+    errata: Mapping[str, Erratum] = field(default_factory=dict)
     executor: Literal["auto", "local", "ray"] = "auto"
 
     def engine_of(self, model: str) -> EngineConfig:

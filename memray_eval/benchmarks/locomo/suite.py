@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
+from memray_eval.benchmarks.conversations.errata import sample_id
 from memray_eval.benchmarks.locomo.files import FILES, read_answers
 from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY, TASKS
 from memray_eval.benchmarks.templates.records import (
@@ -55,14 +56,28 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         "answers": answers,
         "unanswerable": task == "adversarial",
     }
-    if raw.get("question_id") is not None:
-        fields["id"] = str(raw["question_id"])
+    if raw.get("question_id") is not None:  # conv-26:qa0, which the audit calls locomo_0_qa0
+        fields["id"] = sample_id(str(raw["question_id"]))
+        conversation, mark, _ = fields["id"].partition(":qa")
+        fields |= {"conversation": conversation} if mark else {}
     return fields
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """In our words, the same for every category: a question does not tell which it is of."""
     return conversation_prompt(sample, candidate, WORDING, sample.query)
+
+
+def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
+    """The mean of the F1 over all questions, as LoCoMo's code prints it, and over categories 1 to
+    4, which vendors report."""
+    found = [one for one in answered if "rule_score" in one.values]
+    return {
+        "F1, all five categories": mean_of(one.values["rule_score"] for one in found),
+        "F1, categories 1 to 4": mean_of(
+            one.values["rule_score"] for one in found if one.task != "adversarial"
+        ),
+    }
 
 
 SUITE = Suite(
@@ -75,4 +90,5 @@ SUITE = Suite(
     has_contexts=True,
     has_arms=True,
     files=FILES,
+    overall=overall,
 )

@@ -3,11 +3,11 @@ which cannot be answered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Answered, Suite, mean_of, mean_of_tasks
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
 from memray_eval.benchmarks.longmemeval.files import ABSTENTION, FILES, TASKS
 from memray_eval.benchmarks.longmemeval.judge_prompts import METRIC, read_official
@@ -73,6 +73,16 @@ def templated(suite: Suite, path: str) -> Suite:
     return replace(suite, judge_rubrics={METRIC: read_official(path)})
 
 
+def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
+    """As print_qa_metrics.py has it: abstention questions count within their types too."""
+    found = [one for one in answered if METRIC in one.values]
+    return {
+        "task-averaged accuracy": mean_of_tasks(found, METRIC),
+        "overall accuracy": mean_of(one.values[METRIC] for one in found),
+        "abstention accuracy": mean_of(one.values[METRIC] for one in found if one.is_unanswerable),
+    }
+
+
 SUITE = Suite(
     description="LongMemEval: questions on a user's earlier chats with an assistant, the "
     "unanswerable ones among them",
@@ -83,6 +93,7 @@ SUITE = Suite(
     has_contexts=True,
     has_arms=True,
     files=FILES,
+    overall=overall,
     templated=templated,
     own_metric="longmemeval_judge",
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
 from memray_eval.benchmarks.personamem.files import FILES, read_options
 from memray_eval.benchmarks.templates.records import drop_fields, is_own_record
@@ -75,6 +75,11 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     return conversation_prompt(sample, candidate, WORDING, asked)
 
 
+def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
+    """The share of right letters over all questions."""
+    return {"accuracy": mean_of(one.values.get("rule_score") for one in answered)}
+
+
 SUITE = Suite(
     description="PersonaMem: which of four replies fits what a user has said of themselves",
     metrics=("rule_score", "semantic_correctness", "evidence_recall"),
@@ -84,4 +89,5 @@ SUITE = Suite(
     has_contexts=True,
     has_arms=True,
     files=FILES,
+    overall=overall,
 )

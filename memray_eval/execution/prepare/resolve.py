@@ -12,7 +12,8 @@ from memray_eval.affect.speech import SPEECH_BACKENDS
 from memray_eval.affect.text import TEXT_BACKENDS
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS
-from memray_eval.benchmarks import no_adaptation
+from memray_eval.benchmarks import Suite, no_adaptation
+from memray_eval.benchmarks.conversations.errata import Erratum, read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
@@ -73,6 +74,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         budget=config.budget,
         tolerance=config.tolerance,
         stops_on_failure=config.on_error == "fail",
+        errata=_errata_of(config, suite),
         executor=config.executor,
     )
     _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
@@ -80,6 +82,14 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         if candidate.backend == "code":
             _check_function(candidate.model, sources)
     return spec
+
+
+def _errata_of(config: RunConfig, suite: Suite) -> Mapping[str, Erratum]:
+    if config.errata is None:
+        return {}
+    if not suite.has_arms:
+        raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
+    return read_errata(config.errata)
 
 
 def _with_official_rubric(rubrics: Mapping[str, str], metric: Metric) -> Metric:
