@@ -22,7 +22,6 @@ from memray_eval.benchmarks.conversations.files import (
     require,
 )
 from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY
-from memray_eval.benchmarks.templates.records import is_own_record
 from memray_eval.ports import PublishedFiles, PublishedQuestion
 
 _SESSION = re.compile(r"session_(\d+)")
@@ -33,7 +32,7 @@ UNANSWERED = "Not mentioned in the conversation"
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     """The questions of one conversation; of a sample in our own format, that one."""
-    if isinstance(raw, Mapping) and is_own_record(raw) and "qa" not in raw:
+    if isinstance(raw, Mapping) and "query" in raw:
         yield PublishedQuestion("", raw)
         return
     require(raw, "conversation of LoCoMo's", ("sample_id", "conversation", "qa"))

@@ -21,7 +21,6 @@ from memray_eval.benchmarks.conversations.files import (
     find_lacking,
     require,
 )
-from memray_eval.benchmarks.templates.records import is_own_record
 from memray_eval.ports import PublishedFiles, PublishedQuestion
 
 TASKS = (
@@ -38,7 +37,7 @@ _HAYSTACK = ("haystack_sessions", "haystack_session_ids", "haystack_dates")
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     """The question of one record; of a sample in our own format, that one."""
-    if isinstance(raw, Mapping) and is_own_record(raw):
+    if isinstance(raw, Mapping) and "query" in raw:
         yield PublishedQuestion("", raw)
         return
     require(raw, "question of LongMemEval's", ("question_id", "question_type", "question"))

@@ -18,7 +18,6 @@ from memray_eval.benchmarks.conversations.conversation import (
 )
 from memray_eval.benchmarks.conversations.files import Fault, find_lacking, names_in, require
 from memray_eval.benchmarks.personamem.rules import LETTERS
-from memray_eval.benchmarks.templates.records import is_own_record
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 
@@ -60,7 +59,7 @@ def contexts_of(path: str) -> str:
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     """The question of one row; of a sample in our own format, that one."""
-    if isinstance(raw, Mapping) and is_own_record(raw):
+    if isinstance(raw, Mapping) and "query" in raw:
         yield PublishedQuestion("", raw)
         return
     require(raw, "question of PersonaMem's", ("question_id", "all_options"))

@@ -32,9 +32,8 @@ _COLUMNS = (
 
 
 class Answer(NamedTuple):
-    """One answer. `n_evidence` pieces of evidence, of which `n_found` were retrieved or shown (None:
-    nobody noted it); `declines`: it says that it does not know. Of `metadata` only what says how
-    the prompt was cut."""
+    """One answer. Of `n_evidence` pieces of evidence `n_found` were retrieved or shown (None:
+    nobody noted it); `declines`: it says that it does not know."""
 
     sample: Sample
     candidate: Candidate
