@@ -15,6 +15,7 @@ from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
+from memray_eval.report.html.memory_failures import render_arms
 from memray_eval.report.html.page_renderer import render_page, write_page
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
@@ -127,6 +128,7 @@ def _sections(
         "heat": list(view_model.heat_grids(summary.heat_maps)),
         "tradeoff": view_model.tradeoff(summary, intervals),
         "quality_mark": view_model.quality_mark(summary),
+        "memory": render_arms(summary),
         "curves": list(view_model.curves(summary, intervals)),
         "agreements": view_model.agreements(summary),
         "juries": list(view_model.juries(summary)),
