@@ -3,7 +3,6 @@ cosine of embeddings."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -13,7 +12,7 @@ import numpy as np
 
 from memray_eval.benchmarks.conversations.conversation import Session, from_context
 from memray_eval.config.sections import EmbeddingConfig
-from memray_eval.ports import Embedder, FloatArray
+from memray_eval.ports import FloatArray
 from memray_eval.text_processing.matching import STOPWORDS, stem
 from memray_eval.types import Retrieval
 
@@ -68,21 +67,19 @@ def _stems(text: str) -> list[str]:
 
 
 def _rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
-    vectors = _embed(model, texts)
+    encode = load_encoder(model)
+    vectors = encode(texts)
 
     def rank(query: str) -> FloatArray:
-        scores: FloatArray = vectors @ _embed(model, [query])[0]
+        scores: FloatArray = vectors @ encode([query])[0]
         return scores
 
     return rank
 
 
-def _embed(model: str, texts: Sequence[str]) -> FloatArray:
-    return asyncio.run(_embedder(model).embed(texts))
-
-
 @cache
-def _embedder(model: str) -> Embedder:
-    from memray_eval.models.embeddings import build_embedder  # seconds to import
+def load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:
+    """A local embedding model, loaded once a process. Raises EmbeddingError."""
+    from memray_eval.models.embeddings import LocalEmbedder  # seconds to import
 
-    return build_embedder(EmbeddingConfig(model=model))
+    return LocalEmbedder(EmbeddingConfig(model=model)).encode
