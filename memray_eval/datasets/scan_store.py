@@ -67,8 +67,7 @@ def read_states(
     """The states of a dataset's files, and of those that its samples name for their contexts.
     Raises DataError where there is no dataset, OSError for a folder that cannot be listed."""
     sources = sources_of(path, files)
-    published = (files.find(path) or ()) if files is not None else ()
-    drawn_on = {other for one in published for other in one.beside} | {*context_files}
+    drawn_on = {other for one in sources for other in one.beside} | {*context_files}
     infos = [*_infos_of_sources(sources), *_infos_of_files(sorted(drawn_on))]
     digest = hashlib.blake2b(digest_size=16)
     for place, info in infos:

@@ -21,7 +21,7 @@ class Shard(Frozen):
     a JSON object says of all its items (`read_header`); an item that says nothing itself inherits
     it. Lines of a JSONL are numbered from `first_number` on, those in `take` by `numbers`; `label`
     tells the sources of one dataset apart, where it has several. Of a `published` file, whose items
-    hold several questions each, positions number the questions."""
+    hold several questions each, positions number the questions; they draw on the files `beside`."""
 
     kind: Kind
     path: str
@@ -37,6 +37,7 @@ class Shard(Frozen):
     numbers: tuple[int, ...] = ()
     label: str = ""
     published: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def is_read_from_start(self) -> bool:

@@ -90,10 +90,15 @@ def whole(path: str) -> list[Shard]:
 
 def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
     """As `whole`, for a dataset that may lie there as a benchmark published it."""
-    found = None if files is None or path.startswith(HUB) else files.find(path)
-    if found is None:
+    if files is None:
         return whole(path)
-    return [Shard(kind=one.kind, path=one.path, published=True) for one in found]
+    path = fetch_dataset(path) if path.startswith(HUB) else path
+    filesystem, inner = locate(path)
+    if filesystem.get_file_info(inner).type not in (fs.FileType.File, fs.FileType.Directory):
+        return whole(path)  # which says what is wrong
+    if (found := files.find(path)) is None:
+        return whole(path)
+    return [Shard(kind=one.kind, path=one.path, published=True, beside=one.beside) for one in found]
 
 
 def _pick_data_files(names: Iterable[str]) -> list[str]:

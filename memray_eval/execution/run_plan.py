@@ -28,6 +28,7 @@ from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
+from memray_eval.datasets.sources import sources_of
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.judges.router import JudgeAssignment, JudgeTable, embedded_model
@@ -83,7 +84,7 @@ class ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
         guesses. Raises DataError where a column is missing."""
         reader = self.reader
-        if reader.files is not None and reader.files.find(self.dataset) is not None:
+        if any(source.published for source in sources_of(self.dataset, reader.files)):
             return self
         found = find_columns(
             self.dataset, self.columns, reader.has_responses, reader.adapt is no_adaptation

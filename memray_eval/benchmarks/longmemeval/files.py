@@ -19,9 +19,10 @@ from memray_eval.benchmarks.conversations.files import (
     as_text,
     find_json,
     find_lacking,
+    names_in,
     require,
 )
-from memray_eval.ports import PublishedFiles, PublishedQuestion
+from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 
 TASKS = (
     "single-session-user",
@@ -32,7 +33,19 @@ TASKS = (
     "knowledge-update",
 )
 ABSTENTION = "_abs"  # in the id of a question that cannot be answered
+_PREFIX = "longmemeval_"
 _HAYSTACK = ("haystack_sessions", "haystack_session_ids", "haystack_dates")
+
+
+def find(path: str) -> list[PublishedFile] | None:
+    """As `find_json`, and the files that the hub has without an ending, such as longmemeval_s."""
+    folder, slash, name = path.rstrip("/").rpartition("/")
+    if name.startswith(_PREFIX) and "." not in name and not names_in(path):
+        return [PublishedFile(f"{folder}{slash}{name}", "json")]
+    bare = [one for one in names_in(path) if one.startswith(_PREFIX) and "." not in one]
+    if bare:
+        return [PublishedFile(f"{path.rstrip('/')}/{one}", "json") for one in bare]
+    return find_json(path)
 
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
@@ -120,4 +133,4 @@ def _read_evidence(
     ]
 
 
-FILES = PublishedFiles(find=find_json, questions=questions)
+FILES = PublishedFiles(find=find, questions=questions)

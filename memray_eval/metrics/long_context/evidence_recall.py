@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from memray_eval.benchmarks.conversations.arms import EVIDENCE, RETRIEVED, retrieved_ids
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
 FOUND, PIECES = "found", "pieces"
-EVIDENCE, RETRIEVED, SHOWN = "evidence", "retrieved", "evidence_shown"
+SHOWN = "evidence_shown"
 
 
 def found_evidence(sample: Sample) -> list[int] | None:
-    """Which pieces of the evidence were found, by their numbers; None where nobody noted it."""
+    """Which pieces of the evidence were found, by their numbers; None where nobody noted it.
+    Raises ValueError where `retrieved` holds what is neither an id nor an object."""
     evidence: Sequence[Sequence[Any]] = sample.metadata.get(EVIDENCE) or []
     retrieved = sample.metadata.get(RETRIEVED)
     if isinstance(retrieved, list):
-        ids = {id_of(item) for item in retrieved} - {""}
+        ids = {*retrieved_ids(retrieved)} - {""}
         if ids or not retrieved:
             return [
                 place
@@ -34,13 +36,6 @@ def found_evidence(sample: Sample) -> list[int] | None:
             ]
     shown = sample.metadata.get(SHOWN)
     return list(shown) if isinstance(shown, list) else None
-
-
-def id_of(item: Any) -> str:
-    """The id of one retrieved item, "" where it names no source."""
-    if isinstance(item, dict):
-        return str(item.get("id") or item.get("session") or "")
-    return "" if any(map(str.isspace, str(item))) else str(item)
 
 
 def applies(sample: Sample) -> str | None:

@@ -77,7 +77,10 @@ def _to_answer(row: Mapping[str, Any]) -> Answer:
         and not any(name in FALLBACKS for name in (one["judge"] or "").split(JURORS))
     ]
     evidence = metadata.get("evidence") or []
-    found = found_evidence(sample) if evidence else None
+    try:
+        found = found_evidence(sample) if evidence else None
+    except ValueError:  # evidence_recall says it of the answer
+        found = None
     return Answer(
         sample=sample,
         candidate=Candidate.model_validate_json(row["candidate_config"]),
