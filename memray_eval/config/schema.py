@@ -293,8 +293,9 @@ class CandidateEntry(Candidate):
         """The candidates that it stands for, temperature by temperature; one if it names no
         lists."""
         plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
-        lists = (self.temperatures, self.prompts, self.contexts)
-        for temperature, prompt, context in product(*(given or (None,) for given in lists)):
+        for temperature, prompt, context in product(
+            self.temperatures or (None,), self.prompts or (None,), self.contexts or (None,)
+        ):
             name, changed = self.name, dict[str, Any]()
             if temperature is not None:
                 name += f"-t{temperature}"
