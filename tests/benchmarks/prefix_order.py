@@ -5,7 +5,8 @@ embedded engine.
         [--suite longbench]
 
 With --suite locomo the contexts are conversations, asked about in the order of a locomo10.json and
-shuffled: --suite locomo --contexts 2 --questions 60 --kv-tokens 4500.
+shuffled: --suite locomo --contexts 2 --questions 60 --tokens 2000
+--kv-tokens 3200.
 
 The same samples in both runs. Shuffled they come as one combined JSON, whose order is kept; as
 JSONL their order in the file is the same shuffled one, and reading by context puts it right. The KV
@@ -30,6 +31,7 @@ from tests.benchmarks.contexts import jsonl, prose, samples
 
 CHARACTERS_A_TOKEN = 2.4  # of the invented words, by the embedded model's tokenizer
 BLOCK_TOKENS = 128
+WINDOW = 8192  # the model's
 
 
 def conversations(folder: Path, count: int, questions: int, tokens: int) -> tuple[Path, Path]:
@@ -74,6 +76,7 @@ def config_of(dataset: Path, out: Path, kv_tokens: int, suite: str) -> RunConfig
             "metrics": ["rule_score"],
             "engine": {
                 "max_num_seqs": 4,
+                "max_model_len": min(WINDOW, kv_tokens),
                 "engine_kwargs": {
                     "block_size": BLOCK_TOKENS,
                     "num_gpu_blocks_override": kv_tokens // BLOCK_TOKENS,
