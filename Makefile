@@ -21,9 +21,7 @@ test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest tests/unit -n 2 -m heavy
 	$(BIN)/python -m pytest tests/wire -n 2
 	$(BIN)/python -m pytest tests/local -n 4
-	$(BIN)/python -m pytest tests/ray tests/benchmarks tests/e2e tests/gpu --durations=25
-	$(BIN)/python -m pytest tests/processes -n 2 --dist loadfile --durations=10
-	$(BIN)/python -m pytest tests/clusters --durations=5
+	$(BIN)/python -m pytest tests/ray tests/benchmarks tests/e2e tests/gpu tests/processes tests/clusters -n 2 --dist loadgroup --durations=25
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -74,7 +72,7 @@ export HASHED
 lock: | $(BIN)/python
 	@$(PIP) install -q -q uv
 	$(UV) $(CPU) --extra cpu --extra google -o cluster/locks/cpu.txt
-	$(UV) $(CPU) --extra cpu --extra google --extra dev -c cluster/locks/cpu.txt -o $(VENV)/dev-all.txt
+	$(UV) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra dev -c cluster/locks/cpu.txt -o $(VENV)/dev-all.txt
 	@grep -vxFf cluster/locks/cpu.txt $(VENV)/dev-all.txt > cluster/locks/dev.txt
 	$(UV) --extra gpu --extra google --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o cluster/locks/gpu.txt
 	$(BIN)/uv pip compile -q cluster/locks/gpu.txt --no-deps --python-version 3.11 $(LINUX) --format pylock.toml \

@@ -20,7 +20,8 @@ EvalError                                                                       
 │   ├── Refused          the judge or its content filter declined: the outcome is `abstained`
 │   ├── Truncated        the verdict was cut off at the output limit
 │   └── Malformed        the verdict did not fit its schema, also when asked again
-└── EmbeddingError       the embedding model could not be loaded or asked
+├── EmbeddingError       the embedding model could not be loaded or asked
+└── SinkError            a sink did not take a run's scores: a note of the run, never its end   1
 
 A failure of one row never raises past its stage: it becomes data (`Response.error`, `Score.error`).
 """
@@ -168,3 +169,7 @@ class Malformed(JudgeError):
 
 class EmbeddingError(EvalError):
     pass
+
+
+class SinkError(EvalError):
+    exit_code = 1

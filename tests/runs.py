@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from memray_eval.metric import JudgedMetric, rubric_digest
+from memray_eval.metrics import pick
+from memray_eval.report.intervals import add_intervals
+from memray_eval.report.paired_quality import differences_from_best, paired_qualities
 from memray_eval.report.recommendation import recommend
+from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
+from memray_eval.stages.breakdown import break_down
+from memray_eval.stages.reduce import reduce_records
+from memray_eval.stages.speed import measure_speed
 from memray_eval.types import (
     Agreement,
     Candidate,
@@ -309,3 +317,83 @@ def write_run(path: Path, records: Iterable[Record], n_units: int) -> RunFolder:
         }
     )
     return folder
+
+
+def write_summarised(
+    path: Path, records: Iterable[Record], metrics: Iterable[str], headline: str = ""
+) -> RunFolder:
+    """A finished run's folder with the summary that its records have."""
+    rows, folder, chosen = list(records), RunFolder(str(path)), pick(metrics)
+    folder.create()
+    for start in range(0, len(rows), 1000):
+        folder.write_part(to_table(rows[start : start + 1000]))
+    read = folder.records()
+    reduced, broken = reduce_records(read, chosen, 12.0), break_down(read, chosen)
+    named = tuple({one.candidate.name: one.candidate for one in rows}.values())
+    by_name = {one.name: one for one in chosen}
+    first = by_name[headline or chosen[0].name]
+    speed = measure_speed(read, first) if len(named) > 1 else ()
+    pairs = paired_qualities(read, first, sorted(one.name for one in named))
+    summary = Summary(
+        run_id=path.name, suite=rows[0].sample.suite,
+        n_samples=len({one.sample.id for one in rows}),
+        n_invalid=0, n_units=reduced.n_units, n_failed_units=reduced.n_failed_units,
+        generation_s=12.0, evaluation_s=3.0, total_s=16.0, candidates=reduced.generation,
+        metrics=reduced.metrics, tasks=broken.tasks, macro=broken.macro,
+        heat_maps=broken.heat_maps, headline=first.name, performance=speed,
+        recommendation=recommend(speed, pairs),
+        differences=differences_from_best(read, reduced.metrics, by_name),
+        sweeps=temperature_sweeps(named, reduced.metrics), causes=reduced.causes,
+    )  # fmt: skip
+    folder.write_summary(add_intervals(summary, read), "")
+    folder.write_manifest(
+        {"started": "2026-11-24T08:00:00Z", "status": "finished", "run_id": path.name,
+        "versions": {"memray-eval": "0.1.0"},
+        "dataset": {"path": path.name, "fingerprint": f"2:{path}"},
+        "rubrics": {name: rubric_digest(one) for name, one in by_name.items()
+        if isinstance(one, JudgedMetric)}}
+    )  # fmt: skip
+    return folder
+
+
+PLACES = ("billing", "refunds", "travel", "weather")
+
+
+def chat_records(
+    candidate: str, effect: Mapping[tuple[str, str], float] | None = None, n: int = 120
+) -> Iterator[Record]:
+    """Answers scored 1 to 5 for empathy and coherence, alike for every candidate but for noise of
+    its own and an `effect` by metric and task."""
+    one, shift = Candidate(name=candidate, model=candidate), effect or {}
+    for place in range(n):
+        prompt, own = random.Random(place), random.Random(f"{candidate}{place}")
+        task = PLACES[place % len(PLACES)]
+        sample = Sample(
+            id=f"S{place:03}", suite="chat", task=task, query=f"What of {task}, case {place}?",
+            scenario=("calm", "angry", "in a hurry")[place % 3],
+            language=("en", "de")[place // 4 % 2],
+        )  # fmt: skip
+        values = {
+            metric: 3.0 + prompt.gauss(0, 0.6) + own.gauss(0, 0.2) + shift.get((metric, task), 0.0)
+            for metric in ("empathy", "coherence")
+        }
+        scores = tuple(
+            Score(
+                metric=metric,
+                status="scored",
+                value=min(5.0, max(1.0, value)),
+                judge="openai/gpt-4o",
+                judgment=json.dumps({"explanation": f"It {'helps' if value > 3 else 'shrugs'}."}),
+            )
+            for metric, value in values.items()
+        )
+        yield Record(
+            unit_id=unit_id(sample.id, one, "chat"),
+            sample=sample,
+            candidate=one,
+            response=Response(
+                text=f"{candidate} says: look at {task} again, case {place}.",
+                finish_reason="stop", prompt_tokens=100 * (1 + place % 9), output_tokens=12,
+            ),
+            scores=scores,
+        )  # fmt: skip

@@ -18,6 +18,7 @@ from memray_eval.report.comparing import Comparison, compare
 from memray_eval.report.comparing.open_runs import (
     find_cluster_field,
     find_split_field,
+    open_sides,
     pick_candidates,
 )
 from memray_eval.report.comparing.thresholds import NUMBER, SIGNS
@@ -121,8 +122,7 @@ class Run:
         ConfigError, DataError."""
         sides = pick_candidates([self.path, other.path if isinstance(other, Run) else other])
         field, by = find_cluster_field(sides, None), find_split_field(sides, None)
-        opened = [one.side(field, by) for one in sides]
-        return compare(opened, metrics=list(metrics), cluster=field, by=by)
+        return compare(open_sides(sides, field, by), metrics=list(metrics), cluster=field, by=by)
 
     def report(self, path: str | None = None) -> str:
         """Writes the run's page, one HTML file, and returns where."""

@@ -18,6 +18,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     inspect,
     run,
     score,
+    send,
     submit,
     view,
 )

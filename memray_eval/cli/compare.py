@@ -75,7 +75,9 @@ def compare(
     from memray_eval.report.comparing.open_runs import (
         find_cluster_field,
         find_split_field,
+        open_sides,
         pick_candidates,
+        read_more_groups,
     )
     from memray_eval.report.statistics import Settings
 
@@ -85,13 +87,14 @@ def compare(
     )
     opened = pick_candidates(runs)
     field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
-    sides = [one.side(field, split) for one in opened]
+    sides = open_sides(opened, field, split)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     found = compare_sides(
         sides,
         metrics=chosen,
         cluster=field,
         by=split,
+        more=read_more_groups(opened) if by is None else None,
         settings=Settings(bootstrap=bootstrap),
         flips=listed,
     )
@@ -114,7 +117,12 @@ def _write_html(found: Comparison, opened: Sequence[ComparedRun], path: str) -> 
     from memray_eval.report.html.comparison import write_comparison
     from memray_eval.report.scores import read_texts
 
-    units = {(flip.sample_id, flip.task) for metric in found.metrics for flip in metric.flips}
+    units = {
+        (sample_id, flip.task)
+        for metric in found.metrics
+        for flip in metric.flips
+        for sample_id in (flip.sample_id, flip.other_id or flip.sample_id)
+    }
     texts = (
         {one.name: read_texts(one.folder.records(), one.candidate, units) for one in opened}
         if units

@@ -22,6 +22,7 @@ RUBRICS = "rubrics"  # some of its values are paths
 OWN = ("metrics", "include")  # and of theirs
 SUITE = "suite"  # and of its template
 CANDIDATES = "candidates"  # and of their prompts and functions
+SINKS = "sinks"  # and of their folders
 CODE = ("judge", "judging", "affect", "servers", "reader")  # may name users' code
 
 
@@ -37,7 +38,7 @@ def load_config(
     path = None if path is None else find_job(path)
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
-    for key in (*PATH_FIELDS, RUBRICS, *OWN, SUITE, CANDIDATES, *CODE):
+    for key in (*PATH_FIELDS, RUBRICS, *OWN, SUITE, CANDIDATES, SINKS, *CODE):
         if key in data:
             data[key] = _resolve_paths(
                 key, data[key], path.parent if path is not None else Path.cwd()
@@ -159,6 +160,8 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
         return _resolve_suite(value, folder)
     if key == CANDIDATES:
         return _resolve_candidates(value, folder)
+    if key == SINKS:
+        return _resolve_sinks(value, folder)
     if field in CODE or (field == CANDIDATES and key.endswith(".model")):
         return _resolve_code(value, folder)
     if isinstance(value, dict) and key == RUBRICS:
@@ -197,6 +200,15 @@ def _resolve_candidate(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
     if "model" in entry:
         resolved["model"] = _resolve_own(entry["model"], folder)
     return resolved
+
+
+def _resolve_sinks(sinks: Any, folder: Path) -> Any:
+    """Resolves the folders that sinks name."""
+    if isinstance(sinks, list | tuple):
+        return [_resolve_sinks(sink, folder) for sink in sinks]
+    if isinstance(sinks, dict) and isinstance(place := sinks.get("dir"), str):
+        return sinks | {"dir": _resolve_path(place, folder)}
+    return sinks
 
 
 def _resolve_suite(entry: Any, folder: Path) -> Any:

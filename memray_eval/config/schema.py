@@ -31,6 +31,7 @@ from memray_eval.config.sections import (
     Provider,
     RubricMetric,
     ServerConfig,
+    Sinks,
     SuiteTemplate,
     WordList,
 )
@@ -94,7 +95,8 @@ class RunConfig(Frozen):
     named and there are at most 2,000 units. `tolerance` says how many units may fail before the
     exit code says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run
     at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
-    passed, resumably too. Relative paths are resolved by `load_config`."""
+    passed, resumably too. `sinks` are where scores go beside the run's folder. Relative paths are
+    resolved by `load_config`."""
 
     suite: str | SuiteTemplate = "memory"
     dataset: str
@@ -129,6 +131,7 @@ class RunConfig(Frozen):
     tolerance: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)] = 0.05
     on_error: Literal["record", "fail"] = "record"
     budget: Budget = Budget()
+    sinks: Sinks = ()
     out: str = DEFAULT_OUT
 
     @property

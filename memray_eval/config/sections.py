@@ -3,6 +3,7 @@ the rest."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -39,6 +40,28 @@ PLANNED_KWARGS = {
     "max_num_seqs": "engine.max_num_seqs",
     "max_model_len": "engine.max_model_len",
 }
+
+
+# The keys of a job that say what is measured: a resumed run keeps them
+MEASURED_KEYS = (
+    "suite",
+    "dataset",
+    "reader",
+    "columns",
+    "tasks",
+    "templates",
+    "affect",
+    "limit",
+    "limit_order",
+    "skip_invalid",
+    "candidates",
+    "metrics",
+    "judge",
+    "rubrics",
+    "text_weights",
+    "transitions",
+    "emotion_words",
+)
 
 
 class EngineConfig(Frozen):
@@ -242,6 +265,58 @@ class JudgingConfig(Frozen):
     def way_on_failure(self) -> OnJudgeFailure:
         """What happens to a response that no judge gave a verdict on."""
         return "default" if self.on_unparsed == "default" else self.on_judge_failure
+
+
+SinkKind = Literal["otlp", "mlflow", "inspect"]
+# The keys that a sink takes beside its kind
+SINK_KEYS: Mapping[SinkKind, tuple[str, ...]] = {
+    "otlp": ("endpoint",),
+    "mlflow": ("uri", "experiment"),
+    "inspect": ("dir",),
+}
+
+
+class SinkConfig(Frozen):
+    """Where a run's scores go beside its folder, once they are written there; a kind alone stands
+    for a sink without further keys.
+
+    `otlp` sends every score as an OpenTelemetry event to the collector at `endpoint` (else
+    OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT, http://localhost:4318). `mlflow`
+    keeps a run in the `experiment` (else MLFLOW_EXPERIMENT_NAME, memray_eval) of the tracking
+    server at `uri` (else MLFLOW_TRACKING_URI). `inspect` writes a log for `inspect view` into `dir`
+    (else `inspect/` in the run's folder). Headers and keys come from the environment alone."""
+
+    kind: SinkKind
+    endpoint: str | None = None
+    uri: str | None = None
+    experiment: str | None = None
+    dir: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_alone(cls, data: Any) -> Any:
+        entry = data if isinstance(data, dict) else {"kind": data}
+        if (kind := entry.get("kind")) not in tuple(SINK_KEYS):
+            raise ValueError(f"no sink {kind!r}; there are: {', '.join(SINK_KEYS)}")
+        return entry
+
+    @model_validator(mode="after")
+    def _takes_its_keys(self) -> SinkConfig:
+        own = SINK_KEYS[self.kind]
+        for key in self.model_fields_set - {"kind", *own}:
+            if getattr(self, key) is not None:
+                raise ValueError(f"{key}: a sink of kind {self.kind} takes {', '.join(own)}")
+        return self
+
+
+# One sink stands for a list of it
+Sinks = Annotated[
+    tuple[SinkConfig, ...],
+    BeforeValidator(
+        lambda given: (given,) if isinstance(given, str | dict) else given,
+        json_schema_input_type=SinkKind | SinkConfig | tuple[SinkKind | SinkConfig, ...],
+    ),
+]
 
 
 class Assumptions(Frozen):

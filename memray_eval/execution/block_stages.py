@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -159,11 +159,19 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
-    candidate, built on this actor's loop."""
+    candidate, built on this actor's loop. `is_restarted`: whether this actor stands in for one that
+    was lost with its node, and is to make what that one had made again."""
 
-    def __init__(self, config: ServerConfig, context: StageContext) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        context: StageContext,
+        is_restarted: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._config, self._context = config, context
         self._client = cache(self._new_client)
+        # What this actor is to make again was written before it was started
+        self._stored = RunFolder(context.folder).index_responses() if is_restarted() else None
 
     def _new_client(self, candidate_json: str) -> Generator:
         candidate = Candidate.model_validate_json(candidate_json)
@@ -179,14 +187,20 @@ class AskServers:
         if await self._context.counter.is_stopping():
             yield RECORD_SCHEMA.empty_table()
             return
+        rows = table.to_pylist()
+        records = [Record.model_validate_json(row[RECORD]) for row in rows]
+        if self._stored is not None:
+            ids = [record.unit_id for record in records]
+            stored = await asyncio.to_thread(self._context.find_stored, ids, self._stored)
+            records = [stored.get(record.unit_id, record) for record in records]
         with report_block(self._context.counter, "generate") as done:
-            asked = await asyncio.gather(*(self._ask(row) for row in table.to_pylist()))
+            asked = await asyncio.gather(*map(self._ask, rows, records))
             done.rows, done.failed = len(asked), _n_ungenerated(asked)
         yield self._context.report_answers(asked)
 
-    async def _ask(self, row: dict[str, Any]) -> Record:
-        record = Record.model_validate_json(row[RECORD])
-        if row[PROMPT] is None:  # it could not be built, or the answer is there already
+    async def _ask(self, row: dict[str, Any], record: Record) -> Record:
+        # It could not be built, or the answer is there already
+        if row[PROMPT] is None or record.response is not None:
             return record
         try:
             prompt, client = (

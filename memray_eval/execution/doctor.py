@@ -23,6 +23,7 @@ from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.metrics import all_metrics
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.embeddings import LOCAL_PACKAGE
+from memray_eval.sinks import check_sinks
 from memray_eval.types import Frozen
 
 MIN_DISK_GIB = 2.0
@@ -173,6 +174,12 @@ def _check_job(job: JobNeeds) -> Iterator[Check]:
         spec = job.resolve()
     except EvalError as error:
         yield Check(state="fail", what=str(error))
+    for sink in spec.sinks if spec is not None else ():
+        try:
+            check_sinks([sink])
+            yield Check(state="ok", what=f"sink {sink.kind}: its package and an address are there")
+        except EvalError as error:
+            yield Check(state="fail", what=str(error))
     if spec is not None and capacity is not None:
         yield from _check_plan(spec, capacity)
 

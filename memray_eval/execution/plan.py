@@ -136,6 +136,12 @@ def judging_pools(spec: RunSpec, device: Device, judge_actors: int) -> list[Pool
     ]
 
 
+def tail_pools(spec: RunSpec, judge_actors: int, scores: bool = True) -> list[Pool]:
+    """The pools of a pipeline whose engines have ended: what scores and writes the last of its
+    responses."""
+    return [*(_scoring_pools(spec, judge_actors) if scores else ()), _writer_pool(1 + scores)]
+
+
 def _writer_pool(actors: int) -> Pool:
     return Pool(name="writers", actors=actors, cpus=WRITER_CPUS, memory_gib=ACTOR_GIB)
 

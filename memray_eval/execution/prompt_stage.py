@@ -23,8 +23,7 @@ from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
-from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import from_table_apart, unanswered
+from memray_eval.results.schema import unanswered
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import note_passages, render
 from memray_eval.types import Candidate, Passage, Prompt, Record, Sample, unit_id
@@ -64,6 +63,30 @@ ENGINE_SCHEMA = pa.schema(
         (SAMPLING, _SAMPLING_TYPE),
         (FORM, pa.string()),
         (TRUNCATED, pa.int64()),
+    ]
+)
+# What comes back from the engine; vLLM's times are in seconds, `metrics` on its own clock
+ANSWER_SCHEMA = pa.schema(
+    [
+        (RECORD, pa.string()),
+        (FORM, pa.string()),
+        (TRUNCATED, pa.int64()),
+        ("generated_text", pa.large_string()),
+        ("generated_tokens", pa.list_(pa.int32())),
+        ("finish_reason", pa.string()),
+        ("num_input_tokens", pa.int64()),
+        ("num_cached_tokens", pa.int64()),
+        (
+            "metrics",
+            pa.struct(
+                [
+                    ("first_token_latency", pa.float64()),
+                    ("first_token_ts", pa.float64()),
+                    ("last_token_ts", pa.float64()),
+                ]
+            ),
+        ),
+        ("__inference_error__", pa.string()),
     ]
 )
 Row = dict[str, Any]
@@ -182,7 +205,13 @@ def _rows(table: pa.Table, asking: PromptSpec, asked: Asked, unasked: Row) -> It
     if asking.context.is_stopping():
         return
     suite = asking.suite.load()
-    stored = _stored_records(table, asking) if asking.is_repeated() else {}
+    stored: dict[str, Record] = {}
+    if asking.is_repeated():
+        again = _samples(table, asking, lambda entry, error: None)
+        ids = [
+            unit_id(sample.id, one, sample.suite) for sample in again for one in asking.candidates
+        ]
+        stored = asking.context.find_stored(ids)
     for sample in _samples(table, asking, asking.context.record_unreadable):
         for candidate in asking.candidates:
             try:
@@ -214,22 +243,6 @@ def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Ro
     except Exception as error:
         why = f"no prompt can be built: {describe_error(error)}"
         return {RECORD: unanswered(record, why).model_dump_json(), **unasked}
-
-
-def _stored_records(table: pa.Table, asking: PromptSpec) -> dict[str, Record]:
-    """The units of a block whose responses were written before the block was lost with its node,
-    by their ids. An engine would answer them with other texts, and the judges be paid again."""
-    ids = [
-        unit_id(sample.id, candidate, sample.suite)
-        for sample in _samples(table, asking, lambda entry, error: None)
-        for candidate in asking.candidates
-    ]
-    rows = RunFolder(asking.context.folder).find_responses(ids)
-    logger.info(
-        "a block is made again: %d of its %d units have responses already", rows.num_rows, len(ids)
-    )
-    records, _ = from_table_apart(rows, lambda sample_id, error: None)
-    return {record.unit_id: record for record in records}
 
 
 def _samples(

@@ -86,6 +86,12 @@ def load_resume_state(folder: RunFolder) -> ResumeState:
     return find_waiting(folder, finished, int(np.count_nonzero(chosen & failed)))
 
 
+def find_unscored(folder: RunFolder) -> ResumeState:
+    """What was generated and stands in no record, while the run goes on."""
+    records = _IndexedParts.read(folder, RECORDS)
+    return find_waiting(folder, UnitIdSet.of_numbers(records.index.units))
+
+
 def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> ResumeState:
     """What was generated and is not finished. Parts of responses that hold nothing of it go."""
     responses = _IndexedParts.read(folder, RESPONSES)

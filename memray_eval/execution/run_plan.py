@@ -23,6 +23,7 @@ from memray_eval.config.sections import (
     JudgingConfig,
     MetricOptions,
     ServerConfig,
+    SinkConfig,
 )
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import Problem
@@ -109,7 +110,8 @@ class RunSpec:
     makes it on a worker. `metrics` are those that this run computes, `named_metrics` the names
     among them that the job gives itself. `judges` has the assignment of every judged metric, and of
     each "metric/task" that has its own; `affect_judges` that of the affect stage. `engines` are the
-    models' engines where they differ from `engine`.
+    models' engines where they differ from `engine`. `sinks` are where scores go beside the run's
+    folder.
     """
 
     suite: Suite
@@ -135,6 +137,7 @@ class RunSpec:
     stops_on_failure: bool
     errata: Mapping[str, Erratum] = field(default_factory=dict)
     executor: Literal["auto", "local", "ray"] = "auto"
+    sinks: tuple[SinkConfig, ...] = ()
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""

@@ -1,11 +1,12 @@
 """Which models' engines run side by side, and which wait for others to be done. Pure, but for
-`run_concurrently`."""
+`run_waves`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from itertools import groupby
+from threading import Event, Thread
 from typing import TypeAlias
 
 from memray_eval.execution.capacity import Capacity
@@ -18,11 +19,18 @@ from memray_eval.execution.plan import (
     judge_actors,
     judging_pools,
     pipeline_pools,
+    tail_pools,
 )
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.types import Candidate
 
 Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
+Wave: TypeAlias = tuple[Group, ...]  # groups whose pipelines run side by side
+# To be called when the first engine of a group has ended; None where no wave waits for that
+OnEngineEnd: TypeAlias = Callable[[], None] | None
+Work: TypeAlias = Callable[[Group, OnEngineEnd], None]
+
+LOOK_S = 0.5  # between two looks whether the next wave may begin
 
 
 def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
@@ -104,22 +112,92 @@ def check_turns(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> None:
         check_room(pools, capacity)
 
 
-def run_concurrently(
-    wave: Sequence[Group], work: Callable[[Group], None], stop: Callable[[str], object]
+def pools_beside(
+    spec: RunSpec,
+    tails: Sequence[Wave],
+    wave: Wave,
+    capacity: Capacity,
+    device: Device,
+    scores: bool = True,
+) -> list[Pool]:
+    """The pools of a wave, and what is left of earlier ones whose engines end: their judges,
+    embedders and writers."""
+    left = [
+        pool
+        for tail in tails
+        for _ in tail
+        for pool in tail_pools(spec, judge_actors_per_pipeline(spec, tail, capacity.cpus), scores)
+    ]
+    return [*left, *wave_pools(spec, wave, capacity, device, scores)]
+
+
+class _Pipelines:
+    """The pipelines that were started, each in a thread. The threads are daemons: who interrupts
+    the run a second time does not wait for them."""
+
+    def __init__(self) -> None:
+        self.futures: dict[Future[None], tuple[Wave, Event]] = {}
+
+    def start(self, work: Work, wave: Wave, group: Group, is_last: bool) -> None:
+        done, is_ending = Future[None](), Event()
+        self.futures[done] = wave, is_ending
+
+        def run() -> None:
+            try:
+                work(group, None if is_last else is_ending.set)
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        Thread(target=run, daemon=True, name="pipeline").start()
+
+    def tails(self) -> list[Wave] | None:
+        """The waves that are not over; None where the engines of one have not begun to end. None
+        are left where one has failed."""
+        left = [pair for future, pair in self.futures.items() if not future.done()]
+        if self.have_failed():
+            return []
+        if not all(is_ending.is_set() for _, is_ending in left):
+            return None
+        return list({id(wave): wave for wave, _ in left}.values())
+
+    def have_failed(self) -> bool:
+        return any(future.done() and future.exception() for future in self.futures)
+
+
+def run_waves(
+    waves: Sequence[Wave],
+    begin: Callable[[Wave, Sequence[Wave]], Work],
+    has_room: Callable[[Sequence[Wave], Wave], bool],
+    stop: Callable[[str], object],
 ) -> None:
-    """Does the work for each group of a wave, a thread each. When one fails, the others are told to
-    stop, and end what is under way; then its error is raised."""
-    if len(wave) == 1:
-        work(wave[0])
+    """Does the work for each group, a thread each: that of a wave side by side, and one wave after
+    the other. `begin(wave, tails)` is called before each wave, and returns its work.
+
+    A wave begins when those before it are over; or earlier, when their engines have begun to end
+    and `has_room(tails, wave)`: its engines then start while the last responses of `tails` are
+    judged. When one group fails, the others are told to stop, and end what is under way; then its
+    error is raised."""
+    if [len(wave) for wave in waves] == [1]:
+        begin(waves[0], ())(waves[0][0], None)
         return
-    with ThreadPoolExecutor(len(wave), thread_name_prefix="pipeline") as threads:
-        running = [threads.submit(work, group) for group in wave]
-        try:
-            done, _ = wait(running, return_when=FIRST_EXCEPTION)
-        except BaseException:
-            stop("interrupted")
-            raise
-        if any(one.exception() for one in done):
+    pipelines = _Pipelines()
+    try:
+        for wave in waves:
+            while (tails := pipelines.tails()) is None or (tails and not has_room(tails, wave)):
+                wait(pipelines.futures, LOOK_S, FIRST_EXCEPTION)
+            if pipelines.have_failed():
+                break
+            work = begin(wave, tails)
+            for group in wave:
+                pipelines.start(work, wave, group, is_last=wave is waves[-1])
+        wait(pipelines.futures, return_when=FIRST_EXCEPTION)
+        if pipelines.have_failed():
             stop("another model's pipeline failed")
-    for one in running:
-        one.result()
+        wait(pipelines.futures)
+    except BaseException:
+        stop("interrupted")
+        raise
+    for future in pipelines.futures:
+        future.result()

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from memray_eval.config.secrets import held_keys, variables_of
@@ -24,6 +24,7 @@ from memray_eval.execution.spending import SpendingBook
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.sinks import import_ahead, send_run
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
@@ -64,7 +65,7 @@ class RunSession:
         with handle_termination() as ending, keep_run_log(self.folder, n_session, held) as log:
             try:
                 with self._executor.watch(partial(self._end_at_once, log)):
-                    return self._run_to_summary(quiet, log, ending)
+                    result = self._run_to_summary(quiet, log, ending)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.number.name}")
                 text = (
@@ -81,6 +82,7 @@ class RunSession:
                 if ours is error:
                     raise
                 raise ours from error
+            return self._send(result, quiet, ending)
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
         counter = self._executor.start_counter(
@@ -88,6 +90,7 @@ class RunSession:
         )
         log.follow(counter)
         self._write_manifest("running")
+        import_ahead(self.spec.sinks)
 
         def stop() -> None:
             counter.stop(
@@ -121,6 +124,23 @@ class RunSession:
         warnings = tuple(inapplicable_metrics(self.spec, self.folder, summary.metrics))
         exit_code = int(bool(stopped or has_failed or warnings))
         return RunResult(self.folder, summary, exit_code, stopped, has_failed, warnings, n_missing)
+
+    def _send(self, result: RunResult, quiet: bool, ending: Ending) -> RunResult:
+        """Sends the scores to the job's sinks. The run has ended, whatever becomes of that."""
+        if not self.spec.sinks:
+            return result
+        try:
+            deliveries = send_run(self.folder, self.spec.sinks)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"Interrupted by {ending.number.name} while scores were sent to the job's sinks; "
+                f"the run has ended before. Go on with `memray-eval send {self.folder.path}`.",
+                ending.exit_code,
+            ) from None
+        if not quiet:
+            for line in filter(None, (delivery.line for delivery in deliveries)):
+                print(escape_controls(line), file=sys.stderr, flush=True)
+        return replace(result, summary=self.folder.read_summary())
 
     @property
     def _go_on(self) -> str:

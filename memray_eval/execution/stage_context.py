@@ -4,7 +4,7 @@ record that it cannot work on."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,8 @@ from memray_eval.errors import describe_error
 from memray_eval.execution.exported_metrics import answer_usage
 from memray_eval.execution.run_counter import StageReports
 from memray_eval.log_once import log_once
+from memray_eval.results.parts import UnitNumbers
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table_apart, to_table_apart
 from memray_eval.types import Record, Response
 
@@ -42,6 +44,22 @@ class StageContext:
     def record_unreadable(self, entry: Entry, error: BaseException) -> None:
         """Tells of an entry that was a sample when the dataset was checked, and is none now."""
         self.record_stage_failure("read", entry.place or entry.path, error)
+
+    def find_stored(
+        self, unit_ids: Sequence[str], index: Mapping[str, UnitNumbers] | None = None
+    ) -> dict[str, Record]:
+        """The units of a block that is made again, as it was lost with a node, whose responses were
+        written before, by their ids; `index` as RunFolder.find_responses has it. Asked again, a
+        candidate would answer with other texts, and the judges be paid again."""
+        rows = RunFolder(self.folder).find_responses(unit_ids, index)
+        if rows.num_rows or index is None:
+            logger.warning(
+                "a block is made again: %d of its %d units have responses already",
+                rows.num_rows,
+                len(unit_ids),
+            )
+        records, _ = from_table_apart(rows, lambda sample_id, error: None)
+        return {record.unit_id: record for record in records}
 
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
         return to_table_apart(records, partial(self.record_stage_failure, stage))

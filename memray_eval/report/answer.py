@@ -8,7 +8,8 @@ from memray_eval.report.decisions import NAMES, decide, means_of
 from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import digits_of, format_figure, name_figure
 from memray_eval.report.recommendation import swap_sides
-from memray_eval.types import MetricSummary, QualityPair, Summary
+from memray_eval.report.where import Split, places_in_words, places_of
+from memray_eval.types import EXISTING, MetricSummary, QualityPair, Summary
 
 NAMED = 3  # differences that the sentence names
 _PLAIN = Intervals()
@@ -16,29 +17,44 @@ _PLAIN = Intervals()
 
 def title(summary: Summary) -> str:
     """What was asked: the candidates and the suite."""
-    names = [one.candidate for one in summary.candidates]
+    names = [
+        "Given answers" if one.candidate == one.model == EXISTING else one.candidate
+        for one in summary.candidates
+    ]
     shown = names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - 2} more"]
     whole = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
     return f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"
 
 
-def answer(summary: Summary) -> str:
-    """The sentence: who is better where, of several candidates; of one what stands out."""
+def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
+    """The sentence: who is better where, of several candidates; of one what stands out. `splits`
+    (of `find_places`) add the places."""
     known = [one for one in summary.metrics if one.figure.value is not None]
     if not known:
-        why = summary.causes[0].cause if summary.causes else "no metric applied to an answer"
-        return f"Nothing was scored: {why}."
+        return f"Nothing was scored: {_why_nothing(summary)}."
     failed = (
         f" {summary.n_failed_units:,} of {summary.n_units:,} units failed."
         if summary.n_failed_units
         else ""
     )
     if len(summary.candidates) > 1:
-        return "".join((*_several(summary, known), failed))
-    return "".join((*_one(summary, known), failed))
+        return "".join((*_several(summary, known, places_of(splits)), failed))
+    return "".join((*_one(summary, known), *_place_of_one(splits), failed))
 
 
-def _several(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
+def _why_nothing(summary: Summary) -> str:
+    if not summary.causes:
+        return "no metric applied to an answer"
+    first, *others = summary.causes
+    if summary.n_failed_units < summary.n_units:
+        return first.cause
+    count = f", {first.n_units:,} of them with" if others else ":"
+    return f"all {summary.n_units:,} units failed{count} {first.cause}"
+
+
+def _several(
+    summary: Summary, known: Sequence[MetricSummary], places: Mapping[str, str]
+) -> Iterator[str]:
     metrics = {one.metric for one in known}
     shown = [pair for pair in summary.differences if pair.is_shown]
     names = [one.candidate for one in summary.candidates]
@@ -56,13 +72,19 @@ def _several(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
         lost = by_winner[second]
         yield f"{len(lost)} ({_details(lost, scales)})" if lost else "none"
         rest = n_compared - len(shown)
-        yield f"; {rest} not told apart." if rest else "."
+        told = [f"{rest} not told apart"] if rest else []
+        of_shown = {pair.metric: places.get(pair.metric, "") for pair in shown}
+        told += places_in_words(of_shown, NAMED)
+        yield f"; {'; '.join(told)}." if told else "."
     else:
         level = {name: n_compared - sum(pair.b == name for pair in shown) for name in names}
         parts = [
             f"{name} on {level[name]}" for name in sorted(names, key=lambda name: -level[name])
         ]
         yield f"Best, or not told from the best, of {n_compared} metrics: {', '.join(parts)}."
+        largest = min(shown, key=lambda pair: pair.difference or 0.0)
+        gain = _gain(largest, scales[largest.metric])
+        yield f" Largest difference: {gain}, {largest.a} over {largest.b}."
 
 
 def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:
@@ -93,6 +115,21 @@ def _one(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
         return
     ranked = sorted(known, key=_share)
     yield f"Highest in its scale: {_figure(ranked[-1])}; lowest: {_figure(ranked[0])}."
+
+
+def _place_of_one(splits: Sequence[Split]) -> Iterator[str]:
+    """The group that stands out most, told from chance."""
+    for split in splits[:1]:
+        for group in split.groups[:1]:
+            if split.against or not group.is_shown or group.interval is None:
+                continue
+            digits, sign = digits_of(split.scale), 1 if group.difference > 0 else -1
+            ends = sorted(sign * end for end in group.interval)
+            yield (
+                f" It stands out in {split.by} {group.group or 'unnamed'}: {split.metric} is "
+                f"{abs(group.difference):.{digits}f} [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}] "
+                f"{'higher' if sign > 0 else 'lower'} than over all."
+            )
 
 
 def _share(one: MetricSummary) -> float:

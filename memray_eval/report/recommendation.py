@@ -121,7 +121,7 @@ def recommend(
     )
     front, differences = pareto(known), _Differences(pairs)
     if len(known) > 1:
-        compared, use, reason = known, *_choose_from_front(front, differences, rule)
+        compared, use, reason = known, *_choose_from_front(known, front, differences, rule)
     elif len(rated) > 1:
         compared, use, reason = rated, *_choose_by_quality(rated, differences)
     elif len(timed) > 1:
@@ -193,9 +193,10 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
 
 
 def _choose_from_front(
-    front: Sequence[_Known], differences: _Differences, rule: Rule
+    known: Sequence[_Known], front: Sequence[_Known], differences: _Differences, rule: Rule
 ) -> tuple[str, str]:
-    """Chooses the candidate of the front to use, and says why."""
+    """Chooses the candidate of the front to use, and says why. It is called the best only if it is
+    shown to be better than every other."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
         return differences.is_better(better, faster) and rule.is_worth(
@@ -216,7 +217,8 @@ def _choose_from_front(
         against = next(other for other in (chosen, fastest) if not is_taken(best, other))
         reasons.append(_explain_refusal(best, against, differences, rule))
     elif chosen is fastest:
-        reasons.append("best quality")
+        is_best = all(differences.is_better(chosen, one) for one in known if one is not chosen)
+        reasons.append("best quality" if is_best else "no other is shown to be better")
     return chosen.name, "; ".join(reasons)
 
 
@@ -238,14 +240,15 @@ def _explain_refusal(best: _Known, against: _Known, differences: _Differences, r
 
 
 def _choose_by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str | None, str]:
-    best, second = rated[:2]
-    if not differences.is_better(best, second):
-        why = why_not_shown(differences.of(second.name, best.name))
-        return (
-            None,
-            f"no difference shown in quality between {best.name} and {second.name} ({why}); speed "
-            "was not measured",
-        )
+    best, *others = rated
+    for other in others:
+        if not differences.is_better(best, other):
+            why = why_not_shown(differences.of(other.name, best.name))
+            return (
+                None,
+                f"no difference shown in quality between {best.name} and {other.name} ({why}); "
+                "speed was not measured",
+            )
     return best.name, "best quality; speed was not measured"
 
 

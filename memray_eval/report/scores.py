@@ -19,8 +19,9 @@ from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.report.statistics import Clusters, Rows
+from memray_eval.results.schema import from_table_apart
 from memray_eval.stages.pooled import shares
-from memray_eval.types import FALLBACKS, is_estimate
+from memray_eval.types import FALLBACKS, Record, Response, Score, is_estimate
 
 _SCORE = "scores.list.element"
 _UNIT = ("sample_id", "task", "suite", "candidate")
@@ -106,9 +107,7 @@ def read_scores(
     kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
     parts = _join([(len(one.units), one.parts) for one in read], _NAN)
     wholes = _join([(len(one.units), one.wholes) for one in read], _NAN)
-    keys = pc.binary_join_element_wise(
-        units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN
-    )
+    keys = unit_keys(units)
     clusters, groups = (
         pa.nulls(len(units), pa.string())
         if field is None
@@ -132,6 +131,13 @@ def read_scores(
         suites=tuple(sorted(suites)),
         kinds={name: kind[kept] for name, kind in kinds.items()},
         shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
+    )
+
+
+def unit_keys(units: pa.Table) -> pa.ChunkedArray:
+    """The key of each unit: its sample id and task."""
+    return pc.binary_join_element_wise(
+        units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN
     )
 
 
@@ -172,29 +178,47 @@ def _join(
 
 
 class Text(NamedTuple):
-    """A unit's query and response, or its `error` if generation failed."""
+    """A unit's query and response, or its `error` if generation failed, and its scores."""
 
     query: str
     response: str
     error: str
+    scores: tuple[Score, ...] = ()
 
 
 def read_texts(
     records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], Text]:
     """Reads the texts of one candidate's units, by sample id and task."""
-    ids = pa.array({sample_id for sample_id, _ in units}, pa.string())
-    wanted = (pc.field("candidate") == candidate) & pc.field("sample_id").isin(ids)
-    found: dict[tuple[str, str], Text] = {}
-    for batch in records.to_batches(
-        columns=["sample_id", "task", "query", "response", "error"], filter=wanted
-    ):
-        for row in batch.to_pylist():
-            unit = (row["sample_id"], row["task"] or "")
-            if unit in units:
-                found.setdefault(
-                    unit, Text(row["query"] or "", row["response"] or "", row["error"] or "")
-                )
+    found = {}
+    for (_, sample_id, task), record in read_units(records, [candidate], units).items():
+        response = record.response or Response()
+        found[sample_id, task] = Text(
+            record.sample.query, response.text, response.error or "", record.scores
+        )
+    return found
+
+
+def read_units(
+    records: pads.Dataset, candidates: Collection[str], units: Collection[tuple[str, str]]
+) -> dict[tuple[str, str, str], Record]:
+    """Reads whole records of a few units (by sample id and task), by candidate, sample id and task.
+    Only the row groups that hold one of them are decoded. A row that no longer reads as a record is
+    left out."""
+    ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
+    wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
+    found: dict[tuple[str, str, str], Record] = {}
+    for file in records.get_fragments():
+        named = file.to_table(schema=records.schema, columns=["sample_id"])["sample_id"]
+        rows = np.flatnonzero(pc.is_in(named, value_set=ids).to_numpy())
+        ends = np.cumsum([group.num_rows for group in file.row_groups])
+        holding = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
+        if not holding:
+            continue
+        table = file.subset(row_group_ids=holding).to_table(schema=records.schema, filter=wanted)
+        for one in from_table_apart(table, lambda sample_id, error: None)[0]:
+            if (one.sample.id, one.sample.task) in units:
+                found.setdefault((one.candidate.name, one.sample.id, one.sample.task), one)
     return found
 
 

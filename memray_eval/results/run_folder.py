@@ -11,11 +11,14 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  summary.json, summary.txt
                  scan.json           what the scan of the dataset found, for resumes
                  log.jsonl           what the run logged (execution/run_log.py)
+                 sinks.json          what the job's sinks got last, and why one did not
+                 sinks/*/*.parquet   the events that a sink has sent (sinks/sent_journal.py)
 """
 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import logging
 import secrets
@@ -41,6 +44,7 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.parts import (
     Part,
     UnitIndex,
+    UnitNumbers,
     digest_name,
     encode_part,
     index_file,
@@ -220,6 +224,38 @@ class RunFolder:
         except (DataError, ValueError, TypeError):
             return {}
 
+    def write_deliveries(self, deliveries: Sequence[Frozen]) -> None:
+        """Writes what the job's sinks got last."""
+        rows = [delivery.model_dump(mode="json") for delivery in deliveries]
+        self._write("sinks.json", json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+
+    def read_deliveries(self) -> list[Any]:
+        """What write_deliveries wrote last; [] where nothing was, or it is no list."""
+        try:
+            found = json.loads(self._read("sinks.json"))
+        except (DataError, ValueError):
+            return []
+        return found if isinstance(found, list) else []
+
+    def write_sent(self, journal: str, rows: pa.Table) -> None:
+        """Adds rows to the journal of what a sink has sent."""
+        if self._is_lost():
+            raise taken_over_error(self.path)
+        place, file = f"{self._inner}/sinks/{journal}", io.BytesIO()
+        pq.write_table(rows, file, compression="zstd")
+        with translate_cloud_errors(self.path):
+            if not is_object_store(self._filesystem):
+                self._filesystem.create_dir(place, recursive=True)
+            write_whole(self._filesystem, f"{place}/{new_part_name()}", file.getvalue())
+
+    def read_sent(self, journal: str) -> Iterator[pa.Table]:
+        """Yields what write_sent wrote to a journal. Raises DataError for what cannot be read."""
+        selector = fs.FileSelector(f"{self._inner}/sinks/{journal}", allow_not_found=True)
+        with translate_cloud_errors(self.path):
+            infos = self._filesystem.get_file_info(selector)
+        paths = [info.path for info in infos if info.base_name.endswith(".parquet")]
+        return map_ahead(self._read_table, paths, self._requests_at_once)
+
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""
         self._write(name, data.decode("utf-8", "replace"))  # a full disk cuts lines anywhere
@@ -282,12 +318,20 @@ class RunFolder:
         a part that cannot be read."""
         return map_ahead(partial(self._read_index, kind), parts, self._requests_at_once)
 
-    def find_responses(self, unit_ids: Collection[str]) -> pa.Table:
-        """The responses that are kept of some units, a row each, in no order. It looks through the
-        indexes of all parts: for the few units that have to be done again."""
-        wanted, parts = unit_numbers(unit_ids), self.list_parts(RESPONSES)
-        indexes = zip(parts, self.read_indexes(parts, RESPONSES), strict=True)
-        names = [part.name for part, index in indexes if np.isin(index.units, wanted).any()]
+    def index_responses(self) -> dict[str, UnitNumbers]:
+        """The units of each part of responses, by the part's name."""
+        parts = self.list_parts(RESPONSES)
+        indexes = self.read_indexes(parts, RESPONSES)
+        return {part.name: index.units for part, index in zip(parts, indexes, strict=True)}
+
+    def find_responses(
+        self, unit_ids: Collection[str], index: Mapping[str, UnitNumbers] | None = None
+    ) -> pa.Table:
+        """The responses that are kept of some units, a row each, in no order; looked up in an
+        `index` of parts, else in that of all parts now: for the few units that have to be done
+        again."""
+        wanted, index = unit_numbers(unit_ids), self.index_responses() if index is None else index
+        names = [name for name, units in index.items() if np.isin(wanted, units).any()]
         found, missing = [RECORD_SCHEMA.empty_table()], set(unit_ids)
         for rows in self.read_parts(names, RESPONSES):
             here = [unit in missing for unit in rows.column("unit_id").to_pylist()]
@@ -360,6 +404,15 @@ class RunFolder:
             )
             yield _open_dataset(files, fs.LocalFileSystem())
 
+    def each_part(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """Yields the records part by part, in the columns of RECORD_SCHEMA. One part is in memory;
+        a scan of `records` may have all of them there, ahead of a slow reader."""
+        for part in self.list_parts():
+            one = _open_dataset([(self._path_of(part.name, RECORDS), part.size)], self._filesystem)
+            with translate_cloud_errors(self.path):
+                table = one.to_table(columns=columns)
+            yield table
+
     def each(self) -> Iterator[Record]:
         """Yields all records, holding one block in memory at a time. A row that broke a stage and
         no longer reads as a record is left out."""
@@ -390,6 +443,16 @@ class RunFolder:
                 f"{self.path}/{kind}/{part.name} cannot be read ({error}); put it back from a "
                 "copy, or delete it to have its units done again"
             ) from None
+
+    def _read_table(self, path: str) -> pa.Table:
+        try:
+            with (
+                translate_cloud_errors(self.path),
+                self._filesystem.open_input_file(path) as file,
+            ):
+                return pq.read_table(pa.BufferReader(file.read_buffer()))
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{path} cannot be read ({error}); delete it") from None
 
     def _copy_part(self, copies: str, part: Part) -> tuple[str, int]:
         """Copies a part to a local folder; returns its path there and its size."""

@@ -2,13 +2,15 @@
 resume takes to know them again.
 
     python -m tests.benchmarks.paid_calls [--actors 8 64 256] [--seconds 20] [--in-flight 32]
-        [--latency-s 1] [--delay-ms 60 100] [--index N]
+        [--latency-s 1] [--delay-ms 60 100] [--units 100000 1000000] [--index N]
 
 The store is the local S3 stand-in (tests/servers/s3.py) with a delay a request. Each simulated
 actor has `--in-flight` calls under way: it looks a call up, waits for its judge, keeps the answer;
 at best that is in-flight / latency calls/s an actor. Both ways are measured in one run: one PUT a
 batch, one after the other, lookups between them (before issue 15), and the real client, writer and
-merger. `--index N` loads N calls over 50 ms a request, as a killed run leaves them."""
+merger. Below each stand the objects that it would write in runs of `--units`, two calls a unit, as
+estimates from the calls of an object. `--index N` loads N calls over 50 ms a request, as a killed
+run leaves them."""
 
 from __future__ import annotations
 
@@ -39,6 +41,7 @@ from tests.servers.s3 import BUCKET, S3Server, serving_s3
 WORDS = [secrets.token_hex(3) for _ in range(2000)]
 JUDGMENT_WORDS = 80  # 600 bytes, about a rationale with two quotations
 INDEX_DELAY_S = 0.05
+CALLS_A_UNIT = 2
 SMALL_CALLS = 100  # in each of the segments that the killed run had not merged
 
 Get = Callable[[list[str]], Awaitable[list[CachedCall | None]]]
@@ -46,9 +49,11 @@ Put = Callable[[list[CachedCall]], Awaitable[None]]
 
 
 class Measured(NamedTuple):
-    """`look_up_s` is the median time of a lookup, `keep_s` of a put."""
+    """`look_up_s` is the median time of a lookup, `keep_s` of a put; `left` are the objects after
+    the last merge."""
 
     calls_a_s: float
+    calls: int
     objects: int
     look_up_s: float
     keep_s: float
@@ -124,8 +129,9 @@ def new_client(service: PaidCalls) -> CallStore:
 
 async def judging(
     clients: Sequence[CallStore], in_flight: int, latency_s: float, seconds: float
-) -> tuple[float, float, float]:
-    """Calls/s after a first stretch of two latencies, and the medians of a lookup and a put."""
+) -> tuple[float, int, float, float]:
+    """Calls/s after a first stretch of two latencies, all calls, and the medians of a lookup and a
+    put."""
     chance, kept, look_ups, keeps = random.Random(1), list[float](), list[float](), list[float]()
     until = time.perf_counter() + 2 * latency_s + seconds
 
@@ -145,6 +151,7 @@ async def judging(
     counted = sum(until - seconds <= at < until for at in kept)
     return (
         counted / seconds,
+        len(kept),
         sorted(look_ups)[len(look_ups) // 2],
         sorted(keeps)[len(keeps) // 2],
     )
@@ -161,13 +168,14 @@ def old_way(server: S3Server, actors: int, options: argparse.Namespace) -> Measu
             judging(clients, options.in_flight, options.latency_s, options.seconds)
         )
     objects = server.calls()["PUT"] - before
-    return Measured(figures[0], objects, figures[1], figures[2], 0.0, objects)
+    calls_a_s, calls, look_up_s, keep_s = figures
+    return Measured(calls_a_s, calls, objects, look_up_s, keep_s, 0.0, objects)
 
 
 def new_way(server: S3Server, actors: int, options: argparse.Namespace) -> Measured:
     folder, before = f"s3://{BUCKET}/new-{actors}-{secrets.token_hex(3)}", server.calls()["PUT"]
 
-    async def main(service: PaidCalls) -> tuple[float, float, float, int, float]:
+    async def main(service: PaidCalls) -> tuple[float, int, float, float, int, float]:
         clients = [new_client(service) for _ in range(actors)]
         figures = await judging(clients, options.in_flight, options.latency_s, options.seconds)
         objects, started = server.calls()["PUT"] - before, time.perf_counter()
@@ -177,9 +185,21 @@ def new_way(server: S3Server, actors: int, options: argparse.Namespace) -> Measu
     with tempfile.TemporaryDirectory() as home:
         cache = CallCache(Path(home) / "calls", is_scratch=True)
         with closing(PaidCalls(cache, SegmentLog(folder))) as service:
-            calls_a_s, look_up_s, keep_s, objects, merge_s = asyncio.run(main(service))
+            calls_a_s, calls, look_up_s, keep_s, objects, merge_s = asyncio.run(main(service))
     left = sum(1 for _ in SegmentLog(folder).load())
-    return Measured(calls_a_s, objects, look_up_s, keep_s, merge_s, left)
+    return Measured(calls_a_s, calls, objects, look_up_s, keep_s, merge_s, left)
+
+
+def objects_of_runs(told: Measured, units: Sequence[int]) -> str:
+    """How many objects runs of so many units would write, and leave where they are merged."""
+    calls_an_object = told.calls / max(1, told.objects)
+    runs = []
+    for n_units in units:
+        n_calls = CALLS_A_UNIT * n_units
+        written = n_calls / max(1.0, calls_an_object)
+        left = written if told.left == told.objects else max(1.0, n_calls / MERGED_CALLS)
+        runs.append(f"{n_units:,} units: {written:,.0f} PUTs, {left:,.0f} objects left")
+    return f"{calls_an_object:.1f} calls an object; estimates for {'; '.join(runs)}"
 
 
 def indexed(n_calls: int) -> str:
@@ -239,6 +259,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=32)
     parser.add_argument("--latency-s", type=float, default=1.0)
     parser.add_argument("--delay-ms", type=float, nargs=2, default=[60.0, 100.0])
+    parser.add_argument("--units", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--index", type=int, default=0)
     options = parser.parse_args()
     least, most = (delay / 1000 for delay in options.delay_ms)
@@ -254,6 +275,7 @@ def main() -> None:
                     f"{told.keep_s * 1000:.0f} ms",
                     flush=True,
                 )
+                print("     " + objects_of_runs(told, options.units), flush=True)
     if options.index:
         print(indexed(options.index))
 

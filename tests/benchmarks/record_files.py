@@ -1,8 +1,8 @@
 """Files of a run on S3 and the requests that they cost: what is written, how long the end of a run
 takes, and how long a resume takes to its first call.
 
-    python -m tests.benchmarks.record_files [--units 100000] [--latency-ms 100] [--failed 0]
-        [--old TREE]
+    python -m tests.benchmarks.record_files [--units 100000 ...] [--latency-ms 100] [--failed 0]
+        [--old TREE] [--old-units 640]
 
 The server is moto's on this machine (tests/servers/s3.py), with so much added to each request while
 something is timed, and nothing while rows are written. Rows are made up, of real size and with
@@ -11,7 +11,9 @@ The run is resumed when all responses are there and half of them are judged, a s
 (`--failed`) with a score that failed: the clock stops when the first response that is to be judged
 has been read. The end of the run is what a session does when its pipelines have ended: duplicates,
 the figures of a summary, the responses deleted. `--old` measures the checkout of an older version
-in the same way, in a process of its own as the new one. Without moto the files are on this disk."""
+in the same way, in a process of its own as the new one. A version with a file for 16 rows takes
+2 s a file at 100 ms, hours for 100,000 units: it is given `--old-units`, and what `--units` would
+take it is said as an estimate. Without moto the files are on this disk."""
 
 from __future__ import annotations
 
@@ -46,30 +48,41 @@ ENGINE_ROWS, MADE_AT_ONCE = 16, 2000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--units", type=int, default=100_000)
+    parser.add_argument("--units", type=int, nargs="+", default=[100_000])
     parser.add_argument("--latency-ms", type=float, default=100.0)
     parser.add_argument("--failed", type=float, default=0.0, help="share of judged units")
     parser.add_argument("--old", help="the folder of a checkout to measure as well")
+    parser.add_argument("--old-units", type=int, default=640, help="how many units of it")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # a run's folder, in a process for it
     options = parser.parse_args()
     if options.measure:
-        print(json.dumps(measure(options)))
+        print(json.dumps(measure(options.measure, options.units[0], options)))
         return
+    here = str(Path(__file__).resolve().parents[2])
+    if options.old:
+        found = measure_tree(options.old, options.old_units, options)
+        print_figures("old", options.old_units, options, found)
+        for units in options.units:
+            print_estimate(units / options.old_units, units, found)
+    for units in options.units:
+        print_figures("new", units, options, measure_tree(here, units, options))
+
+
+def measure_tree(tree: str, units: int, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a checkout, measured in a process of its own."""
     here = Path(__file__).resolve()
-    trees = {"new": str(here.parents[2]), **({"old": options.old} if options.old else {})}
-    for name, tree in reversed(trees.items()):
-        with storage() as (root, environment):
-            paths = {"PYTHONPATH": os.pathsep.join([tree, str(here.parents[2])])}
-            words = [f"--units={options.units}", f"--latency-ms={options.latency_ms}"]
-            words += [f"--failed={options.failed}", f"--measure={root}/run"]
-            done = subprocess.run(
-                [sys.executable, str(here), *words],
-                env=os.environ | environment | paths,
-                stdout=subprocess.PIPE,
-                check=True,
-                text=True,
-            )
-            print_figures(name, options, json.loads(done.stdout.splitlines()[-1]))
+    with storage() as (root, environment):
+        paths = {"PYTHONPATH": os.pathsep.join([tree, str(here.parents[2])])}
+        words = [f"--units={units}", f"--latency-ms={options.latency_ms}"]
+        words += [f"--failed={options.failed}", f"--measure={root}/run"]
+        done = subprocess.run(
+            [sys.executable, str(here), *words],
+            env=os.environ | environment | paths,
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 @contextlib.contextmanager
@@ -86,8 +99,10 @@ def storage() -> Iterator[tuple[str, dict[str, str]]]:
         yield "s3://bucket/runs", server.environment()
 
 
-def print_figures(name: str, options: argparse.Namespace, found: dict[str, Any]) -> None:
-    print(f"{name}: {options.units:,} units, {options.latency_ms:g} ms added to a request")
+def print_figures(
+    name: str, units: int, options: argparse.Namespace, found: dict[str, Any]
+) -> None:
+    print(f"{name}: {units:,} units, {options.latency_ms:g} ms added to a request")
     for kind, (n, megabytes) in found["files"].items():
         print(f"  {n:,} files of {kind}, {megabytes:,.0f} MB (written in {found['write_s']:.0f} s)")
     for phase in ("resume", "end"):
@@ -96,13 +111,24 @@ def print_figures(name: str, options: argparse.Namespace, found: dict[str, Any])
     print(f"  {found['summary']}; peak {found['peak_gib']:.2f} GiB", flush=True)
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
+def print_estimate(times: float, units: int, found: dict[str, Any]) -> None:
+    """What grows with the files, at another number of units."""
+    files = ", ".join(
+        f"{n * times:,.0f} files of {kind}" for kind, (n, _) in found["files"].items()
+    )
+    waits = ", ".join(
+        f"{phase} {found[f'{phase}_s'] * times / 3600:,.1f} h" for phase in ("resume", "end")
+    )
+    print(f"  {units:,} units would be {files}; {waits} (estimates: in proportion)", flush=True)
+
+
+def measure(path: str, units: int, options: argparse.Namespace) -> dict[str, Any]:
     """Writes a run, resumes it halfway and ends it; returns the figures."""
-    folder = RunFolder(options.measure)
+    folder = RunFolder(path)
     folder.create()
-    judged = options.units // 2
+    judged = units // 2
     started = time.perf_counter()
-    write(folder, options, range(options.units), range(judged))
+    write(folder, units, options.failed, range(units), range(judged))
     write_s = time.perf_counter() - started
     with timed(options) as resume:
         state = load_resume_state(folder)
@@ -110,7 +136,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             rows = folder.read_part(part, RESPONSES)
             if any(unit in state.generated for unit in rows.column("unit_id").to_pylist()):
                 break
-    write(folder, options, range(0), range(judged, options.units))
+    write(folder, units, options.failed, range(0), range(judged, units))
     files = {kind: files_of(folder, kind) for kind in (RESPONSES, RECORDS)}
     with timed(options) as end:
         dropped = drop_duplicates(folder)
@@ -118,9 +144,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             reduced = reduce_records(found, METRICS, None)
             measure_speed(found, METRICS[0])
         folder.delete_responses()
-    retried = options.units if not options.failed else reduced.n_units + state.n_retried
-    if (dropped, retried) != (0, options.units) or len(state.finished) > judged:
-        raise SystemExit(f"{dropped} rows twice, {reduced.n_units} of {options.units} units found")
+    retried = units if not options.failed else reduced.n_units + state.n_retried
+    if (dropped, retried) != (0, units) or len(state.finished) > judged:
+        raise SystemExit(f"{dropped} rows twice, {reduced.n_units} of {units} units found")
     return {
         "write_s": write_s,
         "files": files,
@@ -175,13 +201,13 @@ def files_of(folder: RunFolder, kind: Any) -> tuple[int, float]:
     return len(infos), sum(info.size for info in infos) / 1e6
 
 
-def write(folder: RunFolder, options: argparse.Namespace, responses: range, judged: range) -> None:
+def write(folder: RunFolder, units: int, failed: float, responses: range, judged: range) -> None:
     """Writes the responses and the records of some units, in blocks of an engine's batch."""
     try:
         from memray_eval.execution.part_stage import BLOCKS_AT_ONCE
         from memray_eval.results.part_writer import PartWriter
     except ImportError:  # an older version
-        for kind, table in made(options, responses, judged):
+        for kind, table in made(units, failed, responses, judged):
             for first in range(0, table.num_rows, ENGINE_ROWS):
                 folder.write_part(table.slice(first, ENGINE_ROWS), kind)
         return
@@ -196,7 +222,7 @@ def write(folder: RunFolder, options: argparse.Namespace, responses: range, judg
             seats[kind].release()
 
         async with asyncio.TaskGroup() as group:
-            for kind, table in made(options, responses, judged):
+            for kind, table in made(units, failed, responses, judged):
                 for first in range(0, table.num_rows, ENGINE_ROWS):
                     await seats[kind].acquire()
                     block = table.slice(first, ENGINE_ROWS)
@@ -206,18 +232,18 @@ def write(folder: RunFolder, options: argparse.Namespace, responses: range, judg
 
 
 def made(
-    options: argparse.Namespace, responses: range, judged: range
+    units: int, failed: float, responses: range, judged: range
 ) -> Iterator[tuple[Any, pa.Table]]:
     """Tables of responses and of records; the same of a unit each time."""
     corpus = Corpus(np.random.default_rng(0))
-    for first in range(0, options.units, MADE_AT_ONCE):
-        rows = range(first, min(first + MADE_AT_ONCE, options.units))
+    for first in range(0, units, MADE_AT_ONCE):
+        rows = range(first, min(first + MADE_AT_ONCE, units))
         mine = [[row in wanted for row in rows] for wanted in (responses, judged)]
         if not any(map(any, mine)):
             continue
         random = np.random.default_rng([1, first])
         table = with_json(records(random, corpus, first, len(rows)))
-        table = with_failures(table, random, options.failed)
+        table = with_failures(table, random, failed)
         scores = RECORD_SCHEMA.get_field_index("scores")
         nothing = pa.array([[]] * len(rows), RECORD_SCHEMA.field("scores").type)
         unjudged = table.set_column(scores, RECORD_SCHEMA.field("scores"), nothing)

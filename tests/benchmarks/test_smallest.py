@@ -21,8 +21,9 @@ ALONE = {
     "interval_coverage": "--draws 2",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "many_judges": "--members 8 --minutes 1",
-    "record_files": "--units 300 --latency-ms 1",
+    "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
+    "sinks": "--units 4 --rounds 1",
     "text_family": "--responses 6 --rounds 1",
     "view": "--units 200",
 }

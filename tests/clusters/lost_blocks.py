@@ -52,6 +52,8 @@ def main() -> None:
     threading.Thread(target=kill, daemon=True).start()
     code = run(config, print, quiet=True).exit_code
     assert ray.get_actor(LIMITER, namespace=NAMESPACE)
+    ray.shutdown()  # before its nodes, or Ray ends this process without a word
+    cluster.shutdown()
     sys.exit(code)
 
 

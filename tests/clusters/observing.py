@@ -37,6 +37,21 @@ def groups() -> list[Group]:
     ]
 
 
+def describe(moments: list[list[Group]]) -> str:
+    """The groups of each moment that differs from the one before: their states and GPUs, and which
+    they are, numbered as they came."""
+    numbers: dict[str, int] = {}
+    lines = list[str]()
+    for moment in moments:
+        each = [
+            f"{numbers.setdefault(group.id, len(numbers) + 1)}: {group.state} {group.gpus:g} GPUs"
+            for group in moment
+        ]
+        if (line := ", ".join(sorted(each)) or "no group") not in lines[-1:]:
+            lines.append(line)
+    return "\n  ".join(["groups, moment by moment:", *lines])
+
+
 @contextmanager
 def watched_groups() -> Iterator[list[list[Group]]]:
     """Lists the groups again and again while the block runs."""

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.util.placement_group import placement_group_table
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import ResourceError
+from memray_eval.errors import DataError, ResourceError
 from memray_eval.execution.prepare import resolve, run
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.placement_groups import NodeReservation
@@ -99,3 +100,19 @@ def test_what_is_lacking_in_the_end_is_told_with_who_holds_it(
     ):
         wait_for_room(spec, capacity, "together", reservation, lambda text: None)
     assert groups() == []
+
+
+def test_a_dataset_that_cannot_be_read_asks_for_no_nodes(nodes: Nodes, tmp_path: Path) -> None:
+    """It is scanned first: its run would wait for two nodes more."""
+    data = tmp_path / "data.jsonl"
+    data.write_text("no JSON\n")
+    waiting = config(
+        tmp_path / "out",
+        dataset=str(data),
+        engine={"device": "gpu", "tensor_parallel": 2, "replicas": 4},
+        cluster={"wait_s": 60},
+    )
+    before = set(placement_group_table())  # also those that were removed
+    with pytest.raises(DataError, match="invalid samples, nothing was run"):
+        run(waiting, say=lambda text: None, quiet=True)
+    assert set(placement_group_table()) == before

@@ -12,7 +12,7 @@ from memray_eval.execution.ray.cluster import select_cpu_nodes
 from tests.clusters.conftest import Nodes, Seen
 from tests.conftest import long_test
 
-GPU_WORK = ("FakeEngine", "Worker.")  # the engines, and the workers that they start
+GPU_WORK = ("EngineActor", "Worker.")  # the engines, and the workers that they start
 STAGES = "Map"  # in the name of whatever Ray Data runs; services beside the driver hold no CPU
 
 
@@ -20,6 +20,9 @@ STAGES = "Map"  # in the name of whatever Ray Data runs; services beside the dri
 def test_tasks_judges_and_embeddings_of_a_run_stay_off_gpu_nodes(
     two_models: Seen, nodes: Nodes
 ) -> None:
+    called = {nodes.head: "head", nodes.labelled: "GPU node 1", nodes.unlabelled: "GPU node 2"}
+    for name, where in sorted(two_models.nodes.items()):
+        print(f"  {name}: {', '.join(sorted(called[node] for node in where))}")
     at_gpus = {name for name in two_models.nodes if any(word in name for word in GPU_WORK)}
     ran = " ".join(two_models.nodes.keys() - at_gpus)
     for stage in ("prompts_for_engine", "collect_engine_answers", "JudgeRecords", "EmbedRecords"):
@@ -33,6 +36,15 @@ def test_tasks_judges_and_embeddings_of_a_run_stay_off_gpu_nodes(
     assert elsewhere == {}
     engines = [where for name, where in two_models.nodes.items() if name in at_gpus]
     assert set.union(*engines) == {nodes.labelled, nodes.unlabelled}
+
+
+@long_test
+def test_what_all_workers_ask_is_beside_the_driver(two_models: Seen, nodes: Nodes) -> None:
+    """Elsewhere it would keep a node with GPUs up, or be lost with one on the spot market."""
+    services = ("ProgressCounter.", "CallsActor.", "LimiterActor.")
+    at = {name: where for name, where in two_models.nodes.items() if name.startswith(services)}
+    assert {name.partition(".")[0] + "." for name in at} == set(services)
+    assert set.union(*at.values()) == {nodes.head}
 
 
 @long_test

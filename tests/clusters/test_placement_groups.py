@@ -19,7 +19,7 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import fit_engine
 from memray_eval.execution.ray import cluster, engine, placement_groups
-from memray_eval.execution.ray.engine import build_engine, group_of_engine
+from memray_eval.execution.ray.engine import add_engines, group_of_engine
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -28,7 +28,7 @@ from memray_eval.execution.ray.placement_groups import (
 )
 from tests.clusters.conftest import Nodes, Seen, Starts
 from tests.clusters.fake_engine import fake_engine
-from tests.clusters.observing import Group, groups, wait_until, watched_groups
+from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
 from tests.conftest import REPOSITORY, SAMPLES, long_test
 
 FREE = Capacity(where="the cluster", cpus=12, gpus=4, memory_gib=1)
@@ -44,6 +44,7 @@ def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
 ) -> None:
     assert two_models.done.summary.n_units == 16
     assert two_models.done.summary.n_failed_units == 0
+    print(describe(two_models.groups))
     seen = [{group.id for group in moment} for moment in two_models.groups]
     # Two engines of each model, two GPUs of one node each
     assert len(set.union(*seen)) == 4
@@ -60,14 +61,19 @@ def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
 def generate(reservation: NodeReservation | None = None) -> tuple[list[str], list[list[Group]]]:
     """The answers of an engine of two workers, and the groups meanwhile."""
     set_up_data_context(no_progress_timeout_s=60)
+    drains = signal.getsignal(signal.SIGTERM)
     rows = [{"sampling_params": {"temperature": 0.0}, "row": row} for row in range(4)]
     with (
         watched_groups() as seen,
         EnginePlacement(group_of_engine(CONFIG, "gpu"), reservation or NodeReservation()) as placed,
     ):
-        processor = build_engine(CONFIG, "embedded", "gpu", placed, {})
-        answered = processor(ray.data.from_items(rows, override_num_blocks=1)).iter_rows()
-        answers = [row["generated_text"] for row in answered]
+        asked = ray.data.from_items(rows, override_num_blocks=1)
+        answered = add_engines(asked, CONFIG, "embedded", "gpu", placed)
+        answers = [row["generated_text"] for row in answered.iter_rows()]
+    print(describe([*seen, groups()]))
+    assert signal.getsignal(signal.SIGTERM) is drains, (
+        "SIGTERM is Ray's: it would end a run at once"
+    )
     return answers, seen
 
 
@@ -85,7 +91,7 @@ def test_an_engine_that_crashes_in_its_constructor_starts_anew_in_its_group(
     deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        engine, "telling_engine", lambda counter: fake_engine(deaths, is_crash=True)
+        engine, "telling_engine", lambda context: fake_engine(deaths, is_crash=True)
     )
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
@@ -97,7 +103,7 @@ def test_an_engine_in_the_place_of_one_that_died_takes_over_its_group(
     deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DataContext.get_current(), "max_consecutive_actor_init_deaths", 1)
-    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine(deaths))
+    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(deaths))
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
     assert not list(deaths.iterdir())
@@ -107,7 +113,7 @@ def test_an_engine_in_the_place_of_one_that_died_takes_over_its_group(
 def test_a_pipeline_that_fails_gives_its_groups_back(
     deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine(deaths))
+    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(deaths))
     with pytest.raises(ray.exceptions.RayError, match="no kernel image"):
         generate()
     wait_until(lambda: groups() == [], 10, "the group is still there")
@@ -116,7 +122,7 @@ def test_a_pipeline_that_fails_gives_its_groups_back(
 def test_engines_take_over_the_groups_that_waited_for_their_nodes(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "telling_engine", lambda counter: fake_engine())
+    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine())
     wanted = [group_of_engine(CONFIG, "gpu")]
     with NodeReservation() as reservation:
         cluster.wait_for_nodes(FREE, [], wanted, reservation, 30, say=pytest.fail)

@@ -17,6 +17,7 @@ from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command, memory
 pytestmark = pytest.mark.engine
 
 N_UNITS = 41
+EAGER = "Enforce eager set"  # as engines on a CPU are told
 
 # The metrics whose rules cannot tell: nothing without a judge.
 BLIND = {
@@ -128,6 +129,19 @@ def test_the_way_is_told_and_nothing_else(memory_run: CommandRun) -> None:
     assert f"write {N_UNITS}/{N_UNITS}" in memory_run.err
     for noise in ("Traceback", "WARNING", "ERROR", "sk-not-to-be-used"):
         assert noise not in memory_run.err
+
+
+def test_what_vllm_warns_of_is_in_the_runs_log(memory_run: CommandRun) -> None:
+    """Both of the actor's own process and of the one that vLLM starts; each message once."""
+    lines = (memory_run.folder / "log.jsonl").read_text("utf-8").splitlines()
+    warned = [
+        (entry["logger"], entry["message"])
+        for entry in map(json.loads, lines)
+        if entry["level"] == "WARNING" and entry["logger"].partition(".")[0] == "vllm"
+    ]
+    assert len(warned) == len(set(warned))
+    assert ("vllm.config.vllm", EAGER) in [(name, text[: len(EAGER)]) for name, text in warned]
+    assert any(name == "vllm" and text.startswith("EngineCore (pid ") for name, text in warned)
 
 
 def test_no_key_is_kept(memory_run: CommandRun) -> None:

@@ -60,6 +60,7 @@ from memray_eval.execution.run_plan import PhaseOrder, ReadSpec, RunPlan, RunSpe
 from memray_eval.execution.schedule import check_turns, schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.results.run_folder import RunFolder, new_run_id
+from memray_eval.sinks import check_sinks
 
 __all__ = [
     "RunResult",
@@ -160,6 +161,7 @@ def prepare(
     check_affect(spec)
     check_judges(spec, path)
     check_machine(spec)
+    check_sinks(spec.sinks)
     may_be_local = choose_executor(spec, is_on_ray=_is_on_ray()).name == "local"
     is_alone = may_be_local or (spec.cluster.address is None and not _is_on_ray())
     if is_alone:
@@ -209,11 +211,7 @@ def _connect(spec: RunSpec, stack: ExitStack) -> Capacity:
     """Joins the run's cluster, or starts one, for as long as `stack` lives."""
     from memray_eval.execution.ray import cluster
 
-    if not spec.has_vllm:
-        return stack.enter_context(cluster.connected(spec.cluster))
-    from memray_eval.execution.ray.engine import import_engine
-
-    return stack.enter_context(cluster.connected(spec.cluster, meanwhile=import_engine))
+    return stack.enter_context(cluster.connected(spec.cluster))
 
 
 def _wait_for_room(plan: RunPlan, stack: ExitStack, say: Callable[[str], None]) -> RunPlan:

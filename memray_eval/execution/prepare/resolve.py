@@ -76,6 +76,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         stops_on_failure=config.on_error == "fail",
         errata=_errata_of(config, suite),
         executor=config.executor,
+        sinks=config.sinks,
     )
     _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
     for candidate in config.candidates:

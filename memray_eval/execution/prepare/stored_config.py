@@ -10,32 +10,11 @@ from pydantic import ValidationError
 
 from memray_eval.config.loading import PATH_FIELDS, RUBRICS, with_settings
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import PLANNED_KWARGS, names_a_text_file
+from memray_eval.config.sections import MEASURED_KEYS, PLANNED_KWARGS, names_a_text_file
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
-
-SAME = (
-    "suite",
-    "dataset",
-    "reader",
-    "columns",
-    "tasks",
-    "templates",
-    "affect",
-    "limit",
-    "limit_order",
-    "skip_invalid",
-    "candidates",
-    "metrics",
-    "judge",
-    "rubrics",
-    "text_weights",
-    "transitions",
-    "emotion_words",
-)
-
 
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
@@ -75,10 +54,10 @@ def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConf
     """A run's config with `key.path=value` settings laid over it. Raises ConfigError for one that
     changes what is measured."""
     new = with_settings(config, settings)
-    if other := [key for key in SAME if getattr(new, key) != getattr(config, key)]:
+    if other := [key for key in MEASURED_KEYS if getattr(new, key) != getattr(config, key)]:
         raise ConfigError(
-            f"--set {other[0]}: a resumed run keeps its {', '.join(SAME)}; start a new one to "
-            "change them"
+            f"--set {other[0]}: a resumed run keeps its {', '.join(MEASURED_KEYS)}; start a new "
+            "one to change them"
         )
     return new
 
@@ -89,7 +68,7 @@ def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
     ConfigError where it is another run."""
     if other := [
         key
-        for key in SAME
+        for key in MEASURED_KEYS
         if _value_without_folders(key, before) != _value_without_folders(key, config)
     ]:
         raise ConfigError(

@@ -38,6 +38,7 @@ from memray_eval.execution.ray.ray_compat import (
 _GIB = 1 << 30
 _TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
 _NODE_LABEL = "ray.io/node-id"  # of every node
+QUIET_VLLM = "ERROR"  # VLLM_LOGGING_LEVEL of a driver whose user sets none
 WATCH_S = 0.5  # how often Ray's own processes are looked after
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -45,7 +46,7 @@ _QUIET = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     # its warnings speak of Ray Data's insides; set it yourself to see them
     "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_LEVEL": QUIET_VLLM,
 }
 
 logger = logging.getLogger(__name__)
@@ -61,11 +62,9 @@ def is_ray_error(error: BaseException) -> bool:
 
 
 @contextmanager
-def connected(
-    config: ClusterConfig, meanwhile: Callable[[], None] | None = None
-) -> Iterator[Capacity]:
+def connected(config: ClusterConfig) -> Iterator[Capacity]:
     """A cluster for the time of a run. Uses a Ray that this process has already started, and then
-    leaves it up. What `meanwhile` does is done in a thread while a cluster is waited for.
+    leaves it up.
 
     Without an address a new local Ray starts: a bare ray.init could join somebody else's. Raises
     ResourceError when the address does not answer, ConfigError when it is none."""
@@ -80,8 +79,6 @@ def connected(
     for name in DRIVER_LOGGERS:
         # What went wrong reaches the user as an error of ours
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if meanwhile is not None:
-        threading.Thread(target=meanwhile, name="meanwhile", daemon=True).start()
     try:
         if config.address is None:
             local = local_capacity(config)

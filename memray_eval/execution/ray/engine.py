@@ -1,93 +1,106 @@
-"""vLLM through Ray Data LLM: the processor that turns rows with messages into rows with answers."""
+"""vLLM behind Ray Data LLM's stage for it: the actors that turn rows with prompts into rows with
+answers."""
 
 from __future__ import annotations
 
-import importlib
+import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from ray.data import ActorPoolStrategy, Dataset
 
 from memray_eval.config.sections import EngineConfig
-from memray_eval.execution.plan import TASK_CPUS, Device
-from memray_eval.execution.prompt_stage import TOKENS
-from memray_eval.execution.ray.log_collection import follow_engine_output, send_logs_to
+from memray_eval.execution.plan import Device
+from memray_eval.execution.prompt_stage import ANSWER_SCHEMA, RECORD, SAMPLING, TOKENS
+from memray_eval.execution.ray.cluster import QUIET_VLLM
+from memray_eval.execution.ray.log_collection import UNASKED, follow_engine_output
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     GroupSpec,
     accelerator_share,
 )
-from memray_eval.execution.ray.ray_compat import engine_stage_class, worker_output_path
+from memray_eval.execution.ray.ray_compat import (
+    engine_stage_class,
+    is_restarted_actor,
+    map_batches_placed,
+    worker_output_path,
+)
+from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
+from memray_eval.results.parts import UnitNumbers
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Record
 
 logger = logging.getLogger(__name__)
-_STAGES = "ray.llm._internal.batch.stages.vllm_engine_stage"
+_ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
 
 
-def import_engine() -> None:
-    """Imports what `build_engine` needs, vLLM among it: seconds, which a thread may spend before
-    it is called. What cannot be imported is raised there."""
-    with suppress(Exception):
-        importlib.import_module(_STAGES)
-
-
-def build_engine(
+def add_engines(
+    dataset: Dataset,
     config: EngineConfig,
     model: str,
     device: Device,
     placement: EnginePlacement,
-    task_options: Mapping[str, Any],
-    counter: Any = None,
-) -> Any:
-    """A ray.data.llm processor: rows of ENGINE_SCHEMA (execution/ray/prompt_stage.py) -> the same
-    with generated_text, generated_tokens, finish_reason, num_input_tokens, num_cached_tokens and
-    metrics, and without the prompt's tokens. Its engines are in the groups of `placement`, and
-    `task_options` are Ray's options of the tasks around them.
+    context: StageContext | None = None,
+) -> Dataset:
+    """Adds the stage that has vLLM answer: rows of ENGINE_SCHEMA (execution/prompt_stage.py) ->
+    rows of ANSWER_SCHEMA. Its engines are in the groups of `placement`.
 
     A prompt that the engine refuses is a row with `__inference_error__`. The engines' warnings go
-    to the run's `counter`.
+    to the counter of the run's `context`, and an engine that was lost and is started anew takes the
+    responses in the run's folder.
     """
-    # Seconds to import: only where an engine is built
-    from ray.data.llm import (
-        build_processor,
-        vLLMEngineProcessorConfig,
+    logger.info("starting %d engines of %s on the %s", config.replicas, model, device)
+    # The driver is quieter than its engines, whose warnings the run's log takes
+    level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
+    environment = engine_environment(config, model, device)
+    environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
+    stage = {
+        "batch_size": config.batch_size,
+        "max_concurrent_batches": config.concurrent_batches,
+        "model": resolve_model(model),
+        "engine_kwargs": {
+            **engine_kwargs(config, device),
+            "distributed_executor_backend": _executor_backend(config),
+        },
+        "should_continue_on_error": True,
+        "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
+    }
+    return map_batches_placed(
+        dataset,
+        EngineActor,
+        placement.next_engine,
+        batch_format="pyarrow",
+        batch_size=config.batch_size,
+        zero_copy_batch=True,
+        fn_constructor_args=(partial(telling_engine, context), stage),
+        compute=ActorPoolStrategy(
+            size=config.replicas, max_concurrent_calls_per_actor=config.concurrent_batches
+        ),
+        accelerator_type=config.accelerator_type,
+        runtime_env={"env_vars": environment},
+        **_actor_resources(config, device),
     )
 
-    logger.info("starting %d engines of %s on the %s", config.replicas, model, device)
-    # Prompts come as tokens: they had to be counted, and maybe cut
-    processor = vLLMEngineProcessorConfig(
-        model_source=resolve_model(model),
-        engine_kwargs=engine_kwargs(config, device),
-        concurrency=(config.replicas, config.replicas),
-        batch_size=config.batch_size,
-        max_concurrent_batches=config.concurrent_batches,
-        accelerator_type=config.accelerator_type,
-        placement_group_config=_bundles(config, device),
-        runtime_env={"env_vars": engine_environment(config, model, device)},
-        should_continue_on_error=True,
-        log_engine_metrics=False,  # vLLM's exporter imports ray.serve, which is not in the set
-        chat_template_stage={"enabled": False},
-        tokenize_stage={"enabled": False},
-        detokenize_stage={"enabled": False},
-        prepare_multimodal_stage={"enabled": False},
-    )
-    built = build_processor(
-        processor,
-        preprocess=_identity,
-        postprocess=_identity,
-        preprocess_map_kwargs={"num_cpus": TASK_CPUS, **task_options},
-        postprocess_map_kwargs={"num_cpus": TASK_CPUS, **task_options},
-    )
-    stage = built.get_stage_by_name("vLLMEngineStage")
-    # Past pydantic: an assignment would run the stage's validator again, which has used up its
-    # placement group by then.
-    vars(stage)["fn"] = telling_engine(counter)
-    # In place of groups that nobody removes, where an engine has several workers
-    stage.map_batches_kwargs["ray_remote_args_fn"] = placement.next_engine
-    return built
+
+class EngineActor:
+    """One vLLM engine behind Ray Data LLM's stage for it. `make_stage` makes the stage's class here
+    in the actor: vLLM takes 15 s of processor time to import, which the driver need not spend
+    before it can start an actor that spends them again."""
+
+    def __init__(self, make_stage: Callable[[], type], options: Mapping[str, Any]) -> None:
+        asked = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
+        self._stage = make_stage()(**asked, **options)
+
+    async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        async for answered in self._stage({_ROWS: table.to_pylist()}):
+            yield pa.Table.from_pylist(answered[_ROWS], schema=ANSWER_SCHEMA)
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
@@ -129,30 +142,38 @@ def engine_dtype(dtype: str, device: Device) -> str:
 
 
 def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
-    """What the placement group of one engine asks for. A bundle holds one worker, or all where
-    vLLM starts them itself, as processes of the actor."""
-    asked = _bundles(config, device)
-    bundles: list[dict[str, float]] = asked["bundles"]
-    workers = len(bundles)
-    backend = config.engine_kwargs.get(
-        "distributed_executor_backend", "uni" if workers == 1 else "ray"
-    )
-    if backend != "ray":
-        bundles = [{name: amount * workers for name, amount in bundles[0].items()}]
+    """What the placement group of one engine asks for: a bundle for each worker (tensor x pipeline
+    parallel), or one for all where vLLM starts them itself, as processes of the actor. Workers of
+    one stage exchange every layer's results, so they must lie on one node; the stages of a pipeline
+    may lie on several."""
+    workers = config.tensor_parallel * config.pipeline_parallel
+    bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
+    bundles: list[dict[str, float]] = [dict(bundle) for _ in range(workers)]
+    if not _is_over_ray(config):
+        bundles = [{name: amount * workers for name, amount in bundle.items()}]
     if config.accelerator_type is not None:
         bundles = [bundle | accelerator_share(config.accelerator_type) for bundle in bundles]
-    return GroupSpec(tuple(bundles), asked["strategy"])
+    return GroupSpec(tuple(bundles), "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK")
 
 
-def _bundles(config: EngineConfig, device: Device) -> dict[str, Any]:
-    """One bundle a worker: tensor x pipeline parallel. Workers of one stage exchange every layer's
-    results, so they must lie on one node; the stages of a pipeline may lie on several."""
-    bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
-    bundles = [dict(bundle) for _ in range(config.tensor_parallel * config.pipeline_parallel)]
-    return {
-        "bundles": bundles,
-        "strategy": "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK",
-    }
+def _actor_resources(config: EngineConfig, device: Device) -> dict[str, float]:
+    """What the engine's actor itself takes of its group; workers behind Ray take theirs."""
+    if _is_over_ray(config):
+        return {"num_gpus": 0}
+    (bundle,) = group_of_engine(config, device).bundles
+    taken = {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0.0)}
+    return {name: amount for name, amount in taken.items() if amount}
+
+
+def _is_over_ray(config: EngineConfig) -> bool:
+    """Whether the engine's workers are actors of Ray's, on as many nodes as they need."""
+    return bool(_executor_backend(config) == "ray")
+
+
+def _executor_backend(config: EngineConfig) -> Any:
+    """vLLM's `--distributed-executor-backend` of an engine in Ray's actor."""
+    is_one = config.tensor_parallel * config.pipeline_parallel == 1
+    return config.engine_kwargs.get("distributed_executor_backend", "uni" if is_one else "ray")
 
 
 def engine_environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:
@@ -167,25 +188,29 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
     return variables
 
 
-def telling_engine(counter: Any = None) -> type:
+def telling_engine(context: StageContext | None) -> type:
     """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt
     came from the prefix cache, takes prompts as bytes, hands none of their tokens on, and sends
-    what vLLM and its processes warn of to the run's `counter`."""
+    what vLLM and its processes warn of to the run's counter. One that is started anew, since its
+    node was lost, asks for no response that the run's folder has."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            if counter is not None:
-                follow_engine_output(counter, worker_output_path())
+            if context is not None:
+                follow_engine_output(context.counter, worker_output_path())
             super().__init__(*args, **kwargs)
-            if counter is not None:  # vLLM sets its loggers up when it is imported
-                send_logs_to(counter, logging.INFO)
             self._told: dict[int, dict[str, Any]] = {}
+            self._take_stored: Callable[[list[dict[str, Any]]], None] | None = None
+            if context is not None and is_restarted_actor():
+                # What this actor is to make again was written before it was started
+                index = RunFolder(context.folder).index_responses()
+                self._take_stored = partial(take_stored, context=context, index=index)
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
-                # A record that has its error already; Ray makes a row of this one
+                # A record that has its error or its response; Ray makes a row of this error
                 if not request.prompt_token_ids:
-                    raise ValueError("there is nothing to ask")
+                    raise ValueError(UNASKED)
                 output = await generate(request)
                 self._told[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,
@@ -194,6 +219,12 @@ def telling_engine(counter: Any = None) -> type:
                 return output
 
             self.llm._generate_async = generate_and_tell
+
+        async def udf(self, batch: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+            if self._take_stored is not None:
+                await asyncio.to_thread(self._take_stored, batch)
+            async for answer in super().udf(batch):
+                yield answer
 
         async def _generate_with_error_handling(
             self, row: dict[str, Any], batch_uuid: Any
@@ -209,5 +240,13 @@ def telling_engine(counter: Any = None) -> type:
     return TellingEngine
 
 
-def _identity(row: dict[str, Any]) -> dict[str, Any]:
-    return row
+def take_stored(
+    batch: list[dict[str, Any]], context: StageContext, index: Mapping[str, UnitNumbers]
+) -> None:
+    """Puts the responses that parts of this index have into rows of ENGINE_SCHEMA: there is nothing
+    to ask of these any more."""
+    units = [Record.model_validate_json(row[RECORD]).unit_id for row in batch]
+    stored = context.find_stored(units, index)
+    for row, unit in zip(batch, units, strict=True):
+        if unit in stored:
+            row[RECORD], row[TOKENS] = stored[unit].model_dump_json(), b""

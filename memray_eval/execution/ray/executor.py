@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 
 from memray_eval.config.sections import EngineConfig
-from memray_eval.errors import ServiceLost
+from memray_eval.errors import GenerationError, ServiceLost
 from memray_eval.execution.executors import Phase
 from memray_eval.execution.plan import (
     SERVER_GIB,
     Device,
+    Pool,
     engine_device,
+    explain_lack,
     fit_engine,
     judge_pool,
     judging_pools,
@@ -36,19 +39,24 @@ from memray_eval.execution.ray.services import (
     on_driver_node,
     start_services,
 )
-from memray_eval.execution.resume_state import ResumeState, find_waiting
+from memray_eval.execution.resume_state import ResumeState, find_unscored, find_waiting
 from memray_eval.execution.run_counter import RunReports
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.schedule import (
     Group,
+    OnEngineEnd,
+    Wave,
+    Work,
     judge_actors_per_pipeline,
-    run_concurrently,
+    pools_beside,
+    run_waves,
     schedule,
-    wave_pools,
 )
 from memray_eval.execution.spending import spending_before
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 
 class RayExecutor:
@@ -143,50 +151,93 @@ class _RayRun:
         if dead:
             raise ServiceLost(dead[0])
 
-    def _generate_and_judge(self, setup: PipelineSetup, waves: Sequence[Sequence[Group]]) -> None:
+    def _generate_and_judge(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
         """Each response is judged as soon as it is there: first those of earlier sessions, then
         what they did not generate, if the run goes on."""
         state = self.plan.resume_state
 
-        def run_group(shared: PipelineSetup, group: Group) -> None:
+        def run_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
             if state.waiting and not shared.context.is_stopping():
                 judge_waiting(shared, group)
             if self._is_generated(state) or shared.context.is_stopping():
                 return
-            run_pipeline(replace(shared, engine=self._fitted_engine(group, setup.device)), group)
+            fitted = replace(shared, engine=self._fitted_engine(group, setup.device))
+            self._run_pipeline(fitted, group, on_engine_end)
 
-        for wave in waves:
-            sharing = replace(
+        self._run_waves(setup, waves, run_group)
+
+    def _run_pipeline(self, setup: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
+        """Runs a group's pipeline. One that fails when its engines have given their nodes to the
+        next model, as where a node with responses is lost, judges what is in the run's folder."""
+        if on_engine_end is None:
+            run_pipeline(setup, group)
+            return
+        ended = list[bool]()
+
+        def engine_ended() -> None:
+            ended.append(True)
+            on_engine_end()
+
+        try:
+            run_pipeline(setup, group, engine_ended)
+        except GenerationError as error:
+            if not ended or setup.context.is_stopping():
+                raise
+            logger.warning("%s; the responses in the run's folder are judged", error)
+            unscored = find_unscored(self.folder)
+            if unscored.waiting:
+                plan = replace(self.plan, resume_state=unscored)
+                judge_waiting(replace(setup, plan=plan), group, is_earlier=False)
+
+    def _run_waves(
+        self,
+        setup: PipelineSetup,
+        waves: Sequence[Wave],
+        run_group: Callable[[PipelineSetup, Group, OnEngineEnd], None],
+        scores: bool = True,
+    ) -> None:
+        """Runs the groups of each wave side by side, and one wave after the other, or beside the
+        end of the last where it fits. `scores`: each pipeline has judges too."""
+        spec, capacity = self.spec, self.plan.capacity
+
+        def find_pools(tails: Sequence[Wave], wave: Wave) -> list[Pool]:
+            return pools_beside(spec, tails, wave, capacity, setup.device, scores)
+
+        def has_room(tails: Sequence[Wave], wave: Wave) -> bool:
+            return explain_lack(find_pools(tails, wave), capacity) is None
+
+        def begin(wave: Wave, tails: Sequence[Wave]) -> Work:
+            if wave is not waves[0]:
+                setup.reservation.remove()
+            if tails:
+                names = ", ".join(one.name for group in wave for one in group)
+                logger.info("%s: starting beside the end of the models before", names)
+            shared = replace(
                 setup,
-                judge_actors=judge_actors_per_pipeline(self.spec, wave, self.plan.capacity.cpus),
-                label_selector=self._label_selector(wave, setup.device),
+                judge_actors=judge_actors_per_pipeline(spec, wave, capacity.cpus)
+                if scores
+                else setup.judge_actors,
+                label_selector=cluster.select_cpu_nodes(find_pools(tails, wave)),
             )
-            run_concurrently(wave, partial(run_group, sharing), setup.context.counter.stop)
-            setup.reservation.remove()
+            return partial(run_group, shared)
 
-    def _label_selector(
-        self, wave: Sequence[Group], device: Device, scores: bool = True
-    ) -> dict[str, str] | None:
-        pools = wave_pools(self.spec, wave, self.plan.capacity, device, scores)
-        return cluster.select_cpu_nodes(pools)
+        run_waves(waves, begin, has_room, setup.context.counter.stop)
+        setup.reservation.remove()
 
-    def _generate(self, setup: PipelineSetup, waves: Sequence[Sequence[Group]]) -> None:
+    def _generate(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
         """The first of two phases: all responses, into the folder. Engines and their GPUs are let
         go when it ends."""
-        counter = setup.context.counter
         self._enter_phase("generate")
-        counter.add_line("Phase 1 of 2: generating; judges come when all is generated.")
+        setup.context.counter.add_line(
+            "Phase 1 of 2: generating; judges come when all is generated."
+        )
 
-        def generate_group(shared: PipelineSetup, group: Group) -> None:
+        def generate_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
             if not setup.context.is_stopping():
                 engine = self._fitted_engine(group, setup.device)
-                generate_responses(replace(shared, engine=engine), group)
+                generate_responses(replace(shared, engine=engine), group, on_engine_end)
 
-        for wave in waves:
-            selector = self._label_selector(wave, setup.device, scores=False)
-            sharing = replace(setup, label_selector=selector)
-            run_concurrently(wave, partial(generate_group, sharing), counter.stop)
-            setup.reservation.remove()
+        self._run_waves(setup, waves, generate_group, scores=False)
 
     def _judge(
         self,

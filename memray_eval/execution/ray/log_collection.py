@@ -3,12 +3,14 @@ there in batches. The driver fetches them (execution/session_log.py)."""
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -25,8 +27,11 @@ from memray_eval.execution.run_log import (
 from memray_eval.log_once import ONCE, forget_logged
 
 BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
+WARNING_S = 0.2  # how long a library's warning does
 LOOK_S = 2.0  # between two looks at what an engine printed
-LIBRARIES = ("ray.llm", "vllm")  # whose loggers hand nothing on to the root
+UNASKED = "there is nothing to ask"  # of a row with its response: a failure to Ray Data LLM only
+MOST_KINDS = 1_000  # of warnings of libraries that a worker sends
+LIBRARIES = ("ray", "vllm")  # whose warnings are the run's too
 # A warning in the output of a process that vLLM started: (EngineCore_DP0 pid=7) WARNING 11-23 ...
 _ENGINE_WARNING = re.compile(
     r"\((?P<process>[\w.]+) pid=(?P<pid>\d+)\) (?P<level>WARNING|ERROR|CRITICAL) \S+ \S+ "
@@ -41,9 +46,10 @@ class WorkerHandler(logging.Handler):
     """Sends a worker's records to the run's counter: warnings and errors at once, the others
     within BATCH_S."""
 
-    def __init__(self, counter: StageReports) -> None:
+    def __init__(self, counter: StageReports, batch_s: float = BATCH_S) -> None:
         super().__init__()
         self.counter = counter
+        self._batch_s = batch_s
         self._actor = (ray.get_runtime_context().get_actor_id() or "")[:12]
         self._batch: list[LogEntry] = []
         self._timer: threading.Timer | None = None
@@ -51,16 +57,19 @@ class WorkerHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:  # under the handler's lock
         with suppress(Exception):  # a log costs nobody a score
             self._batch.append(entry_of(record, self._actor))
-            if record.levelno >= logging.WARNING or len(self._batch) >= MAX_WAITING:
+            if self._is_urgent(record) or len(self._batch) >= MAX_WAITING:
                 self._send()
             elif self._timer is None:
-                self._timer = threading.Timer(BATCH_S, self.flush)
+                self._timer = threading.Timer(self._batch_s, self.flush)
                 self._timer.daemon = True
                 self._timer.start()
 
     def flush(self) -> None:
         with self.lock or threading.RLock():
             self._send()
+
+    def _is_urgent(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING
 
     def _send(self) -> None:
         if self._timer is not None:
@@ -73,43 +82,64 @@ class WorkerHandler(logging.Handler):
 
 
 class LibraryHandler(WorkerHandler):
-    """Sends what a library warns of to the run's counter, each kind of message once a run."""
+    """Sends what a library warns of to the run's counter, each kind of message once a run. Always
+    from a thread of its own: Ray may warn while it holds what sending needs."""
 
     def __init__(self, counter: StageReports) -> None:
-        super().__init__(counter)
-        self.setLevel(logging.WARNING)
+        super().__init__(counter, WARNING_S)
+        self._sent: set[str] = set()  # kinds; other workers may have sent them too
 
     def emit(self, record: logging.LogRecord) -> None:
-        setattr(record, ONCE, _kind_of(record.name, str(record.msg)))
-        super().emit(record)
+        key = _kind_of(record.name, str(record.msg))
+        if key in self._sent or len(self._sent) >= MOST_KINDS or UNASKED in record.getMessage():
+            return
+        self._sent.add(key)
+        mine = copy.copy(record)
+        setattr(mine, ONCE, key)
+        super().emit(mine)
+
+    def _is_urgent(self, record: logging.LogRecord) -> bool:
+        return False
+
+
+_library_handler: LibraryHandler | None = None
 
 
 def send_logs_to(counter: StageReports, level: int) -> None:
     """Has this process, a worker, send its log records to a run's counter from now on, and the
-    warnings of vLLM and of Ray's stage around it. The driver, which writes them itself, is left as
-    it is."""
+    warnings of Ray and vLLM. The driver, which writes them itself, is left as it is."""
+    global _library_handler
     package = logging.getLogger(PACKAGE)
     if any(isinstance(handler, FileHandler) for handler in package.handlers):
         return
     package.setLevel(level)
-    if _replace_handler(package, WorkerHandler, counter):
-        forget_logged()
-    for name in LIBRARIES:
-        _replace_handler(logging.getLogger(name), LibraryHandler, counter)
-
-
-def _replace_handler(
-    logger: logging.Logger, kind: type[WorkerHandler], counter: StageReports
-) -> bool:
-    """Whether the logger had no handler for this counter. One of another run goes: Ray keeps idle
-    workers."""
-    mine = [handler for handler in logger.handlers if isinstance(handler, WorkerHandler)]
+    mine = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
     if any(handler.counter == counter for handler in mine):
-        return False
-    for handler in mine:
-        logger.removeHandler(handler)
-    logger.addHandler(kind(counter))
-    return True
+        return
+    for handler in mine:  # of another run: Ray keeps idle workers
+        package.removeHandler(handler)
+    package.addHandler(WorkerHandler(counter))
+    forget_logged()
+    if _library_handler is None:
+        _catch_library_warnings()
+    _library_handler = LibraryHandler(counter)
+
+
+def _catch_library_warnings() -> None:
+    """Hands each warning of a library to `_library_handler` as it is made. A handler on their
+    loggers would be lost: Ray Data sets its own up anew with each task, Ray Data LLM's and vLLM's
+    are set up when they are imported, and none hands anything on to the root."""
+    make = logging.getLogRecordFactory()
+
+    def make_and_send(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        with suppress(Exception):  # records may be made of anything: logging.makeLogRecord
+            if record.levelno >= logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
+                assert _library_handler is not None
+                _library_handler.handle(record)
+        return record
+
+    logging.setLogRecordFactory(make_and_send)
 
 
 def follow_engine_output(counter: StageReports, path: str) -> None:

@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,9 +47,13 @@ from memray_eval.execution.prompt_stage import (
     prompts_for_engine,
     prompts_for_servers,
 )
-from memray_eval.execution.ray.engine import build_engine, group_of_engine
+from memray_eval.execution.ray.engine import add_engines, group_of_engine
 from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
-from memray_eval.execution.ray.ray_compat import is_repeated_task, set_repartition_options
+from memray_eval.execution.ray.ray_compat import (
+    is_repeated_task,
+    is_restarted_actor,
+    set_repartition_options,
+)
 from memray_eval.execution.ray.services import RayServices
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.stage_context import StageContext
@@ -114,9 +118,14 @@ class PipelineSetup:
         return max(1, len(self.plan.found.shards))
 
 
-def run_pipeline(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int:
+def run_pipeline(
+    setup: PipelineSetup,
+    candidates: tuple[Candidate, ...],
+    on_engine_end: Callable[[], None] | None = None,
+) -> int:
     """Runs all samples through all stages for candidates that share an engine; without metrics it
-    only generates. Returns how many units were written.
+    only generates. Returns how many units were written. `on_engine_end`, where another model waits
+    for the engines' nodes, is called when the first of them has ended.
 
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
@@ -125,15 +134,20 @@ def run_pipeline(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int
     if candidates[0].backend == EXISTING:
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
     group = group_of_engine(setup.engine, setup.device)
-    with EnginePlacement(group, setup.reservation) as placement:
+    with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
         asked = add_prompts(setup, candidates)
         dataset = add_generation(asked, setup, candidates[0], placement)
         return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
 
 
-def generate_responses(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> int:
+def generate_responses(
+    setup: PipelineSetup,
+    candidates: tuple[Candidate, ...],
+    on_engine_end: Callable[[], None] | None = None,
+) -> int:
     """Only generates, into the folder's responses, for candidates that share an engine; units that
-    failed are finished with that. Returns how many wait to be scored. Raises as `run_pipeline`."""
+    failed are finished with that. Returns how many wait to be scored. `on_engine_end` and what is
+    raised as in `run_pipeline`."""
     logger.info("generating begins: %s", ", ".join(one.name for one in candidates))
     spec = setup.plan.spec
     set_up_data_context(spec.cluster.no_progress_timeout_s)
@@ -146,7 +160,7 @@ def generate_responses(setup: PipelineSetup, candidates: tuple[Candidate, ...]) 
         "context": setup.context,
     }
     group = group_of_engine(setup.engine, setup.device)
-    with EnginePlacement(group, setup.reservation) as placement:
+    with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
         asked = add_prompts(setup, candidates)
         dataset = add_generation(asked, setup, candidates[0], placement)
         kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
@@ -344,16 +358,15 @@ def add_generation(
         pool = ActorPoolStrategy(size=min(server.actors, setup.blocks))
         answered = dataset.map_batches(
             AskServers,
-            fn_constructor_args=(server, setup.context),
+            fn_constructor_args=(server, setup.context, is_restarted_actor),
             compute=pool,
             **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
     else:
-        tasks, counter = {"label_selector": setup.label_selector}, setup.context.counter
-        engine = build_engine(
-            setup.engine, candidate.model, setup.device, placement, tasks, counter
+        answers = add_engines(
+            dataset, setup.engine, candidate.model, setup.device, placement, setup.context
         )
-        answered = engine(dataset).map_batches(
+        answered = answers.map_batches(
             collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
         )
     return write_parts(answered, setup, RESPONSES)

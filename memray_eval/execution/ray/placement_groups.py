@@ -5,6 +5,7 @@ never removes them (ray-project/ray#64035)."""
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ POLL_S = 1.0
 PATIENCE_S = 30.0  # with some of the nodes and not all, before a run lets an older one go first
 YIELD_S = 60.0  # how long it does at most: the other may wait for nodes of another kind
 LEAVE_S = 20.0  # engines end by themselves in this time, or with their groups
+ENDED_S = 5.0  # an engine that died in its constructor has one in its place by then
 FAILED_LEAVE_S = 2.0  # a pipeline that failed may hold them for ever
 _NAME = "memray_eval"
 ACCELERATOR = "accelerator_type:"  # Ray's resource of the nodes that have such GPUs
@@ -108,13 +110,27 @@ class NodeReservation:
 
 class EnginePlacement:
     """The placement groups of one pipeline's engines, an engine each. At the block's end they are
-    removed, once the engines have ended."""
+    removed, once the engines have ended.
 
-    def __init__(self, spec: GroupSpec, reservation: NodeReservation) -> None:
-        self._spec, self._reservation = spec, reservation
+    With `on_end` another model waits for their nodes: each group is then removed as soon as its
+    engine has ended, for want of more to answer, and `on_end` is called in a thread."""
+
+    def __init__(
+        self,
+        spec: GroupSpec,
+        reservation: NodeReservation,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
+        self._spec, self._reservation, self._on_end = spec, reservation, on_end
         self._engines: dict[str, PlacementGroup] = {}  # by the name of the engine's actor
+        self._lock, self._is_over = threading.Lock(), threading.Event()
 
     def __enter__(self) -> EnginePlacement:
+        if self._on_end is not None:
+            told = (self._on_end,)
+            threading.Thread(
+                target=self._give_back, args=told, daemon=True, name="engine-ends"
+            ).start()
         return self
 
     def __exit__(
@@ -123,15 +139,17 @@ class EnginePlacement:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._is_over.set()
         deadline = time.monotonic() + (LEAVE_S if error is None else FAILED_LEAVE_S)
         try:
             with suppress(Exception):  # Ray is gone, and its groups with it
                 while time.monotonic() < deadline and self._living():
                     time.sleep(0.1)
         finally:
-            for group in self._engines.values():
-                remove_group(group)
-            self._engines.clear()
+            with self._lock:
+                for group in self._engines.values():
+                    remove_group(group)
+                self._engines.clear()
 
     def next_engine(self) -> dict[str, Any]:
         """Ray's options for the next engine's actor; Ray Data calls this for each that it starts.
@@ -139,14 +157,30 @@ class EnginePlacement:
         One that replaces an engine which died in its constructor takes over its group: with one
         more, a second set of nodes would be bought. (One that dies later is started anew by Ray, in
         its own.)"""
-        if died := self._engines.keys() - self._living():
-            group = self._engines.pop(died.pop())
-        else:
-            group = self._reservation.take(self._spec) or self._spec.create("")
-        name = f"{_NAME} engine {uuid.uuid4().hex}"
-        self._engines[name] = group
+        with self._lock:
+            if died := self._engines.keys() - self._living():
+                group = self._engines.pop(died.pop())
+            else:
+                group = self._reservation.take(self._spec) or self._spec.create("")
+            name = f"{_NAME} engine {uuid.uuid4().hex}"
+            self._engines[name] = group
         placed = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
         return {"scheduling_strategy": placed, "name": name}
+
+    def _give_back(self, on_end: Callable[[], None]) -> None:
+        """Removes the group of each engine that has ended and whose place no other has taken."""
+        ended_at: dict[str, float] = {}
+        while not self._is_over.wait(POLL_S):
+            ended: list[str] = []
+            with suppress(Exception), self._lock:  # Ray is gone: the pipeline tells of it
+                now, living = time.monotonic(), self._living()
+                gone = self._engines.keys() - living
+                ended_at = {name: ended_at.get(name, now) for name in gone}
+                ended = [name for name, at in ended_at.items() if now - at >= ENDED_S]
+                for name in ended:
+                    remove_group(self._engines.pop(name))
+            if ended:
+                on_end()
 
     def _living(self) -> set[str]:
         """The names of the engines that run, are about to, or are started anew by Ray. By Ray's

@@ -3,7 +3,7 @@ fails where an upgrade lacks one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import ray
@@ -39,11 +39,26 @@ def is_repeated_task() -> bool:
     return bool(worker.connected and worker.core_worker.get_current_task_attempt_number() > 0)
 
 
+def is_restarted_actor() -> bool:
+    """Whether Ray started this actor anew: it died, or its node was lost. False outside an
+    actor."""
+    context = ray.get_runtime_context()
+    return bool(context.get_actor_id() and context.was_current_actor_reconstructed)
+
+
 def set_repartition_options(dataset: Dataset, **options: Any) -> None:
     """Gives the tasks of a repartition that was just added these options of Ray's. It takes none
     itself, and its tasks want a whole CPU each: beside an engine on two CPUs they would wait for
     ever."""
     dataset._logical_plan.dag.ray_remote_args.update(options)
+
+
+def map_batches_placed(
+    dataset: Dataset, actor: type, next_options: Callable[[], dict[str, Any]], **kwargs: Any
+) -> Dataset:
+    """`Dataset.map_batches` whose actors are started with `next_options()` each, as Ray Data LLM
+    starts its engines. The public method's own parameter for it ends with Ray 2.64."""
+    return dataset.map_batches_internal(actor, ray_remote_args_fn=next_options, **kwargs)
 
 
 def engine_stage_class() -> Any:

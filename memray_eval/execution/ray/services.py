@@ -230,8 +230,9 @@ def finish_calls(services: RayServices | None) -> None:
 
 def on_driver_node() -> NodeAffinitySchedulingStrategy:
     """Where to put an actor that every worker asks: a run outlives the loss of any node but its
-    driver's."""
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    driver's, and keeps no other node up by it. Not soft: Ray 2.60 then puts an actor that takes no
+    CPU on any node."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 class _RemoteLimiter:

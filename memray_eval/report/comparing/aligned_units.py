@@ -12,6 +12,7 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing.models import CommonUnits, Side
 from memray_eval.report.scores import CLUSTER_COLUMNS, number_clusters
 from memray_eval.report.statistics import Clusters
+from memray_eval.report.where import common_rows
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,12 @@ class AlignedUnits:
 def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> AlignedUnits:
     """Finds the units that both sides have, with their clusters if a `cluster` field is named.
     Raises DataError if there are none, and ConfigError if no unit names the field."""
-    keys = base.scores.units["key"]
-    places = pc.index_in(other.scores.units["key"], value_set=keys.combine_chunks())
-    is_common = places.is_valid().to_numpy()
-    rows_b = np.flatnonzero(is_common)
+    rows_a, rows_b = common_rows(base.scores, other.scores)
     if not rows_b.size:
         raise DataError(
             f"{base.name} and {other.name} share no unit: no sample id with the same task is in "
             "both"
         )
-    rows_a = places.drop_null().to_numpy().astype(np.intp)
     groups, n_alone = None, 0
     if cluster is not None:
         names = pc.coalesce(
@@ -54,6 +51,6 @@ def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> Al
                 "the samples' metadata"
             )
         groups = number_clusters(names)
-    n, n_a, n_b = rows_b.size, len(keys), len(is_common)
+    n, n_a, n_b = rows_b.size, base.scores.units.num_rows, other.scores.units.num_rows
     common = CommonUnits(other=other.name, letter=letter, n=n, only_a=n_a - n, only_b=n_b - n)
     return AlignedUnits(base, other, rows_a, rows_b, groups, n_alone, common)

@@ -101,7 +101,9 @@ def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> It
     found = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
     for row in found:
         groups = [
-            one for one in comparison.groups if (one.metric, one.other) == (row.metric, row.other)
+            one
+            for one in comparison.groups
+            if (one.metric, one.other, one.by) == (row.metric, row.other, comparison.by)
         ]
         if len(groups) < 2:
             continue

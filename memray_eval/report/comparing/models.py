@@ -10,6 +10,7 @@ from pydantic import Field
 
 from memray_eval.report.scores import Scores
 from memray_eval.report.statistics import Interval, Paired, Settings
+from memray_eval.report.where import GroupFigure
 from memray_eval.types import Frozen
 
 Direction = Literal["up", "down"]
@@ -18,18 +19,22 @@ Direction = Literal["up", "down"]
 @dataclass(frozen=True)
 class Side:
     """One candidate of one run, under its name in this comparison. `manifest` is the run's
-    manifest.json."""
+    manifest.json. `matching` says how its units were matched with the baseline's, where not just
+    by their ids."""
 
     name: str
     candidate: str
     manifest: Mapping[str, Any]
     scores: Scores
+    matching: str = ""
 
 
 class Flip(Frozen):
-    """A unit whose two scores, `a` and `b`, differ. `direction` is up if B's is higher."""
+    """A unit whose two scores, `a` and `b`, differ. `direction` is up if B's is higher. `other_id`
+    is B's sample id where that is another."""
 
     sample_id: str
+    other_id: str = ""
     task: str
     direction: Direction
     a: float
@@ -75,18 +80,24 @@ class MetricComparison(Frozen):
 
 
 class GroupDifference(Frozen):
-    """One metric of `other` against A on the `n` common units of a group, such as a task, by the
-    metric's figure. The interval's level holds for all groups of a metric together; `is_shown`: it
-    does not hold 0."""
+    """One metric of `other` against A on the `n` common units of a group of the field `by`, such as
+    a task, by the metric's figure. The interval's level holds for all groups of all metrics and
+    fields together; `is_shown`: it does not hold 0."""
 
     metric: str
     other: str
+    by: str = ""
     group: str
     n: int
     difference: float
     low: float | None = None
     high: float | None = None
     is_shown: bool = False
+
+    @property
+    def figure(self) -> GroupFigure:
+        ends = None if self.low is None or self.high is None else Interval(self.low, self.high)
+        return GroupFigure(self.group, self.n, self.difference, ends)
 
 
 class CommonUnits(Frozen):

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.comparing.matching import match_units
 from memray_eval.report.comparing.models import Side
+from memray_eval.report.comparing.warnings import reads_other_samples
 from memray_eval.report.reading import readable
 from memray_eval.report.scores import (
     MOST_GROUPS,
@@ -17,6 +19,7 @@ from memray_eval.report.scores import (
     find_split,
     read_scores,
 )
+from memray_eval.report.where import Groups, read_groups
 from memray_eval.results.latest import find_run
 from memray_eval.results.run_folder import RunFolder
 
@@ -32,6 +35,25 @@ class ComparedRun(NamedTuple):
         with readable(self.folder.path):
             scores = read_scores(self.folder.records(), self.candidate, cluster, by)
         return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
+
+
+def open_sides(
+    opened: Sequence[ComparedRun], cluster: str | None, by: str | None = None
+) -> list[Side]:
+    """The sides of a comparison. Units of runs that read different samples are matched by what
+    they ask, since ids may be no more than row numbers."""
+    sides = [one.side(cluster, by) for one in opened]
+    base, *others = sides
+    samples = base.manifest.get("dataset") or {}
+    return [
+        base,
+        *(
+            match_units(base, opened[0].folder, side, run.folder)
+            if reads_other_samples(samples, side.manifest.get("dataset") or {})
+            else side
+            for side, run in zip(others, opened[1:], strict=True)
+        ),
+    ]
 
 
 def find_cluster_field(opened: Sequence[ComparedRun], cluster: str | None) -> str | None:
@@ -64,6 +86,13 @@ def find_split_field(opened: Sequence[ComparedRun], by: str | None) -> str | Non
             "the samples' metadata"
         )
     return by
+
+
+def read_more_groups(opened: Sequence[ComparedRun]) -> Groups:
+    """The groups of all fields that split the baseline's units."""
+    baseline = opened[0].folder
+    with readable(baseline.path):
+        return read_groups(baseline.records())
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:

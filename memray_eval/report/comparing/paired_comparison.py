@@ -25,13 +25,13 @@ from memray_eval.report.statistics import (
     Rows,
     Settings,
     benjamini_hochberg,
-    difference_interval,
     holm,
     is_binary,
     mean_interval,
     paired,
     win_tie_loss,
 )
+from memray_eval.report.where import Codes, Groups, differences_by_group
 
 
 def compare(
@@ -40,13 +40,14 @@ def compare(
     metrics: Sequence[str] = (),
     cluster: str | None = None,
     by: str | None = None,
+    more: Groups | None = None,
     settings: Settings | None = None,
     flips: int = 0,
 ) -> Comparison:
     """Compares each further side with the first, over `metrics` (none: all that they share), also
-    in each group of the field that their units were read `by`, and lists up to `flips` changed
-    units per metric. Raises ConfigError for fewer than two sides, an
-    unknown metric or cluster field, and DataError if two sides share no unit."""
+    in each group of the field that their units were read `by` and of `more` fields, and lists up
+    to `flips` changed units per metric. Raises ConfigError for fewer than two sides, an unknown
+    metric or cluster field, and DataError if two sides share no unit."""
     if len(sides) < 2:
         raise ConfigError("compare takes two or more run folders: compare A B [C...]")
     base, *others = sides
@@ -64,8 +65,12 @@ def compare(
     groups: list[GroupDifference] = []
     for units, names in zip(pairs, chosen, strict=True):
         found += [_compare_metric(units, name, how, flips) for name in names]
-        if by is not None:
-            groups += [one for name in names for one in _compare_groups(units, name, how)]
+        splits = list(_splits(units, by, more))
+        n_groups = len(names) * sum(len(of_field) for _, _, of_field in splits)
+        of_groups = how.model_copy(update={"level": 1 - (1 - how.level) / max(1, n_groups)})
+        for field, codes, of_field in splits:
+            for name in names:
+                groups += _compare_groups(units, name, of_groups, field, codes, of_field)
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
     return Comparison(
         baseline=base.name,
@@ -131,34 +136,42 @@ def _compare_metric(
 
 
 def _compare_groups(
-    units: AlignedUnits, name: str, settings: Settings
+    units: AlignedUnits, name: str, settings: Settings, by: str, codes: Codes, names: Sequence[str]
 ) -> Iterator[GroupDifference]:
-    """Yields a metric's difference in each group that has a score on both sides, by the groups'
-    names."""
-    a = units.base.scores.values[name][units.rows_a]
-    b = units.other.scores.values[name][units.rows_b]
-    both = ~np.isnan(a) & ~np.isnan(b)
-    of_unit = np.asarray(units.base.scores.units["group"].take(units.rows_a).to_pylist(), object)
-    groups = sorted(set(of_unit[both].tolist()))
-    how = settings.model_copy(update={"level": 1 - (1 - settings.level) / max(1, len(groups))})
-    for group in groups:
-        rows = np.flatnonzero(both & (of_unit == group))
-        of_a = units.base.scores.of_figure(name, units.rows_a[rows])
-        of_b = units.other.scores.of_figure(name, units.rows_b[rows])
-        if of_a is None or of_b is None:
-            continue
-        clusters = None if units.clusters is None else units.clusters[rows]
-        found = difference_interval(of_a, of_b, clusters, how)
+    """Yields a metric's difference in each group of a field that has a score on both sides. `codes`
+    number the groups of the common units."""
+    a, b = units.base.scores, units.other.scores
+    for one in differences_by_group(
+        a, b, units.rows_a, units.rows_b, name, codes, names, units.clusters, settings
+    ):
         yield GroupDifference(
             metric=name,
             other=units.other.name,
-            group=group,
-            n=rows.size,
-            difference=float((of_b - of_a).mean()),
-            low=found and found.low,
-            high=found and found.high,
-            is_shown=found is not None and (found.low > 0 or found.high < 0),
+            by=by,
+            group=one.group,
+            n=one.n,
+            difference=one.difference,
+            low=one.interval and one.interval.low,
+            high=one.interval and one.interval.high,
+            is_shown=one.is_shown,
         )
+
+
+def _splits(
+    units: AlignedUnits, by: str | None, groups: Groups | None
+) -> Iterator[tuple[str, Codes, tuple[str, ...]]]:
+    """The fields that split the common units: the one that they were read by, then the others."""
+    if by is not None:
+        of_unit = units.base.scores.units["group"].take(units.rows_a)
+        coded = of_unit.combine_chunks().dictionary_encode()
+        names = sorted(coded.dictionary.to_pylist())
+        order = np.array([names.index(name) for name in coded.dictionary.to_pylist()], np.int64)
+        yield by, order[coded.indices.to_numpy()], tuple(names)
+    keys = units.base.scores.units["key"].take(units.rows_a)
+    if groups is not None:
+        for field, (_, of_field) in groups.of.items():
+            if field != by:
+                yield field, groups.numbered(field, keys), of_field
 
 
 def _mark(scores: Scores, name: str, rows: Rows) -> str:
@@ -169,9 +182,16 @@ def _mark(scores: Scores, name: str, rows: Rows) -> str:
 
 
 def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
-    named = units.other.scores.units.select(["sample_id", "task"]).take(units.rows_b[rows])
-    for unit, row in zip(named.to_pylist(), rows, strict=True):
-        yield Flip(**unit, direction="up" if b[row] > a[row] else "down", a=a[row], b=b[row])
+    of_base = units.base.scores.units.select(["sample_id", "task"]).take(units.rows_a[rows])
+    of_other = units.other.scores.units["sample_id"].take(units.rows_b[rows]).to_pylist()
+    for unit, other, row in zip(of_base.to_pylist(), of_other, rows, strict=True):
+        yield Flip(
+            **unit,
+            other_id="" if other == unit["sample_id"] else other,
+            direction="up" if b[row] > a[row] else "down",
+            a=a[row],
+            b=b[row],
+        )
 
 
 def _correct_p_values(found: Sequence[MetricComparison]) -> Iterator[MetricComparison]:

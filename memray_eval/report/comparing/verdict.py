@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from memray_eval.report.comparing.models import CommonUnits, Comparison, MetricComparison
 from memray_eval.report.marks import digits_of, name_figure
+from memray_eval.report.where import main_group, places_in_words
 
 NAMED = 3  # metrics that the sentence names on each side
-MOST = 0.5  # a group has most of a difference if it has more than this share of it
 _WIDE = (0.0, 5.0)
 
 
@@ -40,15 +40,7 @@ def verdict(comparison: Comparison, common: CommonUnits) -> str:
         parts.append("better on none")
     if rest := len(scored) - len(found):
         parts.append(f"{rest} not told apart")
-    places = {_where(comparison, row) for row in found}
-    if len(places) == 1 and (place := places.pop()):
-        parts.append(f"most of it in {place}")
-    else:
-        parts += [
-            f"{row.metric} mostly in {place}"
-            for row in found[:NAMED]
-            if (place := _where(comparison, row))
-        ]
+    parts += places_in_words({row.metric: _where(comparison, row) for row in found}, NAMED)
     return f"{', '.join(parts[:2])}; {'; '.join(parts[2:])}".removesuffix("; ") + "."
 
 
@@ -87,14 +79,13 @@ def _how_small(rows: Sequence[MetricComparison]) -> str:
 
 
 def _where(comparison: Comparison, row: MetricComparison) -> str:
-    """The group that has most of a row's difference; "" where none has."""
-    groups = [
+    """The group that has most of a row's difference, of the first field that has such a group; ""
+    where none has."""
+    of_row = [
         one for one in comparison.groups if (one.metric, one.other) == (row.metric, row.other)
     ]
-    total = sum(one.n * one.difference for one in groups)
-    if len(groups) < 2 or not total:
-        return ""
-    top = max(groups, key=lambda one: one.n * one.difference / total)
-    has_most = top.n * top.difference / total > MOST
-    even = top.n > MOST * sum(one.n for one in groups)  # it has most of the units as well
-    return f"{comparison.by} {top.group}" if has_most and top.is_shown and not even else ""
+    for by in dict.fromkeys(one.by for one in of_row):
+        figures = [one.figure for one in of_row if one.by == by]
+        if (group := main_group(figures)) is not None:
+            return f"{by} {group or 'unnamed'}"
+    return ""

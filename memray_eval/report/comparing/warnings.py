@@ -30,11 +30,13 @@ def find_warnings(
             f"{_join_names(other.scores.suites)}"
         )
     datasets = [side.manifest.get("dataset") or {} for side in (base, other)]
-    if _describe_samples(datasets[0], datasets[1]) != _describe_samples(datasets[1], datasets[0]):
+    if reads_other_samples(*datasets):
         yield (
             f"{names} read different datasets: "
             f"{' and '.join(str(each.get('path', 'unknown')) for each in datasets)}"
         )
+    if other.matching:
+        yield f"{names}: {other.matching}"
     yield from _differing_settings("judges", "judges", sides, compared)
     yield from _differing_judges(sides, compared)
     yield from _differing_settings("rubric digests", "rubrics", sides, compared)
@@ -49,6 +51,11 @@ def find_warnings(
         )
     if units.n_alone:
         yield f"{units.n_alone} common units of {names} name no cluster: each is one of its own"
+
+
+def reads_other_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two runs read different samples, as far as their manifests tell."""
+    return _describe_samples(dataset, other) != _describe_samples(other, dataset)
 
 
 def _describe_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Any, ...]:

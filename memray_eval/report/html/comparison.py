@@ -3,7 +3,7 @@ and the texts of the units that changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -12,13 +12,15 @@ from memray_eval.report.comparing.console import how_measured
 from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.report.comparing.verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
+from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import Cell, Grid, label, number
+from memray_eval.report.html.why import Answer, describe_answer, shorten
 from memray_eval.report.marks import NOTHING, append_mark, name_figure
 from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval
+from memray_eval.report.where import Split
 
-MOST_CHARACTERS = 20_000  # shown of one answer; the rest is only in the run
 # of a scale, to both sides of zero, so that a tiny difference does not look large
 _LEAST_SPAN = 0.05
 Scales = Mapping[str, tuple[float, float]]  # by metric
@@ -29,22 +31,23 @@ class Difference(NamedTuple):
     """A row of the forest plot: a metric's difference drawn in percent of its scale, and in the
     metric's own figures."""
 
+    key: str
     metric: str
     plot: Markup
     figure: str
     interval: str
+    n: str
     p: str
     verdict: str
     is_found: bool
 
 
 class Changed(NamedTuple):
-    """A unit that changed, with both answers."""
+    """A unit that changed, with both answers and what the judge said of them."""
 
     flip: Flip
     query: str
-    a: str
-    b: str
+    answers: tuple[Answer, Answer]
 
 
 class ChangedUnits(NamedTuple):
@@ -52,21 +55,25 @@ class ChangedUnits(NamedTuple):
 
     metric: str
     note: str
+    is_found: bool
     units: tuple[Changed, ...]
 
 
 class Against(NamedTuple):
-    """One candidate against the baseline. `says` is the comparison in a sentence, and `groups` the
-    differences by group of the metrics that differ."""
+    """One candidate against the baseline. `says` is the comparison in a sentence, and `places` are
+    the differences by group. `changed` are of the metrics that differ beyond chance, or of the
+    first if none does; `changed_rest` of the others."""
 
     common: CommonUnits
+    name: str
     says: str
-    groups: tuple[Grid, ...]
     differences: tuple[Difference, ...]
     axis: Markup
     without_scale: tuple[str, ...]
-    figures: Grid
+    places: Places | None
     changed: tuple[ChangedUnits, ...]
+    changed_rest: tuple[ChangedUnits, ...]
+    figures: Grid
 
 
 def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path: str) -> None:
@@ -104,22 +111,23 @@ def _compare_with_baseline(
     ends = [abs(end) for row in drawn for end in _shares_of_scale(row, scales[row.metric])]
     span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
     axis = Axis(-span, span, 12, 308)
+    listed = [_changed(row, comparison, texts) for row in rows if row.flips]
+    listed.sort(key=lambda one: not one.is_found)
+    n_shown = max(1, sum(one.is_found for one in listed))
     return Against(
         common=common,
+        name=comparison.shown_as(common.other),
         says=verdict(comparison, common),
-        groups=tuple(_group_grids(comparison, rows)),
         differences=tuple(
             _difference(row, scales[row.metric], axis, 1 - comparison.settings.level)
             for row in drawn
         ),
         axis=forest_axis(axis),
         without_scale=tuple(label(row.metric) for row in rows if row not in drawn),
+        places=draw_places(_splits(comparison, drawn, scales)),
+        changed=tuple(listed[:n_shown]),
+        changed_rest=tuple(listed[n_shown:]),
         figures=_figures(common, rows, comparison),
-        changed=tuple(
-            _changed(row, texts.get(comparison.baseline, {}), texts.get(common.other, {}))
-            for row in rows
-            if row.flips
-        ),
     )
 
 
@@ -142,10 +150,12 @@ def _difference(
     figure, between = _format_signed(row.paired.difference), _format_interval(row)
     hint = f"{label(row.metric)}: {figure} {between}".rstrip()
     return Difference(
+        key=row.metric,
         metric=label(name_figure(row)),
         plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_told, hint),
         figure=figure,
         interval=between,
+        n=f"{row.paired.n:,}",
         p=_format_p(corrected),
         verdict=append_mark(
             ("higher" if middle > 0 else "lower") if is_told else "may be chance",
@@ -168,27 +178,22 @@ def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: 
     )
 
 
-def _group_grids(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Grid]:
-    """The differences by group of the metrics that differ beyond chance, the largest first."""
+def _splits(
+    comparison: Comparison, rows: Sequence[MetricComparison], scales: Scales
+) -> list[Split]:
+    """The differences of metrics by every field that splits them, the largest first."""
+    found = []
     for row in rows:
-        of_metric = (row.metric, row.other)
-        groups = [one for one in comparison.groups if (one.metric, one.other) == of_metric]
-        if len(groups) < 2 or not is_found(row, comparison.settings.level):
-            continue
-        cells = tuple(
-            (
-                label(one.group) or f"no {comparison.by}",
-                (
-                    Cell(f"{one.n:,}"),
-                    Cell(_format_signed(one.difference)),
-                    Cell(_format_between(one.low, one.high) or NOTHING),
-                    Cell("beyond chance" if one.is_shown else "may be chance"),
-                ),
-            )
-            for one in sorted(groups, key=lambda one: -abs(one.difference))
-        )
-        heads = (comparison.by or "", "n", f"{row.letter} - A", "interval", "")
-        yield Grid(f"{label(name_figure(row))} by {comparison.by}", heads, cells)
+        of_row = [
+            one for one in comparison.groups if (one.metric, one.other) == (row.metric, row.other)
+        ]
+        sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
+        for by in dict.fromkeys(one.by for one in of_row):
+            groups = [one.figure for one in of_row if one.by == by]
+            groups.sort(key=lambda one: (not one.is_shown, -abs(one.difference)))
+            if len(groups) > 1:
+                found.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
+    return sorted(found, key=lambda one: one.rank)
 
 
 def _label_with_mark(row: MetricComparison) -> str:
@@ -211,36 +216,35 @@ def _cells(row: MetricComparison) -> tuple[Cell, ...]:
     return tuple(Cell(text, None, hints.get(place, "")) for place, text in enumerate(texts))
 
 
-def _changed(
-    row: MetricComparison, a: Mapping[tuple[str, str], Text], b: Mapping[tuple[str, str], Text]
-) -> ChangedUnits:
+def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
     found = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
-    note = f"{len(row.flips):,} of {found.wins + found.losses:,} units {what}"
-    return ChangedUnits(_label_with_mark(row), note, tuple(_add_texts(row.flips, a, b)))
-
-
-def _add_texts(
-    flips: Sequence[Flip], a: Mapping[tuple[str, str], Text], b: Mapping[tuple[str, str], Text]
-) -> Iterator[Changed]:
-    for flip in flips:
-        first, second = a.get((flip.sample_id, flip.task)), b.get((flip.sample_id, flip.task))
-        query = (first or second or Text("", "", "")).query
-        yield Changed(flip, _shorten(query), _answer_text(first), _answer_text(second))
-
-
-def _answer_text(text: Text | None) -> str:
-    if text is None:
-        return "(not in the records)"
-    return (
-        f"(failed: {_shorten(text.error)})" if text.error else _shorten(text.response) or "(empty)"
+    return ChangedUnits(
+        metric=_label_with_mark(row),
+        note=f"{len(row.flips):,} of {found.wins + found.losses:,} units {what}",
+        is_found=is_found(row, comparison.settings.level),
+        units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),
     )
 
 
-def _shorten(text: str) -> str:
-    if len(text) <= MOST_CHARACTERS:
-        return text
-    return f"{text[:MOST_CHARACTERS]} … ({len(text) - MOST_CHARACTERS:,} more characters)"
+def _changed_unit(
+    flip: Flip, row: MetricComparison, comparison: Comparison, texts: Texts
+) -> Changed:
+    first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
+    second = texts.get(row.other, {}).get((flip.other_id or flip.sample_id, flip.task))
+    query = (first or second or Text("", "", "")).query
+    sides = ((comparison.baseline, "A", first), (row.other, row.letter, second))
+    a, b = (
+        _answer(f"{letter}: {comparison.shown_as(name)}", text, row.metric)
+        for name, letter, text in sides
+    )
+    return Changed(flip, shorten(query), (a, b))
+
+
+def _answer(side: str, text: Text | None, metric: str) -> Answer:
+    if text is None:
+        return Answer(side, "(not in the records)")
+    return describe_answer(side, text.response, text.error, text.scores, metric)
 
 
 def _format_signed(value: float | None, digits: int = 4) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import pyarrow.dataset as pads
@@ -15,11 +16,16 @@ from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
+from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.memory_failures import render_arms
 from memray_eval.report.html.page_renderer import render_page, write_page
+from memray_eval.report.html.places import draw_places
+from memray_eval.report.html.prompts import find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
+from memray_eval.report.html.why import find_reasons
 from memray_eval.report.intervals import Intervals, measure_intervals
+from memray_eval.report.where import Split, find_places, read_run_scores
 from memray_eval.types import Record, Summary
 
 Source = Literal["embedded.js", "served.js"]  # where the browser's records come from
@@ -72,17 +78,30 @@ def _render(
 ) -> str:
     shown = summary or _empty_summary(folder.run_id)
     intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
+    splits: list[Split] = []
+    why = None
+    if summary is not None:
+        scores = read_run_scores(folder.records(), summary)
+        splits = find_places(scores, summary)
+        why = find_reasons(folder.records(), scores, summary, splits)
     return render_page(
         "page.html",
         ("marks.js", source, "detail.js", "theme.js", "browser.js"),
         summary=shown,
         title=title(shown),
-        answer=answer(shown),
+        answer=answer(shown, splits),
+        worst=shown.headline if any(one.n_scored for one in shown.metrics) else "",
+        prompts=find_prompts(manifest, dict.fromkeys(one.metric for one in shown.metrics)),
+        started=_format_start(manifest),
         judges=_name_judges(shown),
         is_unfinished=summary is None,
         is_served=source == "served.js",
         manifest=manifest,
-        sections=_sections(shown, manifest, intervals),
+        sections={
+            **_sections(shown, manifest, intervals),
+            "places": draw_places(splits),
+            "why": why,
+        },
         spending=measure_cost(folder.records()) if summary else Spending(latencies=(),
         judges=()),
         percentiles=PERCENTILES,
@@ -100,6 +119,15 @@ def _name_judges(summary: Summary) -> str:
     return f"{names[0]}{others}" if names else ""
 
 
+def _format_start(manifest: Mapping[str, Any]) -> str:
+    """When the run started, such as "24 November 2026, 08:00 UTC"; "" if the manifest has none."""
+    try:
+        started = datetime.fromisoformat(str(manifest.get("started")))
+    except ValueError:
+        return ""
+    return f"{started.day} {started:%B %Y, %H:%M} UTC"
+
+
 def _empty_summary(run_id: str) -> Summary:
     """The summary of a run that has none yet."""
     return Summary(
@@ -115,16 +143,10 @@ def _sections(
     """The parts of the page that a run may or may not have."""
     decisions = decide(means_of(summary))
     return {
+        "figures": tabulate_figures(summary, intervals),
         "cards": list(view_model.cards(summary, intervals)),
         "metrics": list(view_model.metric_rows(summary, intervals)),
-        "grids": [
-            grid
-            for grid in (
-                view_model.by_candidate(summary, intervals),
-                *view_model.by_task(summary, intervals),
-            )
-            if grid
-        ],
+        "grids": list(view_model.by_task(summary, intervals)),
         "heat": list(view_model.heat_grids(summary.heat_maps)),
         "tradeoff": view_model.tradeoff(summary, intervals),
         "quality_mark": view_model.quality_mark(summary),

@@ -51,6 +51,15 @@ class Axis(NamedTuple):
         return round(self.start + share * (self.end - self.start), 2)
 
 
+class OnScale(NamedTuple):
+    """A figure on its metric's scale, with its interval."""
+
+    name: str
+    value: float
+    interval: Interval | None = None
+    is_estimate: bool = False
+
+
 def tag(name: str, *children: str, **attributes: object) -> Markup:
     """An element: `class_` and `text_anchor` become class and text-anchor; children that are not
     Markup are escaped."""
@@ -61,49 +70,91 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
     return Markup(f"<{name}{pairs}>{Markup('').join(children)}</{name}>")  # all of it escaped above
 
 
-def interval(mean: float, found: Interval | None, scale: tuple[float, float]) -> Markup:
-    """A mean on its metric's scale as a dot, with its interval as a bar."""
-    axis = Axis(*scale, 6, 154)
-    parts = [tag("line", class_="rail", x1=6, x2=154, y1=11, y2=11)]
-    if found is not None:
-        parts.append(
-            tag("line", class_="bar", x1=axis.at(found.low), x2=axis.at(found.high), y1=11, y2=11)
-        )
-    parts.append(tag("circle", class_="dot", cx=axis.at(mean), cy=11, r=3.5))
-    spread = "" if found is None else f", between {found.low:.3f} and {found.high:.3f}"
-    return drawing(
-        160,
-        22,
-        f"{mean:.3f}{spread}, on a scale of {scale[0]:g} to {scale[1]:g}",
-        parts,
-        "interval",
-    )
+_SCALE = Axis(0.0, 1.0, 8, 232)  # the axis that all rows of a table of figures share
+_LANE = 13  # pixels for one candidate in such a row
+
+
+def scale_row(figures: Sequence[OnScale | None], scale: tuple[float, float]) -> Markup:
+    """Figures of one metric below each other, a lane a candidate, their scale laid over the whole
+    axis: a dot (hollow for estimates) and the interval as a bar."""
+    low, width = scale[0], (scale[1] - scale[0]) or 1.0
+    height = max(1, len(figures)) * _LANE + 4
+    parts = list(_scale_lines(height))
+    said = []
+    for place, one in enumerate(figures):
+        if one is None:
+            continue
+        y, colour = 2 + _LANE * (place + 0.5), f"s{place % _SERIES}"
+        if one.interval is not None:
+            ends = [_SCALE.at((end - low) / width) for end in one.interval]
+            parts.append(tag("line", class_=f"bar {colour}", x1=ends[0], x2=ends[1], y1=y, y2=y))
+        kind = "dot open" if one.is_estimate else "dot"
+        at = _SCALE.at((one.value - low) / width)
+        parts.append(tag("circle", class_=f"{kind} {colour}", cx=at, cy=y, r=4))
+        spread = one.interval and f" between {one.interval.low:.3g} and {one.interval.high:.3g}"
+        said.append(f"{one.name} {one.value:.3g}{spread or ''}")
+    told = f"{'; '.join(said) or 'no figure'}; on a scale of {scale[0]:g} to {scale[1]:g}"
+    return drawing(240, height, told, parts, "onscale")
+
+
+def scale_axis() -> Markup:
+    """The axis above such rows, in percent of each metric's scale."""
+    parts = [
+        tag("text", f"{share:.0%}", x=_SCALE.at(share), y=11, text_anchor=anchor)
+        for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
+    ]
+    return drawing(240, 15, "axis: percent of each metric's scale", parts, "onscale")
+
+
+def _scale_lines(height: float) -> Iterator[Markup]:
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = _SCALE.at(share)
+        yield tag("line", class_="rail", x1=at, x2=at, y1=0, y2=height)
+
+
+_BARS = 168  # pixels that all bars of a distribution share
+_NAMED_BINS = 6  # up to so many bins have their names below them; of more, the ends have theirs
 
 
 def distribution(counts: Mapping[str, int]) -> Markup:
-    """How many units got which score, from the lowest to the highest, as bars (the summary lists
-    the best first)."""
+    """How many units got which score, from the lowest to the highest, as bars with their counts
+    above and their scores below (the summary lists the best first)."""
     bins = list(counts.items())[::-1]
-    step, most = 120 / max(1, len(bins)), max(counts.values(), default=0) or 1
-    bars = []
+    step, most = _BARS / max(1, len(bins)), max(counts.values(), default=0) or 1
+    parts = [tag("line", class_="rail", x1=0, x2=_BARS, y1=43, y2=43)]
     for place, (name, count) in enumerate(bins):
         height = max(1.0, round(30 * count / most, 2)) if count else 0.6
         x, width = round(place * step + 1, 2), round(step - 2, 2)
-        hint = tag("title", f"{name}: {count}")
-        bars.append(
+        parts.append(
             tag(
                 "rect",
-                hint,
+                tag("title", f"{name}: {count}"),
                 class_="bin" if count else "bin none",
                 x=x,
-                y=32 - height,
+                y=43 - height,
                 width=width,
                 height=height,
             )
         )
-    return drawing(
-        120, 34, "; ".join(f"{name}: {count}" for name, count in bins), bars, "distribution"
-    )
+        middle = round(x + width / 2, 2)
+        if count:
+            parts.append(_small(_shorten_count(count), middle, 40 - height))
+        if len(bins) <= _NAMED_BINS:
+            parts.append(_small(name, middle, 54))
+    if len(bins) > _NAMED_BINS:
+        low, high = bins[0][0].partition("-")[0], bins[-1][0].rpartition("-")[2]
+        parts += [_small(low, 0, 54, "start"), _small(high, _BARS, 54, "end")]
+    told = "; ".join(f"{name}: {count}" for name, count in bins)
+    return drawing(_BARS, 58, f"units by score: {told}", parts, "distribution")
+
+
+def _small(text: str, x: float, y: float, anchor: str = "middle") -> Markup:
+    return tag("text", text, class_="small", x=x, y=round(y, 2), text_anchor=anchor)
+
+
+def _shorten_count(count: int) -> str:
+    """A count in at most four characters, up to a million."""
+    return str(count) if count < 1000 else f"{count / 1000:.{int(count < 10_000)}f}k"
 
 
 def speed_quality(
@@ -237,17 +288,15 @@ def forest_row(
 
 def forest_axis(axis: Axis) -> Markup:
     """The scale below such rows, in percent."""
-    parts = [
-        tag(
-            "text",
-            f"{value * 100:+g}%" if value else "0",
-            x=axis.at(value),
-            y=14,
-            text_anchor="middle",
-        )
-        for value in ticks(axis.low, axis.high, 4)
-    ]
-    return drawing(axis.end + axis.start, 20, "percent of the metric's scale", parts, "forest")
+    width = axis.end + axis.start
+    parts = []
+    for value in ticks(axis.low, axis.high, 4):
+        at, text = axis.at(value), f"{value * 100:+g}%" if value else "0"
+        reach = 4 * len(text)  # half of the text's width, about
+        anchor = "start" if at < reach else "end" if at > width - reach else "middle"
+        x = {"start": 0.0, "end": width, "middle": at}[anchor]
+        parts.append(tag("text", text, x=x, y=14, text_anchor=anchor))
+    return drawing(width, 20, "percent of the metric's scale", parts, "forest")
 
 
 def _grid(x: Axis, y: Axis, x_name: str, y_name: str) -> Iterator[Markup]:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, UNVERIFIED
+from memray_eval.report.html.figures import Judges, list_judges
 from memray_eval.report.html.plots import (
     Line,
     Point,
     distribution,
-    interval,
     speed_quality,
     temperature_curves,
 )
@@ -73,11 +73,10 @@ class MetricRow(NamedTuple):
     mean: str
     spread: str
     scale: str
-    interval: Markup
     distribution: Markup
     coverage: str
     counts: str
-    judges: str
+    judges: Judges
     mark: str = ""
     worth: str = ""
     reason: str = ""
@@ -151,7 +150,6 @@ def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
 
 def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[MetricRow]:
     for metric in summary.metrics:
-        found = intervals.of_metric(metric)
         yield MetricRow(
             metric=label(name_figure(metric)),
             title=metric.title,
@@ -159,14 +157,10 @@ def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Met
             mean=format_figure(metric.figure, metric.scale),
             spread=_format_spread(metric, intervals),
             scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
-            interval=Markup("")
-            if metric.figure.value is None
-            else interval(metric.figure.value, found, metric.scale),
             distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
             coverage=percent(metric.coverage),
             counts=_format_counts(metric),
-            judges=", ".join(f"{judge} ({count:,})" for judge, count in metric.judges.items())
-            or NOTHING,
+            judges=list_judges([metric]),
             mark=metric_mark(metric),
             worth=metric.worth,
             reason=metric.reason,
@@ -196,34 +190,6 @@ def _format_counts(metric: MetricSummary) -> str:
         ),
     )
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
-
-
-def by_candidate(summary: Summary, intervals: Intervals = _PLAIN) -> Grid | None:
-    """Metrics as rows, candidates as columns; None for one candidate."""
-    names = tuple(candidate.candidate for candidate in summary.candidates)
-    if len(names) < 2:
-        return None
-    found = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
-    metrics = {metric.metric: name_figure(metric) for metric in summary.metrics}
-    rows = tuple(
-        (
-            label(metrics[name]),
-            tuple(_figure_cell(found.get((name, one)), intervals) for one in names),
-        )
-        for name in metrics
-    )
-    return Grid("By candidate", ("metric", *names), rows)
-
-
-def _figure_cell(metric: MetricSummary | None, intervals: Intervals) -> Cell:
-    if metric is None:
-        return Cell(NOTHING)
-    figure = format_figure(metric.figure, metric.scale)
-    if metric.figure.value is None:
-        return Cell(figure)
-    hint = f"{figure} {_format_spread(metric, intervals)}, {metric.n_scored:,} scored"
-    marked = append_mark(figure, metric_mark(metric))
-    return Cell(marked, _percent_of_scale(metric.figure.value, metric.scale), hint)
 
 
 def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:

@@ -583,3 +583,42 @@ def edited(made: dict[str, Any], path: str, value: object) -> dict[str, Any]:
     else:
         node[last] = value
     return made
+
+
+def kustomized(folder: Path, *teams: str) -> list[dict[str, Any]]:
+    """What `kustomize build` makes of the manifests of some teams in one folder. Raises
+    CalledProcessError where it refuses them: two objects of one kind have one name, say."""
+    files = [
+        f"{team}-{name}-{n}.yaml" for n, team in enumerate(teams) for name in rendering.MANIFESTS
+    ]
+    for file in files:
+        team, name, _ = file.rsplit("-", 2)
+        (folder / file).write_text(rendered(name, NAME=team))
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump({"resources": files}))
+    made = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, check=True, text=True
+    )
+    return list(yaml.safe_load_all(made.stdout))
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl, which has kustomize in it")
+def test_kustomize_builds_two_teams_and_changes_nothing(tmp_path: Path) -> None:
+    built = kustomized(tmp_path, "red", "blue")
+    ours = [
+        made
+        for team in ("red", "blue")
+        for name in rendering.MANIFESTS
+        for made in documents(name, NAME=team)
+    ]
+
+    def by_name(made: dict[str, Any]) -> str:
+        return f"{made['kind']}/{made['metadata']['name']}"
+
+    assert sorted(built, key=by_name) == sorted(ours, key=by_name)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl, which has kustomize in it")
+def test_kustomize_refuses_two_teams_of_one_name(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        kustomized(tmp_path, "red", "red")
+    assert "already registered" in raised.value.stderr

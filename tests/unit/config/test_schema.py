@@ -256,3 +256,13 @@ def test_a_run_that_told_vllm_past_the_plan_can_be_resumed(tmp_path: Path) -> No
     assert config.engine.tensor_parallel == 2
     assert config.engine.engine_kwargs == {"block_size": 32}
     assert config.engine_of("m").max_num_seqs == 512
+
+
+def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:
+    settings = ["engine.tensor_parallel=2", "engine.cpus=0.5"]
+    with pytest.raises(ConfigError, match="each of the engine's 2 workers"):
+        load_config(job(tmp_path), settings=settings)
+    assert load_config(job(tmp_path), settings=["engine.cpus=0.5"]).engine.cpus == 0.5
+    told = r"engine_kwargs\.tensor_parallel_size changes .* write engine\.tensor_parallel instead"
+    with pytest.raises(ConfigError, match=told):
+        load_config(job(tmp_path), settings=["engine.engine_kwargs={tensor_parallel_size: 2}"])

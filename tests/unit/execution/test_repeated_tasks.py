@@ -3,28 +3,36 @@ are stored already."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pyarrow as pa
 import pytest
 
 from memray_eval.benchmarks.own import SuiteSource
+from memray_eval.config.sections import ServerConfig
 from memray_eval.datasets.reading import SampleReader
+from memray_eval.execution.block_stages import AskServers
 from memray_eval.execution.prompt_stage import (
     PROMPT,
     RECORD,
     SAMPLE,
+    SERVER_SCHEMA,
+    TOKENS,
     PromptSpec,
     prompts_for_servers,
 )
+from memray_eval.execution.ray.engine import take_stored
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
+from memray_eval.execution.stage_context import StageContext
+from memray_eval.models import openai_generator
 from memray_eval.results.run_folder import RESPONSES, RunFolder
-from memray_eval.results.schema import to_table
+from memray_eval.results.schema import from_table, to_table
 from memray_eval.stages.generate import new_record
-from memray_eval.types import Candidate, Record, Response, Sample
+from memray_eval.types import Candidate, Prompt, Record, Response, Sample
 
 CANDIDATES = [Candidate(name=name, model="m", backend="openai") for name in ("a", "b")]
 
@@ -38,11 +46,17 @@ def units(sample: Sample) -> list[Record]:
     ]
 
 
+def context_of(folder: Path) -> StageContext:
+    counter = MagicMock()
+    counter.stopping.return_value = None
+    counter.is_stopping = AsyncMock(return_value=False)
+    return StageContext(str(folder), counter)
+
+
 def asked(
     tmp_path: Path, units: list[Record], resume_state: ResumeState, is_again: bool
 ) -> list[dict[str, Any]]:
-    context = MagicMock(folder=str(tmp_path))
-    context.is_stopping.return_value = False
+    context = context_of(tmp_path)
     asking = PromptSpec(
         reading=SampleReader(suite="memory"),
         suite=SuiteSource("memory"),
@@ -55,19 +69,25 @@ def asked(
     return [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
 
 
-@pytest.mark.parametrize("is_again", [True, False])
-def test_stored_responses_are_taken_when_a_task_is_run_again(
-    tmp_path: Path, units: list[Record], is_again: bool
-) -> None:
-    folder = RunFolder(str(tmp_path))
+def store(path: Path, units: list[Record]) -> list[Record]:
+    """All units with a response; those of 1, 2 and 4 are in the run's folder, in other blocks than
+    those of the task."""
+    folder = RunFolder(str(path))
     folder.create()
     answered = [
         unit.model_copy(update={"response": Response(text=f"the first answer of {number}")})
         for number, unit in enumerate(units)
     ]
-    # In other blocks than those of the task
     folder.write_part(to_table([answered[1], answered[4]]), RESPONSES)
     folder.write_part(to_table([answered[2]]), RESPONSES)
+    return answered
+
+
+@pytest.mark.parametrize("is_again", [True, False])
+def test_stored_responses_are_taken_when_a_task_is_run_again(
+    tmp_path: Path, units: list[Record], is_again: bool
+) -> None:
+    answered = store(tmp_path, units)
     earlier = ResumeState(finished=UnitIdSet([units[0].unit_id]))
     rows = asked(tmp_path, units, earlier, is_again)
     assert [json.loads(row[RECORD])["unit_id"] for row in rows] == [
@@ -80,6 +100,51 @@ def test_stored_responses_are_taken_when_a_task_is_run_again(
         assert taken == [answered[1], answered[2], answered[4]]
 
 
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_restarted_client_asks_for_no_response_that_is_stored(
+    tmp_path: Path, units: list[Record], is_restarted: bool
+) -> None:
+    """The block that it is to make again is the one that it was sent: its prompts are there."""
+    answered = store(tmp_path, units)
+    rows = asked(tmp_path, units, ResumeState(), is_again=False)
+
+    class Server:
+        def __init__(self, candidate: Candidate, config: ServerConfig) -> None:
+            pass
+
+        async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
+            return Response(text="another answer")
+
+    async def ask() -> list[pa.Table]:
+        client = AskServers(ServerConfig(), context_of(tmp_path), lambda: is_restarted)
+        return [out async for out in client(pa.Table.from_pylist(rows, schema=SERVER_SCHEMA))]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openai_generator, "OpenAIGenerator", Server)
+        records = [record for table in asyncio.run(ask()) for record in from_table(table)]
+    kept = {1, 2, 4} if is_restarted else set()
+    assert [record.unit_id for record in records] == [unit.unit_id for unit in units]
+    assert [one.response and one.response.text for one in records] == [
+        f"the first answer of {number}" if number in kept else "another answer"
+        for number in range(len(units))
+    ]
+    if is_restarted:
+        assert [records[number] for number in sorted(kept)] == [answered[n] for n in (1, 2, 4)]
+
+
+def test_a_restarted_engine_has_nothing_to_ask_where_a_response_is_stored(
+    tmp_path: Path, units: list[Record]
+) -> None:
+    answered = store(tmp_path, units)
+    batch: list[dict[str, Any]] = [
+        {RECORD: unit.model_dump_json(), TOKENS: b"1234"} for unit in units
+    ]
+    take_stored(batch, context_of(tmp_path), RunFolder(str(tmp_path)).index_responses())
+    assert [row[TOKENS] for row in batch] == [b"1234", b"", b"", b"1234", b"", b"1234"]
+    expected = [answered[n] if n in {1, 2, 4} else unit for n, unit in enumerate(units)]
+    assert [Record.model_validate_json(row[RECORD]) for row in batch] == expected
+
+
 def test_only_the_wanted_units_are_found(tmp_path: Path, units: list[Record]) -> None:
     folder = RunFolder(str(tmp_path))
     folder.create()
@@ -89,3 +154,7 @@ def test_only_the_wanted_units_are_found(tmp_path: Path, units: list[Record]) ->
     folder.write_part(to_table(units), RESPONSES)  # a block that was written twice, in other parts
     wanted = [units[0].unit_id, units[3].unit_id, "ab" * 8]
     assert sorted(folder.find_responses(wanted).column("unit_id").to_pylist()) == sorted(wanted[:2])
+    index = folder.index_responses()
+    folder.write_part(to_table([units[0].model_copy(update={"unit_id": "ab" * 8})]), RESPONSES)
+    found = folder.find_responses(wanted, index).column("unit_id").to_pylist()
+    assert sorted(found) == sorted(wanted[:2])  # what came after the index is not in it

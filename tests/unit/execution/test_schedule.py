@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.execution import schedule as schedule_module
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.plan import Pool, check_room, first_homeless
 from memray_eval.execution.prepare import resolve
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import (
     Group,
+    OnEngineEnd,
+    Wave,
     judge_actors_per_pipeline,
-    run_concurrently,
+    pools_beside,
+    run_waves,
     schedule,
     wave_pools,
 )
@@ -175,24 +182,106 @@ def groups(*models: str) -> list[Group]:
     return [(Candidate(name=model, model=model),) for model in models]
 
 
+def run(
+    waves: list[list[Group]],
+    work: Callable[[Group, OnEngineEnd], None],
+    stop: Callable[[str], object] = pytest.fail,
+    has_room: bool = True,
+) -> list[tuple[str, ...]]:
+    """Runs the waves; which models' tails were up when each wave began."""
+    tails = list[tuple[str, ...]]()
+
+    def begin(wave: Wave, up: Sequence[Wave]) -> Callable[[Group, OnEngineEnd], None]:
+        tails.append(tuple(group[0].model for one in up for group in one))
+        return work
+
+    run_waves([tuple(wave) for wave in waves], begin, lambda up, wave: has_room, stop)
+    return tails
+
+
 def test_a_wave_is_done_when_all_its_groups_are() -> None:
     meet, done = threading.Barrier(3, timeout=10), []
 
-    def work(group: Group) -> None:
+    def work(group: Group, on_engine_end: OnEngineEnd) -> None:
         meet.wait()  # passes only if the three run at the same time
         done.append(group[0].model)
 
-    run_concurrently(groups("a", "b", "c"), work, stop=pytest.fail)
+    run([groups("a", "b", "c")], work)
     assert sorted(done) == ["a", "b", "c"]
 
 
 def test_when_one_fails_the_others_are_told_and_its_error_is_raised() -> None:
-    stopped = threading.Event()
+    stopped, ended = threading.Event(), list[str]()
 
-    def work(group: Group) -> None:
+    def work(group: Group, on_engine_end: OnEngineEnd) -> None:
         if group[0].model == "bad":
             raise ConfigError("no such model")
         assert stopped.wait(10)
+        time.sleep(0.2)
+        ended.append(group[0].model)
 
     with pytest.raises(ConfigError, match="no such model"):
-        run_concurrently(groups("good", "bad"), work, stop=lambda reason: stopped.set())
+        run([groups("bad", "good"), groups("never")], work, stop=lambda reason: stopped.set())
+    assert ended == ["good"]  # what was under way
+
+
+def test_who_interrupts_a_run_does_not_wait_for_its_pipelines() -> None:
+    stopped, is_over = list[str](), threading.Event()
+    main = threading.get_ident()
+
+    def work(group: Group, on_engine_end: OnEngineEnd) -> None:
+        if group[0].model == "b":
+            time.sleep(0.2)
+            signal.pthread_kill(main, signal.SIGINT)
+        is_over.wait(30)
+
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run([groups("a", "b"), groups("c")], work, stop=stopped.append)
+    is_over.set()
+    assert stopped == ["interrupted"]
+    assert time.monotonic() - before < 10
+
+
+def test_a_wave_begins_beside_the_end_of_the_last_where_it_fits() -> None:
+    last_is_up, done = threading.Event(), []
+
+    def work(group: Group, on_engine_end: OnEngineEnd) -> None:
+        if group[0].model == "last":
+            assert on_engine_end is None  # no model waits for its nodes
+            last_is_up.set()
+        else:
+            assert on_engine_end is not None
+            on_engine_end()
+            assert last_is_up.wait(10)  # it judges on until the next model has begun
+        done.append(group[0].model)
+
+    assert run([groups("a", "b"), groups("last")], work) == [(), ("a", "b")]
+    assert sorted(done) == ["a", "b", "last"]
+
+
+@pytest.mark.parametrize(("has_ended", "has_room"), [(True, False), (False, True)])
+def test_a_wave_waits_for_the_end_of_the_last_else(has_ended: bool, has_room: bool) -> None:
+    done = []
+
+    def work(group: Group, on_engine_end: OnEngineEnd) -> None:
+        if on_engine_end is not None and has_ended:
+            on_engine_end()
+        time.sleep(2 * schedule_module.LOOK_S)
+        done.append(group[0].model)
+
+    waves = [groups("a"), groups("b"), groups("c")]
+    assert run(waves, work, has_room=has_room) == [(), (), ()]
+    assert done == ["a", "b", "c"]
+
+
+def test_a_model_beside_the_end_of_another_needs_room_for_both() -> None:
+    job = config(judging={"actors": 6}, judge="embedded", metrics=["empathy"])
+    everything = cluster(H100, CPUS)
+    (big,), (small,) = groups(BIG), groups(SMALL)
+    beside = pools_beside(job, [(big,)], (small,), everything, "gpu")
+    assert sum(pool.name == "vLLM engine" for pool in beside) == 1  # those of the tail have ended
+    assert [pool.actors for pool in beside if pool.name == "judges"] == [6, 6]
+    unscored = pools_beside(job, [(big,)], (small,), everything, "gpu", scores=False)
+    assert not any(pool.name == "judges" for pool in unscored)
+    assert [pool.actors for pool in unscored if pool.name == "writers"] == [1, 1]

@@ -418,8 +418,8 @@ def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
     runs.side("a", [answered, failed, other, unit("1", {}, candidate="large", task="x")])
     records = RunFolder(str(runs.place / "a")).records()
     assert read_texts(records, "small", {("1", "x"), ("2", ""), ("3", "")}) == {
-        ("1", "x"): Text("q", "yes", ""),
-        ("2", ""): Text("q", "", "Throttled"),
+        ("1", "x"): Text("q", "yes", "", answered.scores),
+        ("2", ""): Text("q", "", "Throttled", failed.scores),
     }
 
 

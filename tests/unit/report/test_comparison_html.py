@@ -13,7 +13,8 @@ import pytest
 
 from memray_eval.errors import ConfigError
 from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
-from memray_eval.report.html.comparison import MOST_CHARACTERS, render_comparison, write_comparison
+from memray_eval.report.html.comparison import render_comparison, write_comparison
+from memray_eval.report.html.why import MOST_CHARACTERS
 from memray_eval.report.scores import Text
 from memray_eval.report.statistics import Interval, Paired, Settings
 from tests.runs import ATTACK, RTL

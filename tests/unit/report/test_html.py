@@ -21,10 +21,11 @@ from memray_eval.cli import main
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
 from memray_eval.report.html.cost import measure_cost
+from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.telemetry import calls, timelines
-from memray_eval.report.html.view_model import by_candidate, by_task, curves
+from memray_eval.report.html.view_model import by_task, curves
 from memray_eval.report.intervals import Intervals, measure_intervals
 from memray_eval.report.scores import number_clusters, read_scores
 from memray_eval.report.statistics import (
@@ -451,9 +452,9 @@ def test_an_estimate_is_marked_beside_its_figure(tmp_path: Path) -> None:
     # A card, and a row a metric
     assert page.count('<em class="mark">estimate for 2 of 90</em>') == 3 * (1 + len(METRICS))
     assert all(
-        "estimate for 2 of 90" in cell.text
-        for _, cells in by_candidate(folder.read_summary()).rows
-        for cell in cells
+        "estimate for 2 of 90" in cell.mark and cell.is_estimate
+        for row in tabulate_figures(folder.read_summary()).rows
+        for cell in row.cells
     )
     (row,) = json.loads(str(embed([one], METRICS).index))["rows"]
     assert {tuple(score[3:]) for score in row[-1] if len(score) > 2} == {(1,)}

@@ -354,7 +354,7 @@ def test_equal_candidates_are_all_named_and_the_first_name_is_used() -> None:
     assert found.fastest == ("a", "b", "c")
     assert found.best == ("a", "b")
     assert found.pareto == ("a", "b")
-    assert (found.use, found.reason) == ("a", "fastest; best quality")
+    assert (found.use, found.reason) == ("a", "fastest; no other is shown to be better")
 
 
 def test_without_speed_quality_decides_if_it_can() -> None:

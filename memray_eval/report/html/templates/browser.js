@@ -3,7 +3,7 @@ const at = (id) => document.getElementById(id);
 const PAGE = 40;
 const SLOW_MS = 250; // past this the list says that it is at work
 const FILTERS = ["candidate", "task", "metric", "status", "low", "high", "sort"];
-const state = { query: null, n: 0, rows: [], page: 0, row: 0, open: null, asked: 0, opening: 0, names: -1 };
+const state = { query: null, n: 0, rows: [], page: 0, row: 0, open: null, asked: 0, opening: 0, names: -1, isOrdered: false };
 
 function options(select, entries) {
   const chosen = select.value;
@@ -25,9 +25,18 @@ function fill() {
   options(at("sort"), [["", "order of the run"], ...sorts, ["duration-", "slowest first"], ["tokens-", "longest first"], ["tokens+", "shortest first"]]);
 }
 
+// Worst first, until another order is chosen: by the metric filtered by, else by the one that stands for quality.
+function worstFirst() {
+  const { worst } = at("sort").dataset;
+  const filtered = at("metric").value;
+  const metric = filtered === "" ? INDEX.metrics.findIndex((one) => one.name === worst) : Number(filtered);
+  return worst && metric >= 0 ? `m${metric}+` : "";
+}
+
 // Reads the filters anew and shows the page of what fits that holds a place, the first unless told.
 function refresh(fresh = false, place = 0) {
   const number = (id) => (at(id).value === "" ? null : Number(at(id).value));
+  if (!state.isOrdered) at("sort").value = worstFirst();
   const query = { text: at("find").value.trim(), sort: at("sort").value };
   for (const id of FILTERS.slice(0, -1)) query[id] = number(id);
   Object.assign(state, { query, page: Math.floor(place / PAGE), row: place % PAGE });
@@ -44,7 +53,7 @@ function remember() {
   if (state.query.text) parts.set("find", state.query.text);
   for (const [id, names] of Object.entries(LISTS)) if (state.query[id] !== null) parts.set(id, names()[state.query[id]]);
   for (const id of ["low", "high"]) if (state.query[id] !== null) parts.set(id, state.query[id]);
-  if (state.query.sort) parts.set("sort", state.query.sort.replace(/^m(\d+)/, (_, number) => `${INDEX.metrics[number].name} `));
+  if (state.isOrdered) parts.set("sort", (state.query.sort || "run").replace(/^m(\d+)/, (_, number) => `${INDEX.metrics[number].name} `));
   if (state.open !== null && state.rows[state.row]?.[0] === state.open) { parts.set("row", place); parts.set("id", state.rows[state.row][1][ROW.id]); } else if (state.page) parts.set("row", place);
   const told = String(parts);
   if (told || location.hash.startsWith(ADDRESS)) history.replaceState(null, "", told ? ADDRESS + told : "#samples");
@@ -59,7 +68,8 @@ async function recall() {
   for (const id of ["low", "high"]) at(id).value = told.get(id) || "";
   for (const [id, names] of Object.entries(LISTS)) at(id).value = numbered(names(), told.get(id));
   const [, metric, sign] = /^(.*) ([+-])$/.exec(told.get("sort") || "") || [];
-  at("sort").value = metric ? `m${numbered(LISTS.metric(), metric)}${sign}` : told.get("sort") || "";
+  state.isOrdered = told.has("sort");
+  at("sort").value = metric ? `m${numbered(LISTS.metric(), metric)}${sign}` : (told.get("sort") || "").replace("run", "");
   await refresh(false, Number(told.get("row")) || 0);
   at("samples").scrollIntoView();
   if (!told.has("id")) return true;
@@ -222,6 +232,7 @@ fill();
 let waiting = 0;
 const soon = () => { clearTimeout(waiting); waiting = setTimeout(refresh, 120); };
 for (const id of ["find", "low", "high"]) at(id).addEventListener("input", soon);
+at("sort").addEventListener("change", () => { state.isOrdered = true; });
 for (const id of ["candidate", "task", "metric", "status", "sort"]) at(id).addEventListener("change", () => refresh());
 at("back").addEventListener("click", () => turnTo(state.page - 1));
 at("next").addEventListener("click", () => turnTo(state.page + 1));

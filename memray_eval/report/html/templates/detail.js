@@ -18,13 +18,13 @@ const isEmpty = (value) => value === null || value === "" || (typeof value === "
 function detail(row, record) {
   const forbidden = new Set(record.forbidden || []);
   const scores = (record.scores || []).map((score) => ({ ...score, name: INDEX.metrics[score.m].name, told: score.judgment ? parsed(score.judgment) : null }));
-  const nodes = [...titled("Question", make("p", { class: "text", dir: "auto", text: record.query }))];
-  if (record.history) nodes.push(...titled("Earlier turns", ...record.history.map(turn)));
+  const nodes = [...titled("Question", make("p", { class: "text asked", dir: "auto", tabindex: "0", text: record.query }))];
+  nodes.push(...answer(record, scores, forbidden));
+  if (scores.length) nodes.push(...titled("Judgments", ...scores.map((score) => judgment(score, record))));
   if (record.memory || forbidden.size) nodes.push(...titled("Memory", memory(record, forbidden, scores)));
+  if (record.history) nodes.push(...titled("Earlier turns", ...record.history.map(turn)));
   if (record.answers) nodes.push(...titled("Accepted answers", make("p", { class: "text", text: record.answers.join("\n") })));
   if (record.thinking) nodes.push(make("details", {}, make("summary", { text: "Thinking" }), make("p", { class: "text thought", dir: "auto", text: record.thinking })));
-  nodes.push(...answer(record, scores, forbidden));
-  if (scores.length) nodes.push(...titled("Judgments", ...scores.map(judgment)));
   nodes.push(...titled("About", about(row, record)));
   return nodes;
 }
@@ -66,7 +66,7 @@ function answer(record, scores, forbidden) {
   return titled("Answer", record.response ? box : make("p", { class: "named", text: "(empty)" }), kinds.size ? key : null).filter(Boolean);
 }
 
-function judgment(score) {
+function judgment(score, record) {
   const status = INDEX.statuses[score.s];
   const scale = INDEX.metrics[score.m].scale[1];
   const value = score.v === undefined || score.v === null
@@ -78,7 +78,16 @@ function judgment(score) {
   if (score.error) right.append(make("p", { class: status === "error" ? "status-error" : "named", text: score.error }));
   right.append(...told(score.told));
   if (score.parts) right.append(make("p", { class: "named", text: Object.entries(score.parts).map(([name, part]) => `${words(name)} ${shown(part ?? NaN)}`).join(", ") }));
+  if (score.judge && !score.estimate) right.append(...prompt(score.name, record));
   return make("div", { class: "score-row" }, left, right);
+}
+
+// What the judge was asked, one click away: the run's rubric with this row's question and answer in it.
+function prompt(metric, record) {
+  const told = [...document.querySelectorAll("#prompts [data-metric]")].find((one) => one.dataset.metric === metric);
+  if (!told) return [];
+  const filled = told.textContent.split("{question}").join(record.query || "").split("{answer}").join(record.response || "");
+  return [make("details", {}, make("summary", { text: "Judge's prompt" }), make("p", { class: "named", text: "Other names in braces stand for this row's memory, turns and accepted answers." }), make("pre", { class: "prompt", tabindex: "0", text: filled }))];
 }
 
 // A judgment's explanation first, then its other fields by name.

@@ -8,6 +8,7 @@ import inspect
 import pytest
 from ray.actor import ActorHandle
 from ray.core.generated import gcs_pb2
+from ray.data import Dataset
 from ray.job_submission import JobSubmissionClient
 
 from memray_eval.execution.ray.ray_compat import (
@@ -24,6 +25,13 @@ def test_a_jobs_details_have_what_its_state_is_read_from() -> None:
     assert {"submit_job", "get_job_info", "stop_job", "tail_job_logs"} <= set(
         dir(JobSubmissionClient)
     )
+
+
+def test_the_actors_of_a_stage_can_be_placed_one_by_one() -> None:
+    parameters = inspect.signature(Dataset.map_batches_internal).parameters
+    taken = {"compute", "batch_size", "batch_format", "zero_copy_batch", "fn_constructor_args"}
+    placed = {"ray_remote_args_fn", "runtime_env", "accelerator_type", "num_cpus", "num_gpus"}
+    assert taken | placed <= parameters.keys()
 
 
 def test_the_engine_stage_can_be_subclassed_as_ours_is() -> None:

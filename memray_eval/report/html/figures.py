@@ -1,0 +1,149 @@
+"""The table of a run's figures: metrics as rows, candidates as columns, every interval on one
+axis. Each cell names its metric and candidate and holds its figures as they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
+from memray_eval.report.intervals import Intervals
+from memray_eval.report.marks import (
+    NOTHING,
+    digits_of,
+    format_figure,
+    metric_mark,
+    name_figure,
+)
+from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary
+
+_PLAIN = Intervals()
+
+
+class FigureCell(NamedTuple):
+    """A metric's figure of one candidate, as text. `low` and `high` are "" where no interval is
+    known; `mark` says which of the scores are not verdicts; `is_below`: told from the best of its
+    row."""
+
+    metric: str
+    candidate: str
+    figure: str = NOTHING
+    low: str = ""
+    high: str = ""
+    n: str = ""
+    mark: str = ""
+    is_estimate: bool = False
+    is_below: bool = False
+
+
+class Judges(NamedTuple):
+    """Who scored most, how many others did, and all of them with their counts."""
+
+    first: str
+    more: int
+    all: tuple[str, ...]
+
+
+class FigureRow(NamedTuple):
+    """One metric: its cells in the order of the table's candidates, and their plot."""
+
+    metric: str
+    name: str
+    title: str
+    scale: str
+    plot: Markup
+    cells: tuple[FigureCell, ...]
+    judges: Judges
+
+
+class FigureTable(NamedTuple):
+    """`notes` explain the signs that the table uses."""
+
+    candidates: tuple[str, ...]
+    axis: Markup
+    rows: tuple[FigureRow, ...]
+    notes: tuple[str, ...]
+    is_scored: bool
+
+
+def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureTable:
+    """Makes the table of all metrics and candidates of a summary."""
+    candidates = tuple(one.candidate for one in summary.candidates)
+    found = {(one.metric, one.candidate): one for one in summary.metrics}
+    below = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
+    rows = []
+    for metric in dict.fromkeys(one.metric for one in summary.metrics):
+        present = [found.get((metric, candidate)) for candidate in candidates]
+        known = [one for one in summary.metrics if one.metric == metric]
+        first = known[0]
+        cells = tuple(
+            FigureCell(metric, candidate)
+            if one is None
+            else _cell(one, intervals, (metric, candidate) in below)
+            for candidate, one in zip(candidates, present, strict=True)
+        )
+        rows.append(
+            FigureRow(
+                metric=metric,
+                name=name_figure(first).replace("_", " "),
+                title=first.title,
+                scale=f"{first.scale[0]:g} to {first.scale[1]:g}",
+                plot=scale_row([_on_scale(one, intervals) for one in present], first.scale),
+                cells=cells,
+                judges=list_judges(known),
+            )
+        )
+    is_scored = any(one.n_scored for one in summary.metrics)
+    return FigureTable(candidates, scale_axis(), tuple(rows), tuple(_notes(summary)), is_scored)
+
+
+def _cell(one: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
+    interval, digits = intervals.of_metric(one), digits_of(one.scale)
+    return FigureCell(
+        metric=one.metric,
+        candidate=one.candidate,
+        figure=format_figure(one.figure, one.scale),
+        low=f"{interval.low:.{digits}f}" if interval else "",
+        high=f"{interval.high:.{digits}f}" if interval else "",
+        n=f"{one.n_scored:,}",
+        mark=metric_mark(one),
+        is_estimate=one.n_estimated > 0,
+        is_below=is_below,
+    )
+
+
+def _on_scale(one: MetricSummary | None, intervals: Intervals) -> OnScale | None:
+    if one is None or one.figure.value is None:
+        return None
+    return OnScale(
+        one.candidate, one.figure.value, intervals.of_metric(one), one.n_estimated == one.n_scored
+    )
+
+
+def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
+    """Lists who scored one metric, over all candidates, those who scored most first."""
+    counts: dict[str, int] = {}
+    for one in metrics:
+        for judge, count in one.judges.items():
+            counts[judge] = counts.get(judge, 0) + count
+    names = sorted(counts, key=lambda name: (name == RULES_ON_EMPTY, -counts[name]))
+    is_applicable = any(one.n > one.n_not_applicable for one in metrics)
+    nobody = "nobody" if is_applicable else "not applicable"
+    return Judges(
+        first=names[0] if names else nobody,
+        more=max(0, len(names) - 1),
+        all=tuple(f"{name} ({counts[name]:,})" for name in names),
+    )
+
+
+def _notes(summary: Summary) -> Iterator[str]:
+    if ratios := {one.figure.whole for one in summary.metrics if one.figure.whole}:
+        yield f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run"
+    if any(one.n_estimated for one in summary.metrics):
+        yield "est. and a hollow dot: an estimate by rules, not a judge's verdict"
+    if any(pair.is_shown for pair in summary.differences):
+        yield "*: below the best of its row beyond chance (paired, 95 % over all rows)"
+    elif summary.differences:
+        yield "no candidate differs from the best of its row beyond chance (95 % over all rows)"

@@ -1,0 +1,98 @@
+"""Draws where candidates differ, or where one stands out: a small plot for each metric and field,
+all on one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from memray_eval.report.html.plots import Axis, forest_axis, forest_row
+from memray_eval.report.html.view_model import label
+from memray_eval.report.marks import digits_of
+from memray_eval.report.statistics import Interval
+from memray_eval.report.where import GroupFigure, Split
+
+PANELS, GROUPS = 6, 6  # shown at once; the others are folded
+_LEAST_SPAN = 0.05  # of a scale, to both sides of 0, so that a tiny difference does not look large
+
+
+class PlaceRow(NamedTuple):
+    """A group: its difference in the metric's own scale, and drawn in percent of it."""
+
+    group: str
+    n: str
+    plot: Markup
+    difference: str
+    low: str
+    high: str
+    is_shown: bool
+
+
+class Panel(NamedTuple):
+    """One metric by one field. `rest` are the groups that are folded."""
+
+    metric: str
+    name: str
+    by: str
+    of: str
+    rows: tuple[PlaceRow, ...]
+    rest: tuple[PlaceRow, ...]
+
+
+class Places(NamedTuple):
+    """`says` tells what the differences are, and `rest` are the panels that are folded."""
+
+    says: str
+    axis: Markup
+    panels: tuple[Panel, ...]
+    rest: tuple[Panel, ...]
+
+
+def draw_places(splits: Sequence[Split]) -> Places | None:
+    """Draws the splits in their order; None without any. Panels with a difference told from chance
+    are shown, or the first few where none has one."""
+    if not splits:
+        return None
+    shares = [
+        abs(one.difference) / _width(split) for split in splits[:PANELS] for one in split.groups
+    ]
+    span = min(1.0, max(_LEAST_SPAN, 1.6 * max(shares)))
+    axis = Axis(-span, span, 8, 142)
+    panels = [_panel(split, axis) for split in splits]
+    shown = max(2, min(PANELS, sum(split.is_shown for split in splits)))
+    return Places(_meaning(splits), forest_axis(axis), tuple(panels[:shown]), tuple(panels[shown:]))
+
+
+def _meaning(splits: Sequence[Split]) -> str:
+    if not splits[0].against:
+        return f"Each group's figure of {splits[0].of} less its figure over all units"
+    pairs = dict.fromkeys((split.of, split.against) for split in splits)
+    if len(pairs) == 1:
+        return f"{splits[0].of} less {splits[0].against} on the units that both have"
+    return "The candidate with the highest figure less the one with the lowest"
+
+
+def _width(split: Split) -> float:
+    return (split.scale[1] - split.scale[0]) or 1.0
+
+
+def _panel(split: Split, axis: Axis) -> Panel:
+    rows = [_row(split, one, axis) for one in split.groups]
+    of = f"{split.of} - {split.against}" if split.against else f"{split.of} - its own figure"
+    return Panel(
+        split.metric, label(split.metric), label(split.by), of,
+        tuple(rows[:GROUPS]), tuple(rows[GROUPS:]),
+    )  # fmt: skip
+
+
+def _row(split: Split, one: GroupFigure, axis: Axis) -> PlaceRow:
+    width, digits = _width(split), digits_of(split.scale)
+    ends = one.interval and Interval(*(end / width for end in one.interval))
+    name = label(one.group) or f"no {label(split.by)}"
+    figure = f"{one.difference:+.{digits}f}"
+    low, high = (f"{end:+.{digits}f}" for end in one.interval) if one.interval else ("", "")
+    hint = f"{name}: {figure}" + (f" between {low} and {high}" if low else "")
+    plot = forest_row(one.difference / width, ends, axis, one.is_shown, hint)
+    return PlaceRow(name, f"{one.n:,}", plot, figure, low, high, one.is_shown)

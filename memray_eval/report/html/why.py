@@ -1,0 +1,237 @@
+"""The rows behind a run's figures: those that differ most between two candidates, or the worst of
+one, with their answers side by side and what the judge said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import numpy as np
+import pyarrow.dataset as pads
+
+from memray_eval.ports import FloatArray
+from memray_eval.report.html.view_model import label
+from memray_eval.report.marks import digits_of
+from memray_eval.report.scores import Scores, read_units
+from memray_eval.report.statistics import TIE, Rows
+from memray_eval.report.where import RunScores, Split, common_rows
+from memray_eval.types import Record, Response, Score, Summary
+
+ROWS = 5
+MOST_CHARACTERS = 20_000  # shown of one text; the rest is only in the run
+_MOST_SAID = 600  # characters shown of one part of a judgment
+# Fields of a judgment in which a judge explains; the others quote or count
+_EXPLAINS = ("reasoning", "explanation", "tone_notes", "tailoring_notes")
+
+
+class Judged(NamedTuple):
+    """One score of an answer: `by` names the judge, `says` is what the judge said."""
+
+    metric: str
+    value: str
+    by: str
+    says: tuple[str, ...] = ()
+
+
+class Answer(NamedTuple):
+    """An answer of one side. `main` is the score that the row is about, `others` the rest."""
+
+    side: str
+    text: str
+    main: Judged | None = None
+    others: tuple[Judged, ...] = ()
+
+
+class WhyRow(NamedTuple):
+    """A unit: `change` tells its score, or both sides' scores; `address` opens it in the list."""
+
+    sample_id: str
+    task: str
+    query: str
+    change: str
+    direction: str
+    answers: tuple[Answer, ...]
+    address: str
+
+
+class Why(NamedTuple):
+    """Rows on one metric; `says` tells how they were chosen."""
+
+    says: str
+    rows: tuple[WhyRow, ...]
+
+
+class _Chosen(NamedTuple):
+    """The sides that are shown, the metric, and for each unit its score on each side."""
+
+    sides: tuple[str, ...]
+    metric: str
+    units: Mapping[tuple[str, str], tuple[float, ...]]
+
+
+def find_reasons(
+    records: pads.Dataset, run: RunScores, summary: Summary, splits: Sequence[Split]
+) -> Why | None:
+    """Finds the rows that changed most on the metric with the largest difference (of two
+    candidates), or the rows with the lowest score of the run's headline metric (of one). None
+    where nothing was scored, or nothing differs."""
+    chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
+    if chosen is None or not chosen.units:
+        return None
+    scale = next(one.scale for one in summary.metrics if one.metric == chosen.metric)
+    found = read_units(records, chosen.sides, chosen.units)
+    rows = tuple(_row(unit, values, chosen, scale, found) for unit, values in chosen.units.items())
+    metric, n = label(chosen.metric), len(rows)
+    if len(chosen.sides) == 1:
+        return Why(f"The {n} rows with the lowest {metric}, of {chosen.sides[0]}", rows)
+    says = f"The {n} rows whose {metric} differs most between {' and '.join(chosen.sides)}"
+    return Why(says, rows)
+
+
+def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:
+    """The units on which the candidates of the first split differ most on its metric; of equal
+    changes, those that change most on all metrics."""
+    if not splits or not splits[0].against:
+        return None
+    a, b, metric = splits[0].against, splits[0].of, splits[0].metric
+    of_a, of_b = run.of[a], run.of[b]
+    rows_a, rows_b = common_rows(of_a, of_b)
+    changes = [
+        np.nan_to_num(np.abs(of_b.values[name][rows_b] - of_a.values[name][rows_a]))
+        for name in of_b.values
+        if name in of_a.values
+    ]
+    before, after = of_a.values[metric][rows_a], of_b.values[metric][rows_b]
+    change = np.nan_to_num(np.abs(after - before))
+    order = np.lexsort((-np.sum(changes, axis=0), -change))[:ROWS]
+    rows = order[change[order] > TIE]
+    units = _units(of_b, rows_b[rows], before[rows], after[rows])
+    return _Chosen((a, b), metric, units)
+
+
+def _worst(run: RunScores, summary: Summary) -> _Chosen | None:
+    """The units with the lowest scores of the headline metric; of equal ones, those with the lowest
+    mean over all metrics, each with its scale laid over 0 to 1."""
+    scales = {one.metric: one.scale for one in summary.metrics if one.n_scored}
+    metric = summary.headline if summary.headline in scales else next(iter(scales), None)
+    if metric is None or not summary.candidates:
+        return None
+    name = summary.candidates[0].candidate
+    scores = run.of.get(name)
+    if scores is None or metric not in scores.values:
+        return None
+    shares = [
+        (scores.values[one] - low) / ((high - low) or 1.0)
+        for one, (low, high) in scales.items()
+        if one in scores.values
+    ]
+    known = np.sum([~np.isnan(each) for each in shares], axis=0)
+    means = np.sum([np.nan_to_num(each) for each in shares], axis=0) / np.maximum(known, 1)
+    values = scores.values[metric]
+    order = np.lexsort((means, values))  # those without a value come last
+    rows = order[: min(ROWS, int(np.count_nonzero(~np.isnan(values))))]
+    return _Chosen((name,), metric, _units(scores, rows, values[rows]))
+
+
+def _units(
+    scores: Scores, rows: Rows, *values: FloatArray
+) -> dict[tuple[str, str], tuple[float, ...]]:
+    named = scores.units.select(["sample_id", "task"]).take(rows).to_pylist()
+    return {
+        (one["sample_id"], one["task"]): tuple(float(side[place]) for side in values)
+        for place, one in enumerate(named)
+    }
+
+
+def _row(
+    unit: tuple[str, str], values: tuple[float, ...], chosen: _Chosen, scale: tuple[float, float],
+    found: Mapping[tuple[str, str, str], Record],
+) -> WhyRow:  # fmt: skip
+    records = [found.get((side, *unit)) for side in chosen.sides]
+    told = [_format_value(value, scale) for value in values]
+    change = " → ".join(told) if len(told) > 1 else f"{told[0]} of {scale[1]:g}"
+    address = {"candidate": chosen.sides[-1], "id": unit[0]}
+    return WhyRow(
+        sample_id=unit[0],
+        task=label(unit[1]),
+        query=shorten(next((one.sample.query for one in records if one), "")),
+        change=change,
+        direction="up" if values[-1] > values[0] else "down",
+        answers=tuple(
+            _answer(side, one, chosen.metric)
+            for side, one in zip(chosen.sides, records, strict=True)
+        ),
+        address=f"#samples?{urlencode(address, quote_via=quote)}",
+    )
+
+
+def _answer(side: str, record: Record | None, metric: str) -> Answer:
+    if record is None:
+        return Answer(side, "(not in the records)")
+    response = record.response or Response(error="no response")
+    return describe_answer(side, response.text, response.error, record.scores, metric)
+
+
+def describe_answer(
+    side: str, text: str, error: str | None, scores: Sequence[Score], metric: str
+) -> Answer:
+    """An answer with its scores; that of `metric` is the one that it is shown for."""
+    said = f"(failed: {shorten(error)})" if error else shorten(text) or "(empty)"
+    judged = {one.metric: _judged(one) for one in scores}
+    others = tuple(one for name, one in judged.items() if name != metric)
+    return Answer(side, said, judged.get(metric), others)
+
+
+def _judged(one: Score) -> Judged:
+    said = tuple(explain(one.judgment)) if one.judgment else ()
+    return Judged(
+        metric=label(one.metric),
+        value=one.status.replace("_", " ") if one.value is None else f"{one.value:.3g}",
+        by=f"{one.judge or 'nobody'}{', an estimate' if one.is_estimate else ''}",
+        says=(*said, one.error) if one.error else said,
+    )
+
+
+def explain(judgment: str) -> Iterator[str]:
+    """What a judgment says: its explanation first, then what it quotes and finds, by name. Its
+    numbers are in the score."""
+    try:
+        told = json.loads(judgment)
+    except ValueError:
+        told = judgment
+    if not isinstance(told, dict):
+        yield _cut(_plain(told))
+        return
+    said = {name: value for name, value in told.items() if value not in (None, "", [], {})}
+    yield from (_cut(_plain(said[name])) for name in _EXPLAINS if name in said)
+    yield from (
+        _cut(f"{label(name)}: {_plain(value)}")
+        for name, value in said.items()
+        if name not in _EXPLAINS and (isinstance(value, bool) or not isinstance(value, int | float))
+    )
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(map(_plain, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{label(str(name))} {_plain(part)}" for name, part in value.items())
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]} …"
+
+
+def _format_value(value: float, scale: tuple[float, float]) -> str:
+    """A unit's score: whole numbers without decimals."""
+    return f"{value:.0f}" if abs(value - round(value)) <= TIE else f"{value:.{digits_of(scale)}f}"
+
+
+def shorten(text: str) -> str:
+    """Cuts a text that is too long for a page, and says by how much."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS]} … ({len(text) - MOST_CHARACTERS:,} more characters)"

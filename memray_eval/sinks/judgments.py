@@ -1,0 +1,27 @@
+"""What a judge said with its score."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LONGEST_TEXT = 4000  # characters
+# The field of a judgment that says why
+_REASONS = ("explanation", "reasoning", "reason", "rationale")
+
+
+def parse_judgment(text: str | None) -> Any:
+    """A judgment's JSON; what is none, as the text that it is. None where there is none."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text
+
+
+def explain(text: str | None, judgment: Any) -> str | None:
+    """Why a judge scored so: the field of its judgment that says it, else the `text` of all of it;
+    at most LONGEST_TEXT characters. None where there is none."""
+    said = (judgment.get(name) for name in _REASONS) if isinstance(judgment, dict) else ()
+    why = next((one for one in said if isinstance(one, str) and one), text)
+    # JSON may hold half a character
+    return why[:LONGEST_TEXT].encode("utf-8", "backslashreplace").decode() if why else None

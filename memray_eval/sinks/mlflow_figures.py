@@ -1,0 +1,85 @@
+"""A run's figures, params and tags, by the keys that MLflow takes."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import memray_eval
+from memray_eval.config.sections import MEASURED_KEYS
+from memray_eval.report.answer import answer
+from memray_eval.types import Summary
+
+LONGEST_PARAM, LONGEST_KEY = 500, 230  # with a suffix, what servers of any version take
+_NOT_IN_KEYS = re.compile(r"[^\w\-. /]")
+
+
+def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
+    """The figures of a run by MLflow's key: for each metric (METRIC/CANDIDATE with `by_candidate`)
+    the one that stands for it, `.n`, how many answers were scored, and `.low` and `.high`,
+    its 95 % interval; `.n_estimated` of them are offline estimates. What was not measured is
+    left out."""
+    found: dict[str, float | None] = {
+        "run.n_units": summary.n_units,
+        "run.n_failed_units": summary.n_failed_units,
+        "run.total_s": summary.total_s,
+    }
+    for metric in summary.metrics:
+        candidate, figure = metric.candidate.replace("/", "_"), metric.figure
+        key = _to_key(f"{metric.metric}/{candidate}" if by_candidate else metric.metric)
+        found |= {
+            key: figure.value,
+            f"{key}.low": figure.low,
+            f"{key}.high": figure.high,
+            f"{key}.n": metric.n_scored,
+            f"{key}.n_estimated": metric.n_estimated or None,
+        }
+    return {key: float(value) for key, value in found.items() if value is not None}
+
+
+def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What a run measures, dotted: a param of MLflow is written once, and these are the keys of a
+    job that all of its sessions share. With who judges each metric."""
+    measured = {key: config[key] for key in MEASURED_KEYS if key in config}
+    if not (measured.get("affect") or {}).get("enabled"):
+        measured.pop("affect", None)
+    found = dict(_leaves(measured, ""))
+    found |= {f"judged_by.{name}": judge for name, judge in manifest.get("judges", {}).items()}
+    found["dataset_fingerprint"] = (manifest.get("dataset") or {}).get("fingerprint")
+    return {
+        _to_key(key): str(value)[:LONGEST_PARAM]
+        for key, value in found.items()
+        if value not in (None, "", [], {})
+    }
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every value of a config with its dotted key; a list of plain values is one."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _leaves(each, f"{path}.{name}" if path else str(name))
+    elif not isinstance(value, list) or not value:
+        yield path, value
+    elif any(isinstance(each, dict | list) for each in value):
+        for index, each in enumerate(value):
+            yield from _leaves(each, f"{path}.{index}")
+    else:
+        yield path, json.dumps(value, ensure_ascii=False)
+
+
+def tags_of(summary: Summary, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What a run found in a sentence, as its description, and what it was."""
+    return {
+        "mlflow.note.content": answer(summary),
+        "memray_eval.version": memray_eval.__version__,
+        "memray_eval.suite": summary.suite,
+        "memray_eval.status": str(manifest.get("status")),
+    }
+
+
+def _to_key(name: str) -> str:
+    """A name as MLflow takes it: letters, digits, some signs, and a path of no odd steps."""
+    return posixpath.normpath(_NOT_IN_KEYS.sub("_", name)[:LONGEST_KEY]).lstrip("./")

@@ -1,0 +1,208 @@
+"""Sends a run to the sinks of its job, and keeps in its folder what came of it."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from textwrap import shorten
+
+from pydantic import ValidationError
+
+from memray_eval.config.packages import is_installed
+from memray_eval.config.secrets import held_keys, hide_keys
+from memray_eval.config.sections import SinkConfig
+from memray_eval.errors import ConfigError, EvalError, describe_error
+from memray_eval.report.console import render
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.sinks.otlp_address import find_address
+from memray_eval.sinks.sink import Sink
+from memray_eval.types import Frozen, Summary
+
+logger = logging.getLogger(__name__)
+
+EXPERIMENT = "memray_eval"
+LONGEST_CAUSE = 300  # characters of it in a note; the log has all of it
+# What a sink imports, and the extra that brings it; Inspect's logs are written without its package
+PACKAGES = {"otlp": ("opentelemetry.proto", "otlp"), "mlflow": ("mlflow", "mlflow")}
+# Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and nobody waits
+# for minutes for a server that fails
+MLFLOW_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
+MODULES = {"otlp": ["memray_eval.sinks.otlp"], "mlflow": ["memray_eval.sinks.mlflow_run"]}
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
+
+
+class Delivery(Frozen):
+    """What came of a run at one sink: `n_sent` new scores (or figures, or scores in a log that was
+    written anew) are at `place`, unless `error` says why not all are, and `note` what a person
+    should know of that."""
+
+    kind: str
+    place: str
+    n_sent: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    note: str | None = None
+
+    @property
+    def line(self) -> str | None:
+        """What a person is told of a sink that succeeded; None of one that did not."""
+        if self.error is not None:
+            return None
+        what = {"mlflow": "figures", "inspect": "scores in its logs"}.get(self.kind, "scores")
+        return f"Sent to {self.kind} ({self.place}): {self.n_sent:,} {what}."
+
+    def replaces(self, other: Delivery) -> bool:
+        """Whether it tells of the same sink."""
+        return self.kind == other.kind and other.place in ("", self.place)
+
+
+def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.environ) -> None:
+    """Raises ConfigError for a sink whose package is not installed, or whose address is missing or
+    none."""
+    for sink in sinks:
+        package, extra = PACKAGES.get(sink.kind, (None, None))
+        if package is not None and not is_installed(package):
+            raise ConfigError(
+                f"sinks: {sink.kind} needs the package {package}, which is not installed here: "
+                f"pip install 'memray-eval[{extra}]'"
+            )
+        if sink.kind == "otlp":
+            find_address(sink.endpoint, environ)
+        elif sink.kind == "mlflow":
+            scheme = tracking_uri(sink, environ).partition(":")[0].partition("+")[0]
+            if scheme in DATABASES and not is_installed("sqlalchemy"):
+                raise ConfigError(
+                    f"sinks: mlflow keeps runs in {scheme} only with its whole package: pip "
+                    "install mlflow; or give it the address of a tracking server as uri"
+                )
+
+
+def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
+    """Where MLflow keeps runs. Raises ConfigError where nobody says."""
+    if uri := sink.uri or environ.get("MLFLOW_TRACKING_URI", "").strip():
+        return uri
+    raise ConfigError(
+        "sinks: mlflow has no address; give it as uri: http://HOST:5000, or in MLFLOW_TRACKING_URI"
+    )
+
+
+def import_ahead(sinks: Sequence[SinkConfig]) -> None:
+    """Imports in a thread what the sinks will need, MLflow for seconds, while a run's stages
+    work. What fails is told when it is sent."""
+    names = {module for sink in sinks for module in MODULES.get(sink.kind, ())}
+    if not names:
+        return
+
+    def load() -> None:
+        _set_mlflow_defaults()
+        for name in sorted(names):
+            with suppress(Exception):
+                importlib.import_module(name)
+
+    threading.Thread(target=load, daemon=True, name="import-sinks").start()
+
+
+def send_run(
+    folder: RunFolder, sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.environ
+) -> tuple[Delivery, ...]:
+    """Sends a run that has a summary to each sink, as far as it is not there yet. A sink that fails
+    is logged and becomes a note of the summary, which goes once it has succeeded; nothing but an
+    interruption is raised."""
+    now = tuple(_send(folder, sink, environ) for sink in sinks)
+    try:
+        before = _read_deliveries(folder)
+        replaced = [old for old in before if any(new.replaces(old) for new in now)]
+        folder.write_deliveries([*(old for old in before if old not in replaced), *now])
+        summary = folder.read_summary()
+        told = with_notes(summary, replaced, now)
+        if told.notes != summary.notes:
+            folder.write_summary(told, render(told))
+    except Exception as error:  # the disk is full, or the folder was taken over: the run stands
+        logger.warning("what the sinks got could not be written down", exc_info=error)
+    return now
+
+
+def with_notes(summary: Summary, before: Sequence[Delivery], now: Sequence[Delivery]) -> Summary:
+    """The summary with a note for each sink that failed now, in the place of those that had failed
+    before."""
+    old = {delivery.note for delivery in before}
+    kept = [note for note in summary.notes if note not in old]
+    new = [delivery.note for delivery in now if delivery.note is not None]
+    return summary.model_copy(update={"notes": (*kept, *new)})
+
+
+def _read_deliveries(folder: RunFolder) -> list[Delivery]:
+    try:
+        return [Delivery.model_validate(row) for row in folder.read_deliveries()]
+    except ValidationError:  # somebody else's file
+        return []
+
+
+def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> Delivery:
+    started, place = time.monotonic(), ""
+    try:
+        check_sinks([config], environ)
+        place = place_of(config, folder, environ)
+        n_sent = make_sink(config, folder, environ).send(folder)
+    except Exception as error:  # a sink's library may raise anything, and the run stands
+        logger.warning("sink %s (%s) failed", config.kind, place, exc_info=error)
+        text = str(error) if isinstance(error, EvalError) else describe_error(error)
+        words = hide_keys(text, held_keys(environ, set())).split()
+        why = shorten(" ".join(words), LONGEST_CAUSE, placeholder=" ...").rstrip(".")
+        took = time.monotonic() - started
+        note = (
+            f"the sink {config.kind}{f' ({place})' if place else ''} has not got all of this run: "
+            f"{why}. `memray-eval send {folder.path}` tries again."
+        )
+        return Delivery(kind=config.kind, place=place, seconds=took, error=why, note=note)
+    took = time.monotonic() - started
+    logger.info("sink %s (%s): %d sent in %.1f s", config.kind, place, n_sent, took)
+    return Delivery(kind=config.kind, place=place, n_sent=n_sent, seconds=took)
+
+
+def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
+    """Where a sink sends, for a person: without a user, a password, or a header. Raises ConfigError
+    as check_sinks does."""
+    if config.kind == "otlp":
+        return find_address(config.endpoint, environ).place
+    if config.kind == "mlflow":
+        uri = re.sub(r"://[^/?#\s]*@", "://", tracking_uri(config, environ))
+        return f"{uri}, experiment {_experiment(config, environ)}"
+    return config.dir or f"{folder.local_path or folder.path}/inspect"
+
+
+def make_sink(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> Sink:
+    """The sink of a config, with its package imported. Raises ConfigError as check_sinks does, and
+    ImportError."""
+    if config.kind == "otlp":
+        from memray_eval.sinks.otlp import OtlpSink
+
+        return OtlpSink(find_address(config.endpoint, environ), environ)
+    if config.kind == "mlflow":
+        _set_mlflow_defaults()
+        from memray_eval.sinks.mlflow_run import MlflowSink
+
+        return MlflowSink(tracking_uri(config, environ), _experiment(config, environ))
+    from memray_eval.sinks.eval_log import InspectSink
+
+    return InspectSink(place_of(config, folder, environ))
+
+
+def _set_mlflow_defaults() -> None:
+    for variable, value in MLFLOW_SETTINGS.items():
+        os.environ.setdefault(variable, value)
+
+
+def _experiment(config: SinkConfig, environ: Mapping[str, str]) -> str:
+    return config.experiment or environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT

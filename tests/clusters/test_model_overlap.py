@@ -1,0 +1,92 @@
+"""Two models in turn that take all GPUs each: the second's engines start while judges are still at
+work on the first's last responses."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
+from memray_eval.execution.ray import engine
+from memray_eval.models.embedded_model import resolve_model
+from memray_eval.results.run_folder import RunFolder
+from tests.clusters.conftest import Nodes
+from tests.clusters.fake_engine import fake_engine
+from tests.clusters.observing import groups
+from tests.conftest import SAMPLES
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import serving
+
+UNITS = 8
+LATENCY_S = 4.0  # of a call; one at a time: the judge is at work for 30 s after the engines
+
+
+# Ray Data leaves a log file open where two datasets are executed at once
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other-model"
+    other.symlink_to(resolve_model("embedded"))
+    starts = tmp_path / "starts"
+    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(starts=starts))
+    job: dict[str, Any] = {
+        "dataset": str(SAMPLES),
+        "limit": UNITS,
+        "candidates": [
+            {"name": "one", "model": "embedded"},
+            {"name": "other", "model": str(other)},
+        ],
+        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 2, "batch_size": 2},
+        "metrics": ["empathy"],
+        "judge": "openai/judge",
+        "cluster": {"phases": "together"},
+        "out": str(tmp_path / "results"),
+    }
+    started_at, placed_at = list[float](), dict[str, float]()
+    held, is_over = list[float](), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.1):
+            n_started = len(starts.read_text().splitlines()) if starts.exists() else 0
+            started_at.extend([time.monotonic()] * (n_started - len(started_at)))
+            created = [group for group in groups() if group.state == "CREATED" and group.gpus]
+            held.append(sum(group.gpus for group in created))
+            for group in created:
+                placed_at.setdefault(group.id, time.monotonic())
+
+    watching = threading.Thread(target=watch, daemon=True)
+    with serving(judgment_reply, latency_s=LATENCY_S) as server:
+        job["judging"] = {
+            "actors": 1,
+            "max_in_flight": 1,
+            "base_urls": {"openai": server.base_url},
+            "cache": str(tmp_path / "calls.sqlite"),
+        }
+        watching.start()
+        done = run(RunConfig.model_validate(job), say=lambda text: None, quiet=True)
+        is_over.set()
+        watching.join(10)
+        judged_at = sorted(server.times)
+    assert (done.summary.n_units, done.summary.n_failed_units) == (2 * UNITS, 0)
+    assert len({record.unit_id for record in RunFolder(done.folder.path).each()}) == 2 * UNITS
+    assert len(started_at) == 4
+    first, last = judged_at[0], judged_at[UNITS - 1]
+
+    def seconds(moments: Iterable[float]) -> str:
+        return ", ".join(f"{moment - first:.1f}" for moment in moments)
+
+    print(
+        f"seconds from the first judge call: engines have GPUs {seconds(placed_at.values())}, are "
+        f"up {seconds(started_at)}; judge calls {seconds(judged_at)}"
+    )
+    # Of the first eight calls one at least is the first model's, whatever the order of the others
+    assert len(placed_at) == 4
+    assert max(placed_at.values()) < last
+    assert max(held) == 4  # two engines of two GPUs: never both models'

@@ -1,0 +1,79 @@
+"""The page of a run and of a comparison under axe-core, an accessibility checker: no finding that
+it calls serious or critical, light and dark, on a screen and on a phone, with everything opened.
+
+Skipped where Chromium or axe-core is missing: tests/README.md says how to get both."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from memray_eval.cli import main
+from memray_eval.report.html import write_html
+from tests.conftest import REPOSITORY
+from tests.e2e.test_report_browser import CHROMIUM, DETAIL, OVERFLOW, Tab, in_browser
+from tests.runs import chat_records, write_summarised
+
+AXE = Path(os.environ.get("AXE_CORE") or REPOSITORY / "node_modules/axe-core/axe.min.js")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+    pytest.mark.skipif(
+        not AXE.exists(), reason="no axe-core here: npm install --no-save axe-core@4.14.1"
+    ),
+]
+METRICS = ("empathy", "coherence")
+LOOKS = (("light", 1400), ("dark", 1400), ("light", 390), ("dark", 390))
+OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+FINDINGS = """axe.run().then((found) => found.violations
+  .filter((one) => ['serious', 'critical'].includes(one.impact))
+  .map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(' ')).slice(0, 5)}`))"""
+
+
+async def _check(tab: Tab) -> None:
+    await tab.evaluate(f"{AXE.read_text('utf-8')}; 1")
+    for scheme, width in LOOKS:
+        await tab.look(scheme, width)
+        assert await tab.evaluate(OVERFLOW) <= 0, (scheme, width)
+        assert await tab.evaluate(FINDINGS) == [], (scheme, width)
+
+
+def test_a_run_s_page_has_no_serious_finding(tmp_path: Path) -> None:
+    rows = [*chat_records("old"), *chat_records("new", {("empathy", "billing"): 1.0})]
+    path = tmp_path / "page.html"
+    write_html(write_summarised(tmp_path / "run", rows, METRICS), str(path))
+
+    async def steps(tab: Tab) -> None:
+        await _check(tab)
+        await tab.evaluate(OPEN_ALL)
+        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
+        await tab.until(f"{DETAIL}.hidden === false")
+        await tab.evaluate(OPEN_ALL)
+        await _check(tab)
+
+    in_browser(tmp_path, path, steps)
+
+
+def test_a_comparison_s_page_has_no_serious_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [
+        write_summarised(tmp_path / "before", chat_records("old"), METRICS),
+        write_summarised(
+            tmp_path / "after", chat_records("new", {("empathy", "billing"): 1.0}), METRICS
+        ),
+    ]
+    path = tmp_path / "comparison.html"
+    words = ["memray-eval", "compare", *(one.path for one in runs), "--html", str(path)]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+
+    async def steps(tab: Tab) -> None:
+        await _check(tab)
+        await tab.evaluate(OPEN_ALL)
+        await _check(tab)
+
+    in_browser(tmp_path, path, steps)

@@ -1,0 +1,333 @@
+"""Runs with sinks: MLflow's client, Inspect's readers and an OpenTelemetry collector read what was
+sent; a sink that fails fails no run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memray_eval as me
+from memray_eval.cli import main
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import ConfigError, Interrupted
+from memray_eval.execution import session
+from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.session import RunResult
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Record
+from tests.servers.collector import Collector, collecting
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Answer, Fault, Provider, serving
+
+Job = Callable[..., RunConfig]
+METRICS = ["empathy", "safety", "rule_score"]
+N = 5
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(
+        importlib.util.find_spec(package) is None, reason=f"no {package}: the dev extra has it"
+    )
+
+
+def reply(body: dict[str, Any]) -> str | Answer | Fault:
+    return "I hear you. Rest more." if body.get("stream") else judgment_reply(body)
+
+
+def quiet(text: str) -> None:
+    return
+
+
+@pytest.fixture(autouse=True)
+def _file_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    # mlflow-skinny, which needs no database, keeps runs in files where it is told to
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as running:
+        yield running
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "sinks"
+
+
+def sinks(place: Path, collector: Collector) -> list[dict[str, str]]:
+    return [
+        {"kind": "otlp", "endpoint": collector.endpoint},
+        {"kind": "mlflow", "uri": f"file://{place}/mlruns", "experiment": "tests"},
+        {"kind": "inspect", "dir": f"{place}/logs"},
+    ]
+
+
+def judged(server: Provider, **more: Any) -> dict[str, Any]:
+    names = {"metrics": ["empathy", "safety"], "judge": "openai/j", "limit": N}
+    return {**names, "judging": {"base_urls": {"openai": server.base_url}}, **more}
+
+
+def records(done: RunResult) -> list[Record]:
+    return list(done.folder.each())
+
+
+def values_of(done: RunResult) -> dict[tuple[str, str], float | None]:
+    return {(r.unit_id, s.metric): s.value for r in records(done) for s in r.scores}
+
+
+def mlflow_runs(place: Path) -> tuple[Any, list[Any]]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"file://{place}/mlruns")
+    experiment = client.get_experiment_by_name("tests")
+    assert experiment is not None
+    return client, list(client.search_runs([experiment.experiment_id]))
+
+
+def read_logs(place: Path) -> list[Any]:
+    from inspect_ai.log import list_eval_logs, read_eval_log
+
+    return [read_eval_log(info) for info in list_eval_logs(f"{place}/logs")]
+
+
+def test_a_collector_gets_each_score_once(job: Job, place: Path, collector: Collector) -> None:
+    with serving(reply) as server:
+        done = run(job(server, **judged(server, sinks=sinks(place, collector)[:1])), quiet)
+    assert done.exit_code == 0
+    assert set(collector.received.values()) == {1}
+    got = {
+        (one["memray_eval.unit_id"], one["gen_ai.evaluation.name"]): one.get(
+            "gen_ai.evaluation.score.value"
+        )
+        for one in collector.events
+    }
+    assert got == values_of(done)
+    assert len(got) == 2 * N
+
+
+@needs("mlflow")
+def test_mlflow_s_client_reads_the_figures_and_the_page(
+    job: Job, place: Path, collector: Collector
+) -> None:
+    with serving(reply) as server:
+        done = run(job(server, **judged(server, sinks=sinks(place, collector)[1:2])), quiet)
+    client, (found,) = mlflow_runs(place)
+    assert found.info.status == "FINISHED"
+    assert found.data.tags["memray_eval.run_id"] == done.folder.run_id
+    assert found.data.params["judged_by.empathy"].startswith("openai/j")
+    assert found.data.params["limit"] == str(N)
+    for metric in done.summary.metrics:
+        assert found.data.metrics[metric.metric] == metric.figure.value
+        assert found.data.metrics[f"{metric.metric}.low"] == metric.figure.low
+        assert found.data.metrics[f"{metric.metric}.high"] == metric.figure.high
+        assert found.data.metrics[f"{metric.metric}.n"] == metric.n_scored == N
+    names = {one.path for one in client.list_artifacts(found.info.run_id)}
+    assert names == {"report.html", "summary.json", "summary.txt"}
+    page = Path(client.download_artifacts(found.info.run_id, "report.html")).read_text("utf-8")
+    assert records(done)[0].unit_id in page
+
+
+@needs("inspect_ai")
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # pandas', of what Inspect's frames do
+def test_inspect_s_readers_and_data_frames_open_it(
+    job: Job, place: Path, collector: Collector
+) -> None:
+    from inspect_ai.analysis import evals_df, samples_df
+    from inspect_ai.log import read_eval_log_sample, read_eval_log_sample_summaries
+
+    names = [{"name": name, "model": "m", "backend": "openai"} for name in ("a", "b")]
+    with serving(reply) as server:
+        candidates = [one | {"base_url": server.base_url} for one in names]
+        more = judged(server, sinks=sinks(place, collector)[2:], candidates=candidates)
+        done = run(job(server, **more), quiet)
+    logs = read_logs(place)
+    assert [(log.status, log.version, len(log.samples)) for log in logs] == [("success", 2, N)] * 2
+    figures = {(one.candidate, one.metric): one.figure for one in done.summary.metrics}
+    for log in logs:
+        name = log.eval.metadata["candidate"]
+        for score in log.results.scores:
+            figure = figures[name, score.name]
+            assert score.metrics[figure.average].value == figure.value
+            assert score.metrics["ci_low"].value == figure.low
+    by_unit = {sample.uuid: sample for log in logs for sample in log.samples}
+    for record in records(done):
+        sample = by_unit[record.unit_id]
+        assert record.response is not None
+        assert sample.output.completion == record.response.text
+        assert sample.messages[-1].text == record.response.text
+        assert sample.error is None
+        assert {name: score.value for name, score in sample.scores.items()} == {
+            score.metric: score.value for score in record.scores
+        }
+        assert sample.scores["empathy"].metadata["is_estimate"] is False
+    first = logs[0].samples[0]
+    assert read_eval_log_sample(logs[0].location, id=first.id).uuid == first.uuid
+    assert len(read_eval_log_sample_summaries(logs[0].location)) == N
+    frame = samples_df(f"{place}/logs", quiet=True)
+    assert len(frame) == 2 * N
+    assert {
+        (row["sample_id"], name): row[f"score_{name}"]
+        for _, row in frame.iterrows()
+        for name in ("empathy", "safety")
+    } == values_of(done)
+    evals = evals_df(f"{place}/logs", quiet=True)
+    assert sorted(evals["run_id"]) == [done.folder.run_id] * 2
+    assert set(evals["dataset_samples"]) == {N}
+
+
+@needs("mlflow")
+@needs("inspect_ai")
+def test_what_failed_is_an_error_until_a_resume_scores_it(
+    job: Job, place: Path, collector: Collector
+) -> None:
+    is_broken = True
+
+    def sometimes(body: dict[str, Any]) -> str | Answer | Fault:
+        judges_safety = not body.get("stream") and "safety_score" in json.dumps(body)
+        return Fault(500) if is_broken and judges_safety else reply(body)
+
+    with serving(sometimes) as server:
+        config = job(server, **judged(server, sinks=sinks(place, collector), tolerance=1.0))
+        config = config.model_copy(
+            update={"judging": config.judging.model_copy(update={"tries": 1})}
+        )
+        first = run(config, quiet)
+        assert first.summary.n_failed_units == N
+        (log,) = read_logs(place)
+        assert all("safety: " in sample.error.message for sample in log.samples)
+        assert log.samples[0].scores["safety"].metadata["status"] == "error"
+        is_broken = False
+        second = resume(first.folder.path, quiet)
+    assert second.summary.n_failed_units == 0
+    assert set(collector.received.values()) == {1}
+    errors = {one for one in collector.received if one.endswith("/error")}
+    assert errors == {f"{first.folder.run_id}/{r.unit_id}/safety/error" for r in records(first)}
+    assert collector.received.keys() - errors == {
+        f"{first.folder.run_id}/{unit}/{metric}" for unit, metric in values_of(second)
+    }
+    (log,) = read_logs(place)
+    assert not any(sample.error for sample in log.samples)
+    client, (found,) = mlflow_runs(place)
+    assert found.data.metrics["safety.n"] == N
+    history = client.get_metric_history(found.info.run_id, "safety.n")
+    assert [(one.step, one.value) for one in history] == [(1, 0.0), (2, float(N))]
+    history = client.get_metric_history(found.info.run_id, "empathy")
+    assert [one.step for one in history] == [1]
+
+
+def test_sinks_that_fail_are_notes_and_send_tries_again(
+    job: Job,
+    place: Path,
+    collector: Collector,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from memray_eval.sinks import otlp
+
+    monkeypatch.setattr(otlp, "PAUSES_S", ())
+    place.write_text("a file where the folder of the logs should be")
+    down = [
+        {"kind": "otlp", "endpoint": "http://127.0.0.1:1"},
+        {"kind": "inspect", "dir": f"{place}/logs"},
+    ]
+    with serving(reply) as server:
+        done = run(job(server, **judged(server, sinks=down)), quiet)
+    assert done.exit_code == 0
+    assert done.folder.read_manifest()["status"] == "finished"
+    notes = [note for note in done.summary.notes if note.startswith("the sink")]
+    assert ["otlp" in notes[0], "inspect" in notes[1], len(notes)] == [True, True, 2]
+    assert "ConnectError" in notes[0]
+    assert f"`memray-eval send {done.folder.path}` tries again" in notes[0]
+    logged = done.folder.read_log("log.jsonl").decode()
+    assert "sink otlp (http://127.0.0.1:1/v1/logs) failed" in logged
+
+    def cli(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["memray-eval", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err
+
+    capsys.readouterr()
+    code, _, err = cli("send", done.folder.path)
+    assert (code, err.count("error: the sink")) == (1, 2)
+    place.unlink()
+    sink = f"sinks=[{{kind: otlp, endpoint: '{collector.endpoint}'}}]"
+    code, out, _ = cli("send", done.folder.path, "--set", sink)
+    assert code == 0
+    assert out == f"Sent to otlp ({collector.endpoint}/v1/logs): {2 * N} scores.\n"
+    assert set(collector.received.values()) == {1}
+    code, out, _ = cli("send", done.folder.path, "--sink", "inspect")
+    assert (code, f"{2 * N} scores in its logs" in out) == (0, True)
+    left = [note for note in done.folder.read_summary().notes if note.startswith("the sink")]
+    assert left == notes[:1]  # the job's own collector has nothing yet
+    code, _, err = cli("send", done.folder.path, "--sink", "otpl")
+    assert (code, err) == (2, "error: --sink 'otpl': there are: otlp, mlflow, inspect\n")
+
+
+def test_send_says_when_there_is_nowhere_to_send(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(reply) as server:
+        done = run(job(server, **judged(server)), quiet)
+    monkeypatch.setattr(sys, "argv", ["memray-eval", "send", done.folder.path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "names no sink; name one with --sink: otlp, mlflow, inspect" in capsys.readouterr().err
+    assert not Path(done.folder.path, "sinks.json").exists()
+
+
+def test_what_a_sink_lacks_is_told_before_anything_is_written(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memray_eval.sinks import sending
+
+    monkeypatch.setattr(sending, "is_installed", lambda name: name != "mlflow")
+    with serving(reply) as server:
+        mlflow = [{"kind": "mlflow", "uri": "http://127.0.0.1:5000"}]
+        with pytest.raises(ConfigError, match=r"pip install 'memray-eval\[mlflow\]'"):
+            run(job(server, **judged(server, sinks=mlflow)), quiet)
+        assert server.requests == []
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_from_python_takes_sinks(tmp_path: Path, collector: Collector) -> None:
+    rows = [{"query": "How do I rest?", "response": "Please sleep early."}]
+    done = me.evaluate(
+        rows,
+        ["politeness"],
+        judge="rules",
+        out=str(tmp_path / "results"),
+        quiet=True,
+        sinks=["inspect", {"kind": "otlp", "endpoint": collector.endpoint}],
+    )
+    assert len(list((Path(done.path) / "inspect").glob("*.eval"))) == 1
+    (event,) = collector.events
+    assert (event["gen_ai.evaluation.name"], event["memray_eval.is_estimate"]) == (
+        "politeness",
+        True,
+    )
+
+
+def test_an_interruption_while_it_sends_is_none_of_the_run(
+    job: Job, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "send_run", interrupted)
+    sink = [{"kind": "otlp", "endpoint": collector.endpoint}]
+    with serving(reply) as server, pytest.raises(Interrupted) as raised:
+        run(job(server, **judged(server, sinks=sink)), quiet)
+    assert "the run has ended before. Go on with `memray-eval send " in str(raised.value)
+    folder = RunFolder(str(raised.value).rpartition(" ")[2].strip("`."))
+    assert folder.read_manifest()["status"] == "finished"
+    assert folder.read_summary().n_units == N

@@ -1,0 +1,129 @@
+"""kill -9 while scores are sent, at each of three sinks in turn, and a resume: every sink has each
+score once by its id."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.sinks.otlp import EVENTS_AT_ONCE
+from tests.benchmarks.judging import job, responses
+from tests.processes.killing import evaluating, run_folder
+from tests.servers.collector import collecting
+
+UNITS, METRICS = 1200, ("politeness", "empathy", "readability_score")
+SCORES = UNITS * len(METRICS)
+UNASKED = "http://127.0.0.1:9/v1"  # no judge is
+LATENCY_S = 0.3  # of the collector: four requests are under way for a second
+
+NAMES = ("mlflow", "sqlalchemy", "inspect_ai")
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in NAMES),
+    reason="no mlflow, sqlalchemy or inspect_ai: the dev extra has them",
+)
+
+
+def kill_when(is_sending: Callable[[], bool], config: Path, log: Path) -> None:
+    with evaluating(config, log) as process:
+        deadline = time.monotonic() + 180
+        while not is_sending():
+            assert process.poll() is None, f"it ended before: {log.read_text()[-2000:]}"
+            assert time.monotonic() < deadline, "it sends nothing"
+            time.sleep(0.001)
+        process.kill()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow.*")  # SQLAlchemy's, of MLflow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:sqlalchemy.*")
+def test_each_score_is_at_every_sink_once(tmp_path: Path) -> None:
+    database, logs, log = tmp_path / "mlflow.db", tmp_path / "logs", tmp_path / "log"
+    client = open_mlflow(database, tmp_path / "artifacts")
+    with collecting(latency_s=LATENCY_S) as collector:
+        sinks = [
+            {"kind": "otlp", "endpoint": collector.endpoint},
+            {"kind": "mlflow", "uri": f"sqlite:///{database}"},
+            {"kind": "inspect", "dir": str(logs)},
+        ]
+        made = job(responses(tmp_path, UNITS), tmp_path / "out", UNASKED, METRICS, "local")
+        told = made.model_dump(mode="json") | {"judge": "rules", "sinks": sinks}
+        config = tmp_path / "job.yaml"
+        config.write_text(RunConfig.model_validate(told).model_dump_json())
+
+        kill_when(lambda: len(collector.events) >= EVENTS_AT_ONCE, config, log)
+        # What was under way when it was killed arrives
+        time.sleep(2 * LATENCY_S)
+        assert EVENTS_AT_ONCE <= len(collector.events) < SCORES
+        kill_when(lambda: count_metrics(database) > 0, config, log)
+        assert not logs.exists()
+        kill_when(lambda: any(logs.glob("*.pending*")), config, log)
+        assert not list(logs.glob("*.eval"))
+        with evaluating(config, log) as process:
+            assert process.wait(180) == 0, log.read_text()[-2000:]
+
+    folder = run_folder(tmp_path)
+    scores = {
+        f"{folder.run_id}/{record.unit_id}/{score.metric}": score.value
+        for record in folder.each()
+        for score in record.scores
+    }
+    assert len(scores) == SCORES
+    got = {event["log.record.uid"]: event for event in collector.events}
+    assert {key: one["gen_ai.evaluation.score.value"] for key, one in got.items()} == scores
+    n_again = len(collector.events) - SCORES
+    print(f"\n{n_again} of {SCORES} scores came to the collector again, under the same ids")
+    assert n_again <= EVENTS_AT_ONCE
+    check_mlflow(
+        client, folder.run_id, {m.metric: m.figure.value for m in folder.read_summary().metrics}
+    )
+    check_inspect(logs, folder.run_id, scores)
+
+
+def open_mlflow(database: Path, artifacts: Path) -> Any:
+    """MLflow's own client of a store in a SQLite file."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{database}")
+    client.create_experiment("memray_eval", artifact_location=f"file://{artifacts}")
+    return client
+
+
+def count_metrics(database: Path) -> int:
+    with contextlib.closing(sqlite3.connect(database)) as opened:
+        return int(opened.execute("SELECT count(*) FROM metrics").fetchone()[0])
+
+
+def check_mlflow(client: Any, run_id: str, figures: dict[str, float | None]) -> None:
+    """One run, which has each figure once."""
+    experiment = client.get_experiment_by_name("memray_eval")
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert (found.data.tags["memray_eval.run_id"], found.info.status) == (run_id, "FINISHED")
+    assert {name: found.data.metrics[name] for name in figures} == figures
+    for name in found.data.metrics:
+        if not name.startswith("run."):  # the run took longer by each session
+            assert len(client.get_metric_history(found.info.run_id, name)) == 1, name
+    names = {one.path for one in client.list_artifacts(found.info.run_id)}
+    assert names == {"report.html", "summary.json", "summary.txt"}
+
+
+def check_inspect(logs: Path, run_id: str, scores: dict[str, Any]) -> None:
+    """One log, which has each score once."""
+    from inspect_ai.log import list_eval_logs, read_eval_log
+
+    (info,) = list_eval_logs(str(logs))
+    log = read_eval_log(info)
+    assert log.samples is not None
+    read = [
+        (f"{run_id}/{sample.uuid}/{name}", score.value)
+        for sample in log.samples
+        for name, score in (sample.scores or {}).items()
+    ]
+    assert len(read) == SCORES
+    assert dict(read) == scores

@@ -1,0 +1,158 @@
+"""Inspect's logs of a run, by their bytes; tests/local/test_sinks.py has Inspect read them."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_row
+from memray_eval.sinks import eval_log
+from memray_eval.sinks.eval_log import InspectSink, file_name, make_sample, make_score
+from memray_eval.types import Record, Response, Score, Turn
+from tests.runs import hostile_records, plain_records, write_run
+
+
+def read(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as log:
+        return {name: json.loads(log.read(name)) for name in log.namelist()}
+
+
+def logs_of(folder: RunFolder, place: Path) -> list[Path]:
+    InspectSink(str(place)).send(folder)
+    return sorted(place.glob("*.eval"))
+
+
+def test_every_unit_is_a_sample_of_its_candidate_s_log(tmp_path: Path) -> None:
+    records = list(plain_records(12))
+    folder = write_run(tmp_path / "run", records, 12)
+    logs = logs_of(folder, tmp_path / "logs")
+    names = {one.candidate.name for one in records}
+    assert len(logs) == len(names)
+    seen = []
+    for log in map(read, logs):
+        header, summaries = log.pop("header.json"), log.pop("summaries.json")
+        samples = list(log.values())
+        assert header["eval"]["metadata"]["candidate"] in names
+        assert [one["uuid"] for one in summaries] == [one["uuid"] for one in samples]
+        assert set(log) == {f"samples/{one['id']}_epoch_1.json" for one in samples}
+        seen += [one["uuid"] for one in samples]
+    assert sorted(seen) == sorted(one.unit_id for one in records)
+
+
+def test_hostile_texts_are_only_texts(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", hostile_records(), 4)
+    samples = [
+        sample
+        for log in logs_of(folder, tmp_path / "logs")
+        for name, sample in read(log).items()
+        if name.startswith("samples/")
+    ]
+    told = {one["output"]["completion"] for one in samples}
+    assert told == {one.response.text for one in hostile_records() if one.response}
+
+
+def test_a_log_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "run", plain_records(6), 6)
+    before = {path: path.read_bytes() for path in logs_of(folder, tmp_path / "logs")}
+    again = {path: path.read_bytes() for path in logs_of(folder, tmp_path / "logs")}
+    assert before.keys() == again.keys()
+
+    def broken(row: dict[str, Any]) -> dict[str, Any]:
+        if not row["sample_id"].endswith("0"):
+            raise OSError("the disk is gone")
+        return make_sample(row)
+
+    monkeypatch.setattr(eval_log, "make_sample", broken)
+    with pytest.raises(OSError, match="disk is gone"):
+        InspectSink(str(tmp_path / "logs")).send(folder)
+    left = sorted((tmp_path / "logs").iterdir())
+    assert {path: path.read_bytes() for path in left} == again
+
+
+def test_a_sample_has_the_conversation_the_answer_and_its_scores(record: Record) -> None:
+    sample = record.sample.model_copy(
+        update={"history": (Turn(role="user", content="Hi"),), "answers": ("yes", "sure")}
+    )
+    response = Response(
+        text="Rest.", thinking="Hm.", finish_reason="length",
+        prompt_tokens=7, output_tokens=2, duration_s=0.5,
+    )  # fmt: skip
+    scores = (
+        Score(metric="empathy", status="scored", value=3.0, judge="rules"),
+        Score(metric="safety", status="abstained", judge="openai/j"),
+        Score(metric="relevance", status="not_applicable"),
+    )
+    made = make_sample(
+        to_row(record.model_copy(update={"sample": sample, "response": response, "scores": scores}))
+    )
+    assert [one["role"] for one in made["messages"]] == ["user", "user", "assistant"]
+    assert made["target"] == ["yes", "sure"]
+    assert made["output"]["choices"][0]["stop_reason"] == "max_tokens"
+    assert made["output"]["choices"][0]["message"]["content"][0]["reasoning"] == "Hm."
+    assert made["model_usage"]["small-model"]["total_tokens"] == 9
+    assert set(made["scores"]) == {"empathy", "safety"}
+    assert made["scores"]["empathy"]["metadata"]["is_estimate"] is True
+    assert math.isnan(made["scores"]["safety"]["value"])
+    assert made["scores"]["safety"]["reason"] == "abstained"
+    assert "error" not in made
+
+
+def test_a_unit_s_error_is_the_sample_s(record: Record) -> None:
+    unanswered = record.model_copy(update={"response": Response(error="ServerGone: it is gone")})
+    made = make_sample(to_row(unanswered))
+    assert made["error"]["message"] == "ServerGone: it is gone"
+    assert (made["messages"][-1]["role"], made["output"]["choices"]) == ("user", [])
+    failed = Score(metric="empathy", status="error", error="Throttled: no")
+    made = make_sample(to_row(record.model_copy(update={"scores": (failed,)})))
+    assert made["error"]["message"] == "empathy: Throttled: no"
+    assert made["scores"]["empathy"]["explanation"] == "Throttled: no"
+
+
+def test_a_judgment_that_is_no_json_stays_a_text(record: Record) -> None:
+    score = Score(metric="m", status="scored", value=1.0, judge="j", judgment="so so")
+    (row,) = to_row(record.model_copy(update={"scores": (score,)}))["scores"]
+    assert make_score(row)["metadata"]["judgment"] == "so so"
+
+
+@pytest.mark.parametrize("name", ["a/b", "../x", "nul\0", "ü _ 1", "x" * 300])
+def test_a_candidate_s_name_is_no_path(tmp_path: Path, name: str) -> None:
+    folder = write_run(tmp_path / "run", plain_records(1), 1)
+    summary, manifest = folder.read_summary(), folder.read_manifest()
+    made = file_name(summary, manifest, name)
+    assert made.startswith("2026-11-22T00-00-00Z_memory_")
+    assert made.count("_") == 3
+    assert Path(made).name == made
+    assert len(made) < 255
+    assert made != file_name(summary, manifest, f"{name}.")
+
+
+@pytest.mark.heavy
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    """By a few hundred bytes a row, the zip's own table of contents."""
+    peaks = []
+    for n in (1_000, 4_000):  # parts of 1,000
+        folder = write_run(tmp_path / str(n), plain_records(n), n)
+        tracemalloc.start()
+        InspectSink(str(tmp_path / f"logs-{n}")).send(folder)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 3_000 < 1_000
+
+
+def test_half_a_character_in_a_judgment_is_written(tmp_path: Path, record: Record) -> None:
+    judgment = r'{"explanation": "half \ud83d", "score": 1}'
+    score = Score(metric="m", status="scored", value=1.0, judge="j", judgment=judgment)
+    told = record.model_copy(update={"scores": (score,)})
+    folder = write_run(tmp_path / "run", [told], 1)
+    (log,) = logs_of(folder, tmp_path / "logs")
+    sample = read(log)["samples/T001_epoch_1.json"]
+    assert sample["scores"]["m"]["metadata"]["judgment"]["explanation"] == "half \ud83d"
