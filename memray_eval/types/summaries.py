@@ -386,7 +386,9 @@ class ArmSummary(Frozen):
 
     `overall` are the benchmark's own overall figures, by what they are. `n_abstention` questions
     cannot be answered: `abstention` are the metrics' means over them alone, `answerable` over the
-    others. `agreement` is that of the two metrics, None where they were not both computed."""
+    others. `agreement` is that of the two metrics, None where they were not both computed. Of the
+    metrics in `estimated` some values are offline estimates; `accuracy` is the mean of the run's
+    `headline`."""
 
     candidate: str
     arm: str
@@ -402,6 +404,8 @@ class ArmSummary(Frozen):
     output_tokens_mean: float | None = None
     seconds_mean: float | None = None
     accuracy: float | None = None
+    headline: str = ""
+    estimated: tuple[str, ...] = ()
     n_cut: int = 0
     sessions_left_out: int = 0
     turns_left_out: int = 0

@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 from memray_eval.benchmarks import Answered
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
 from memray_eval.text_processing.abstaining import says_unknown
-from memray_eval.types import FALLBACKS, JURORS, Candidate, Sample
+from memray_eval.types import FALLBACKS, JURORS, Candidate, Sample, is_estimate
 
 _COLUMNS = (
     "unit_id",
@@ -33,11 +33,13 @@ _COLUMNS = (
 
 class Answer(NamedTuple):
     """One answer. Of `n_evidence` pieces of evidence `n_found` were retrieved or shown (None:
-    nobody noted it); `declines`: it says that it does not know."""
+    nobody noted it); `declines`: it says that it does not know. The values of
+    `estimated` metrics are offline estimates."""
 
     sample: Sample
     candidate: Candidate
     scored: Answered
+    estimated: tuple[str, ...]
     conversation: str
     n_evidence: int
     n_found: int | None
@@ -90,6 +92,7 @@ def _to_answer(row: Mapping[str, Any]) -> Answer:
             {one["metric"]: one["value"] for one in scores},
             {one["metric"]: one["parts"] or {} for one in scores},
         ),
+        estimated=tuple(one["metric"] for one in scores if is_estimate(one["judge"] or "")),
         conversation=str(metadata.get("conversation") or row["sample_id"]),
         n_evidence=len(evidence),
         n_found=None if found is None else len(found),

@@ -9,6 +9,7 @@ from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.types import FAILURES, ArmSummary
 
 _NAME = 24  # the widest name of a category
+EST = " est."
 
 
 def arm_lines(arms: Sequence[ArmSummary]) -> Iterator[str]:
@@ -19,7 +20,7 @@ def arm_lines(arms: Sequence[ArmSummary]) -> Iterator[str]:
             one.candidate[:_NAME],
             one.arm,
             f"{one.n:,}",
-            _share(one.accuracy),
+            _share(one.accuracy) + (EST if one.headline in one.estimated else ""),
             _share(one.recall),
             NOTHING if one.prompt_tokens_mean is None else f"{one.prompt_tokens_mean:,.0f}",
             NOTHING if one.seconds_mean is None else f"{one.seconds_mean:.2f}",
@@ -60,7 +61,8 @@ def one_arm_lines(one: ArmSummary) -> Iterator[str]:
         while metrics and (not shown or width + max(len(metrics[0]), 19) + 2 <= TABLE_WIDTH):
             width += max(len(metrics[0]), 19) + 2
             shown.append(metrics.pop(0))
-        rows = [("category", "n", *shown)]
+        marks = (EST if name in one.estimated else "" for name in shown)
+        rows = [("category", "n", *map("".join, zip(shown, marks, strict=True)))]
         for category in categories:
             figures = [found.get((category, metric)) for metric in shown]
             n = max((figure.n for figure in figures if figure), default=0)
@@ -74,7 +76,8 @@ def one_arm_lines(one: ArmSummary) -> Iterator[str]:
         yield from align_columns(rows)
         if metrics:
             yield ""
-    yield "mean x 100 [95 % interval, clustered by conversation where there are several]"
+    estimate = "; est.: an estimate by rules, not a judge's verdict" if one.estimated else ""
+    yield f"mean x 100 [95 % interval, clustered by conversation where there are several{estimate}]"
     if one.n_abstention:
         for what, means in (("unanswerable", one.abstention), ("answerable", one.answerable)):
             told = ", ".join(f"{name} {_points(value)}" for name, value in means.items())

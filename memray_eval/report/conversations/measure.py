@@ -73,6 +73,8 @@ def _summarise(
         output_tokens_mean=mean_of(one.output_tokens for one in given),
         seconds_mean=mean_of(one.seconds for one in given),
         accuracy=mean_of(one.scored.values.get(headline) for one in given),
+        headline=headline,
+        estimated=tuple(sorted({name for one in given for name in one.estimated})),
         n_cut=len(cut),
         sessions_left_out=sum(one.sessions_left_out for one in cut),
         turns_left_out=sum(one.turns_left_out for one in cut),

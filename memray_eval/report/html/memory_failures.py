@@ -45,7 +45,8 @@ def _plot(summary: Summary) -> Iterator[Markup]:
     ]
     if points:
         drawn = speed_quality(points, "tokens of a prompt, on average", "accuracy", "tokens")
-        told = f"{summary.headline} x 100 with its 95 % interval, by what the prompt took."
+        mark = " (estimate)" if any(one.headline in one.estimated for one in summary.arms) else ""
+        told = f"{summary.headline}{mark} x 100 with its 95 % interval, by what the prompt took."
         yield tag("figure", drawn, tag("figcaption", told, class_="quiet"))
 
 
@@ -108,7 +109,7 @@ def _errata_rows(arms: Sequence[ArmSummary]) -> Iterator[tuple[str, ...]]:
         for figure in one.errata:
             yield (
                 one.candidate,
-                figure.metric,
+                figure.metric + (" (estimate)" if figure.metric in one.estimated else ""),
                 f"{number(figure.mean)} (n {figure.n:,})",
                 f"{number(figure.mean_without)} (n {figure.n_without:,})",
                 number(figure.ceiling),

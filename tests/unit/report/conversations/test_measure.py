@@ -210,6 +210,18 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
     assert "retrieved and not used" in page
 
 
+def test_an_estimate_says_so(tmp_path: Path) -> None:
+    by_rules = record(0, 0.0, 0.0)
+    scores = tuple(one.model_copy(update={"judge": "rules"}) for one in by_rules.scores[:1])
+    estimated = by_rules.model_copy(update={"scores": (*scores, *by_rules.scores[1:])})
+    [arm] = measured([estimated, record(1, 1.0, 1.0)], tmp_path)
+    assert arm.estimated == ("semantic_correctness",)
+    assert "0.500 est." in "\n".join(arm_lines([arm]))
+    text = "\n".join(one_arm_lines(arm))
+    assert "semantic_correctness est." in text
+    assert "rule_score est." not in text
+
+
 def test_suites_without_conversations_have_no_arms() -> None:
     assert not get_suite("longbench").has_arms
     assert replace(LOCOMO, name="x").overall([]) == {"F1, categories 1 to 4": None}
